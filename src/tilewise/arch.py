@@ -1,0 +1,88 @@
+"""Hardware profiles: the figures of an arch that features and rules need, read from ``conf/arch/<name>.yaml``.
+
+Adding an arch is adding one YAML file; each figure there carries its source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from tilewise.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class HardwareProfile:
+    """What one GPU offers. Sizes in bytes, clocks in MHz, bandwidth in GB/s, peaks in TFLOPS per dtype (dense)."""
+
+    name: str
+    vendor: str
+    device: str
+    compute_units: int
+    warp_size: int
+    clock_mhz: int
+    shared_memory_bytes: int
+    shared_memory_unit_bytes: int
+    registers: int
+    max_threads: int
+    max_blocks: int
+    l2_bytes: int
+    dram_bytes: int
+    dram_gb_s: float
+    peak_tflops: Mapping[str, float]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, source: str = "hardware profile") -> Self:
+        """Build from a mapping with exactly the fields above.
+
+        Raises:
+            ConfigError: a figure is missing, unknown or not positive; the message names `source` and the key.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        for key in known ^ set(values):
+            raise ConfigError(f"{source}: {key!r} is {'missing' if key in known else 'no figure of a hardware profile'}")
+        for key, value in values.items():
+            figures = value.values() if isinstance(value, Mapping) else [value]
+            if any(isinstance(v, bool) or (isinstance(v, int | float) and v <= 0) for v in figures):
+                raise ConfigError(f"{source}: {key!r} must be positive, got {value!r}")
+        return cls(**{**values, "peak_tflops": dict(values["peak_tflops"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain data, the inverse of :meth:`from_dict`."""
+        return dataclasses.asdict(self)
+
+    def peak(self, dtype: str) -> float:
+        """Peak TFLOPS of the matrix units for `dtype`.
+
+        Raises:
+            ConfigError: the profile has no figure for it.
+        """
+        if dtype not in self.peak_tflops:
+            raise ConfigError(f"arch {self.name} has no peak_tflops for {dtype!r}; add it to conf/arch/{self.name}.yaml")
+        return self.peak_tflops[dtype]
+
+
+def conf_dir() -> Path:
+    """The folder of the Hydra configuration: inside an installed package, else at the top of the repository."""
+    installed = Path(__file__).parent / "conf"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "conf"
+
+
+@cache
+def load_arch(name: str) -> HardwareProfile:
+    """Read ``conf/arch/<name>.yaml``.
+
+    Raises:
+        ConfigError: there is no such file, or a figure is wrong.
+    """
+    import yaml  # kept out of the module: the runtime gets its profile from the model's folder
+
+    known = sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"arch {name!r} is unknown; known are {', '.join(known)} (one file each in conf/arch)")
+    path = conf_dir() / "arch" / f"{name}.yaml"
+    return HardwareProfile.from_dict(yaml.safe_load(path.read_text()), source=str(path))

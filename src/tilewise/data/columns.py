@@ -1,0 +1,79 @@
+"""The measurement table's columns, described once: name, type, unit, meaning.
+
+Collecting writes them with pyarrow alone, the schema check and the documentation derive from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewise.kernels.kernel import Kernel
+from tilewise.ops import OPS
+
+Kind = Literal["str", "int", "float", "bool"]
+
+STATUSES = ("ok", "unsupported", "compile_error", "runtime_error", "timeout", "wrong_result")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `nullable` ones may be empty (a failed kernel has no latency, an import no provenance)."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    nullable: bool = False
+
+
+TARGET = tuple(Column(n, "str", "", f"{n} of the target") for n in ("op", "variant", "dtype", "arch"))
+
+RESULT = (
+    Column("latency_ms", "float", "ms", "median time of one launch (p50 over the samples)", nullable=True),
+    Column("tflops", "float", "TFLOPS", "the problem's FLOPs / latency_ms", nullable=True),
+    Column("bandwidth_gb_s", "float", "GB/s", "the problem's fewest bytes / latency_ms", nullable=True),
+    Column("status", "str", "", f"outcome: one of {', '.join(STATUSES)}"),
+    Column("error", "str", "", "why the status is not ok", nullable=True),
+    Column("is_valid", "bool", "", "status is ok"),
+)
+
+PROVENANCE = (
+    Column("run_id", "str", "", "the collecting run; rows of two runs repeat each other, they do not contradict"),
+    Column("origin", "str", "", "where the problem comes from: a network's name, a generator, an imported file"),
+    Column("hw_device", "str", "", "the GPU as its driver names it", nullable=True),
+    Column("hw_uuid", "str", "", "the GPU's unique id", nullable=True),
+    Column("driver", "str", "", "version of the GPU driver", nullable=True),
+    Column("libraries", "str", "", "versions that make the kernels: torch, triton, CUDA", nullable=True),
+    Column("measured_at", "str", "UTC", "when, ISO 8601", nullable=True),
+    Column("regime", "str", "", "how it was timed, e.g. cold_l2+graph", nullable=True),
+    Column("unrolled", "int", "launches", "launches a sample", nullable=True),
+    Column("repeats", "int", "samples", "samples kept", nullable=True),
+    Column("latency_min_ms", "float", "ms", "fastest sample", nullable=True),
+    Column("latency_p20_ms", "float", "ms", "20th percentile", nullable=True),
+    Column("latency_p80_ms", "float", "ms", "80th percentile", nullable=True),
+    Column("sm_clock_mhz", "int", "MHz", "clock of the multiprocessors, median over the samples' rounds", nullable=True),
+)
+
+
+def problem_columns(op: str) -> tuple[Column, ...]:
+    """The problem columns of an op, in the order of its fields."""
+    return tuple(
+        Column(f.name, "str" if f.type in (str, "str") else "int", "", f"{op} dimension {f.name}")
+        for f in dataclasses.fields(OPS[op])
+    )
+
+
+def kernel_columns() -> tuple[Column, ...]:
+    """``kernel_name`` and the fields of :class:`~tilewise.kernels.kernel.Kernel`."""
+    fields = dataclasses.fields(Kernel)
+    return (
+        Column("kernel_name", "str", "", "unique name of the kernel"),
+        *(Column(f.name, "str" if f.type in (str, "str") else "int", "", f"kernel parameter {f.name}") for f in fields),
+    )
+
+
+def measurement_columns(op: str) -> tuple[Column, ...]:
+    """All columns of an op's measurement table, in order."""
+    return (*TARGET, *problem_columns(op), *kernel_columns(), *RESULT, *PROVENANCE)

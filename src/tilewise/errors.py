@@ -1,0 +1,63 @@
+"""Every error that tilewise raises on purpose.
+
+A class exists where a caller would act differently::
+
+    TilewiseError
+    ├── UsageError              the caller can mend it; the command line exits with 2
+    │   ├── ConfigError         a setting is unknown, missing or contradicts another
+    │   ├── ProblemError        an impossible problem; `.field` names the dimension
+    │   ├── KernelError         an illegal kernel configuration, or a name that does not parse
+    │   ├── DataError           a measurement table that cannot be used; names file and row
+    │   ├── ArtefactError       a model folder that is missing, damaged or foreign
+    │   └── UnknownTargetError  nothing is known under this target's name
+    ├── RegistryUnavailableError  the tracking server or its store cannot be reached
+    └── MeasurementError        measuring itself failed (no GPU, a worker that cannot start)
+"""
+
+
+class TilewiseError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UsageError(TilewiseError):
+    """A mistake of the caller: the message says what to change."""
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, missing or contradicts another."""
+
+
+class ProblemError(UsageError, ValueError):
+    """An impossible problem.
+
+    Attributes:
+        field: the dimension that breaks the rule, e.g. ``"C"``.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class KernelError(UsageError, ValueError):
+    """An illegal kernel configuration, or a kernel name that does not parse."""
+
+
+class DataError(UsageError):
+    """A measurement table that cannot be used; the message names file and row or column."""
+
+
+class ArtefactError(UsageError):
+    """A model folder that is missing, damaged, or not made by this library."""
+
+
+class UnknownTargetError(UsageError):
+    """Nothing is known under this target's name."""
+
+
+class RegistryUnavailableError(TilewiseError):
+    """The tracking server or its store cannot be reached."""
+
+
+class MeasurementError(TilewiseError):
+    """Measuring itself failed: no GPU, or a worker that cannot start."""

@@ -1,0 +1,100 @@
+"""The contract that every op's problem type fulfils.
+
+Formulas are written once, as module functions over *anything with the dimensions as attributes*: a frozen problem
+(attributes are ints) or a :class:`types.SimpleNamespace` of numpy arrays (features over a whole table). Only integer
+arithmetic with ``//`` is used, so both give the same numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+from tilewise.errors import ProblemError
+
+INT64_MAX = 2**63 - 1
+
+
+class GemmDims(NamedTuple):
+    """The (implicit) matrix product that a kernel walks: `batch` independent products of ``m x k`` by ``k x n``."""
+
+    m: Any  # int, or int64 array of shape (rows,)
+    n: Any
+    k: Any
+    batch: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem(ABC):
+    """One shape of one op: frozen, hashable, validated on construction.
+
+    Subclasses are frozen dataclasses whose fields are the problem columns of the measurement table, in its order.
+    """
+
+    op: ClassVar[str]
+    variants: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def column_names(cls) -> tuple[str, ...]:
+        """Names of the problem columns, in the order of the fields."""
+        return tuple(f.name for f in dataclasses.fields(cls))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a mapping; absent optional dimensions take their defaults.
+
+        Raises:
+            ProblemError: a dimension is unknown, missing or impossible; `.field` names it.
+        """
+        fields = {f.name: f for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in fields:
+                raise ProblemError(str(name), f"not a dimension of {cls.op}; known are {', '.join(fields)}")
+        for name, field in fields.items():
+            if name not in values and field.default is dataclasses.MISSING:
+                raise ProblemError(name, f"missing; {cls.op} needs it")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The problem columns as a plain dict."""
+        return dataclasses.asdict(self)
+
+    @property
+    @abstractmethod
+    def group_key(self) -> tuple[int, ...]:
+        """The dimensions that make two rows the same shape; never split across folds."""
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Floating-point operations (a multiply-add counts two)."""
+
+    @abstractmethod
+    def min_bytes(self, dtype: str) -> int:
+        """Fewest bytes that move: each input read once, the output written once."""
+
+    @abstractmethod
+    def implicit_gemm(self, variant: str) -> GemmDims:
+        """The matrix product that a kernel of `variant` walks."""
+
+
+def require_int(problem: Problem, names: tuple[str, ...], *, at_least: int) -> None:
+    """Check that the fields are ints of at least `at_least`; numpy integers are accepted and stored as ints."""
+    for name in names:
+        value = getattr(problem, name)
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ProblemError(name, f"must be an integer, got {value!r}")
+        value = value.__index__()
+        if value < at_least:
+            raise ProblemError(name, f"must be at least {at_least}, got {value}")
+        if value > INT64_MAX:
+            raise ProblemError(name, f"exceeds int64, got {value}")
+        object.__setattr__(problem, name, value)
+
+
+def require_int64(field: str, what: str, value: int) -> None:
+    """Refuse a product that no kernel could index."""
+    if value > INT64_MAX:
+        raise ProblemError(field, f"{what} is {value}, beyond int64")

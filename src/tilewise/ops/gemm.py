@@ -1,0 +1,72 @@
+"""Dense matrix product ``C[M, N] = A[M, K] @ B[K, N]``.
+
+`layout` names the storage of A, B and C by one letter each: ``r`` row-major, ``c`` column-major.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tilewise.errors import ProblemError
+from tilewise.ops._base import GemmDims, Problem, require_int, require_int64
+from tilewise.ops.dtypes import operand_bytes, result_bytes
+
+LAYOUTS = ("rcr", "rrr", "crr", "ccr")
+
+
+def gemm_dims(p: Any) -> GemmDims:
+    """The product itself, with a batch of one."""
+    return GemmDims(p.M, p.N, p.K, p.M * 0 + 1)
+
+
+def flops(p: Any) -> Any:
+    """``2 M N K``."""
+    return 2 * p.M * p.N * p.K
+
+
+def min_bytes(p: Any, dtype: str) -> Any:
+    """A and B read once, C written once, in bytes."""
+    return operand_bytes(dtype) * (p.M * p.K + p.K * p.N) + result_bytes(dtype) * p.M * p.N
+
+
+@dataclass(frozen=True)
+class GemmProblem(Problem):
+    """One GEMM shape; sizes in elements.
+
+    Raises:
+        ProblemError: a size is not a positive integer, the layout is unknown, or the FLOPs exceed int64.
+    """
+
+    op: ClassVar[str] = "gemm"
+    variants: ClassVar[tuple[str, ...]] = ("universal",)
+
+    M: int
+    N: int
+    K: int
+    layout: str = "rcr"
+    split_k: int = 1
+
+    def __post_init__(self) -> None:
+        require_int(self, ("M", "N", "K", "split_k"), at_least=1)
+        if self.layout not in LAYOUTS:
+            raise ProblemError("layout", f"must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
+        require_int64("K", "2 M N K", flops(self))
+
+    @property
+    def group_key(self) -> tuple[int, ...]:
+        """``(M, N, K)``: layout and split_k are left out, so that models generalise across them."""
+        return (self.M, self.N, self.K)
+
+    @property
+    def flops(self) -> int:
+        """``2 M N K``."""
+        return int(flops(self))
+
+    def min_bytes(self, dtype: str) -> int:
+        """A and B read once, C written once."""
+        return int(min_bytes(self, dtype))
+
+    def implicit_gemm(self, variant: str) -> GemmDims:
+        """The product itself, for every variant."""
+        return gemm_dims(self)
