@@ -1,0 +1,50 @@
+"""What an evaluation hands on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tilewise.ops import Target
+
+
+@dataclass(frozen=True)
+class NoiseCeiling:
+    """How well the measured best repeats itself: picked by one run, judged by another.
+
+    Attributes:
+        n_problems: problems measured by at least two runs.
+        mean_efficiency, median_efficiency, p10_efficiency: of the pick, in (0, 1].
+        same_kernel_rate: share of problems where both runs have the same best kernel.
+    """
+
+    n_problems: int
+    mean_efficiency: float
+    median_efficiency: float
+    p10_efficiency: float
+    same_kernel_rate: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's selections on measured problems.
+
+    Attributes:
+        target: of the model.
+        per_problem: a row a problem: its problem columns, `oracle`, `selected` (kernel names), `oracle_tflops`,
+            `selected_tflops`, `predicted_tflops`, `efficiency` in (0, 1], `n_kernels` (candidates measured), slice
+            labels (see :mod:`tilewise.evaluate.slices`). Join on the problem columns.
+        metrics: names as in :data:`tilewise.metrics.METRICS`, over these problems.
+        pool_size: kernels that the model may choose from.
+        split_rule: which problems these are, in words.
+        noise_ceiling: None where nothing was measured twice.
+    """
+
+    target: Target
+    per_problem: pd.DataFrame
+    metrics: Mapping[str, float]
+    pool_size: int
+    split_rule: str
+    noise_ceiling: NoiseCeiling | None

@@ -1,0 +1,101 @@
+"""What a training hands on: the parts of the model's folder, and everything worth logging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tilewise.ops import Target
+from tilewise.train.settings import TrainSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tilewise.model.artefact import ArtefactParts
+
+TrialState = Literal["complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One tuning trial.
+
+    Attributes:
+        number: counted from 0; trial 0 has the parameters that were given.
+        params: the tuned parameters.
+        value: mean of `fold_values`: (mean + P10 efficiency) / 2, in [0, 1].
+        fold_values: one a fold seen; a pruned trial saw fewer.
+        state: ``pruned`` trials stopped early as hopeless.
+    """
+
+    number: int
+    params: Mapping[str, float | int]
+    value: float
+    fold_values: tuple[float, ...]
+    state: TrialState
+
+
+@dataclass(frozen=True)
+class FoldRecord:
+    """Out-of-fold metrics of one fold: names as in :data:`tilewise.metrics.METRICS`."""
+
+    fold: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Every training row, predicted by the fold that did not see its group.
+
+    Attributes:
+        problem: (rows,) which problem a row belongs to, counted from 0.
+        kernel: (rows,) index into the pool.
+        measured: (rows,) TFLOPS.
+        predicted: (rows,) TFLOPS.
+        efficiency: (problems,) efficiency of the kernel that the model would select.
+    """
+
+    problem: npt.NDArray[np.int64]
+    kernel: npt.NDArray[np.int64]
+    measured: npt.NDArray[np.float64]
+    predicted: npt.NDArray[np.float64]
+    efficiency: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The outcome of one training; nothing in it depends on the time or the place.
+
+    Attributes:
+        target: what was trained for.
+        settings: as given.
+        params: every parameter of the final trees, tuned ones included, flat, as logged.
+        parts: what :func:`tilewise.model.artefact.write_artefact` writes.
+        folds: out-of-fold metrics, one a fold.
+        cv_metrics: out-of-fold metrics over all training problems.
+        trials: tuning trials, in order; empty without tuning.
+        feature_importances: total gain by feature, largest first.
+        out_of_fold: the predictions behind `cv_metrics`.
+        data_hash: SHA-256 of the table as handed in (see :func:`tilewise.data.digest.table_hash`).
+        n_problems: problems trained on.
+        n_rows: rows trained on.
+        n_holdout_problems: problems of the table that training never saw.
+        split_rule: how folds and holdout were split, in words, to be printed beside figures.
+    """
+
+    target: Target
+    settings: TrainSettings
+    params: Mapping[str, float | int | str]
+    parts: ArtefactParts
+    folds: tuple[FoldRecord, ...]
+    cv_metrics: Mapping[str, float]
+    trials: tuple[TrialRecord, ...]
+    feature_importances: Mapping[str, float]
+    out_of_fold: OutOfFold
+    data_hash: str
+    n_problems: int
+    n_rows: int
+    n_holdout_problems: int
+    split_rule: str

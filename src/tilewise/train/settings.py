@@ -1,0 +1,165 @@
+"""What a training is told: frozen settings, checked on construction, with defaults that train a fair model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewise.errors import ConfigError
+
+LABELS = ("relative", "log1p")
+EXTRA_LABELS = ("latency", "bandwidth")
+
+
+def require(rule: str, ok: bool, value: object) -> None:
+    """Refuse a setting.
+
+    Raises:
+        ConfigError: not `ok`; says the rule and the value.
+    """
+    if not ok:
+        raise ConfigError(f"{rule}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """How the trees grow. Names as in LightGBM, but for the label.
+
+    Attributes:
+        label: ``relative`` learns log(TFLOPS / the problem's best TFLOPS): no split is spent on what all kernels of a
+            problem share. ``log1p`` learns log1p(TFLOPS).
+        label_floor: a relative efficiency below this counts as this: telling 1 % from 3 % helps nobody to pick a
+            winner. 0 keeps labels as they are.
+        top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike.
+        extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
+    """
+
+    label: str = "relative"
+    n_estimators: int = 400
+    learning_rate: float = 0.08
+    num_leaves: int = 63
+    min_child_samples: int = 20
+    feature_fraction: float = 0.5
+    bagging_fraction: float = 0.8
+    bagging_freq: int = 1
+    lambda_l2: float = 1.0
+    max_bin: int = 255
+    label_floor: float = 0.1
+    top_weight: float = 0.0
+    extra_labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(f"model.label must be one of {', '.join(LABELS)}", self.label in LABELS, self.label)
+        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("min_child_samples", 1), ("max_bin", 2)):
+            value = getattr(self, name)
+            require(f"model.{name} must be an integer of at least {least}", _is_int(value) and value >= least, value)
+        for name in ("feature_fraction", "bagging_fraction"):
+            value = getattr(self, name)
+            require(f"model.{name} must be in (0, 1]", 0 < value <= 1, value)
+        require("model.learning_rate must be in (0, 1]", 0 < self.learning_rate <= 1, self.learning_rate)
+        require(
+            "model.bagging_freq must be 0 or more",
+            _is_int(self.bagging_freq) and self.bagging_freq >= 0,
+            self.bagging_freq,
+        )
+        require("model.lambda_l2 must be 0 or more", self.lambda_l2 >= 0, self.lambda_l2)
+        require("model.label_floor must be in [0, 1)", 0 <= self.label_floor < 1, self.label_floor)
+        require("model.top_weight must be 0 or more", self.top_weight >= 0, self.top_weight)
+        for label in self.extra_labels:
+            require(f"model.extra_labels must be of {', '.join(EXTRA_LABELS)}", label in EXTRA_LABELS, label)
+
+
+@dataclass(frozen=True)
+class SearchRange:
+    """Where tuning looks for one parameter: numbers from `low` to `high`, evenly or in their logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        require("a tuning range needs low <= high", self.low <= self.high, (self.low, self.high))
+        require("a logarithmic tuning range needs low > 0", not self.log or self.low > 0, self.low)
+
+    @property
+    def integer(self) -> bool:
+        """Both ends are integers: so are the values between them."""
+        return _is_int(self.low) and _is_int(self.high)
+
+
+# Parameters that tuning may touch. max_bin is not among them: bins are built once, before the first trial.
+TUNABLE = (
+    "learning_rate",
+    "num_leaves",
+    "min_child_samples",
+    "feature_fraction",
+    "bagging_fraction",
+    "lambda_l2",
+    "label_floor",
+    "top_weight",
+)
+
+DEFAULT_SPACE: Mapping[str, SearchRange] = {
+    "learning_rate": SearchRange(0.03, 0.15, log=True),
+    "num_leaves": SearchRange(15, 127, log=True),
+    "min_child_samples": SearchRange(5, 100, log=True),
+    "feature_fraction": SearchRange(0.2, 0.9),
+    "lambda_l2": SearchRange(0.01, 30.0, log=True),
+}
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """The search for better parameters; the first trial is always the given ones, so tuning never ends up worse.
+
+    Attributes:
+        n_trials: trials at most; 0 or 1 leaves the given parameters alone.
+        n_estimators: trees of a trial; fewer than the final model's, as trials only compare.
+        n_folds: folds that a trial sees at most, of the `n_splits`.
+        seed: of the sampler.
+        space: where to look, by parameter.
+    """
+
+    n_trials: int = 4
+    n_estimators: int = 150
+    n_folds: int = 3
+    seed: int = 0
+    space: Mapping[str, SearchRange] = field(default_factory=lambda: dict(DEFAULT_SPACE))
+
+    def __post_init__(self) -> None:
+        require("tune.n_trials must be 0 or more", _is_int(self.n_trials) and self.n_trials >= 0, self.n_trials)
+        for name in ("n_estimators", "n_folds"):
+            value = getattr(self, name)
+            require(f"tune.{name} must be an integer of at least 1", _is_int(value) and value >= 1, value)
+        for name in self.space:
+            require(f"tune.space may name {', '.join(TUNABLE)}", name in TUNABLE, name)
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything that decides a training besides its table.
+
+    Attributes:
+        n_splits: folds of the cross-validation.
+        seed: of folds and trees.
+        threads: of LightGBM; the result does not depend on it.
+        holdout_fraction: share of group keys, by hash, that training never sees.
+    """
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    tune: TuneSettings = field(default_factory=TuneSettings)
+    n_splits: int = 5
+    seed: int = 0
+    threads: int = 2
+    holdout_fraction: float = 0.18
+
+    def __post_init__(self) -> None:
+        require(
+            "n_splits must be an integer of at least 2", _is_int(self.n_splits) and self.n_splits >= 2, self.n_splits
+        )
+        require("threads must be an integer of at least 1", _is_int(self.threads) and self.threads >= 1, self.threads)
+        require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
