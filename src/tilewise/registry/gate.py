@@ -1,0 +1,265 @@
+"""The promotion gate: may this candidate replace the model in production?
+
+Pure: efficiencies in, decision out. Both models are judged on the same problems, in the same order, so each problem
+is its own control. Efficiencies are fractions of the oracle in [0, 1]; differences are in points (1 point = 0.01).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.errors import ConfigError, DataError
+from tilewise.ops import Target
+
+# Rounding in means must not decide: 93.5 % against 94.0 % is a drop of 0.5 points, not of 0.5000000000000004.
+TOLERANCE_POINTS = 1e-9
+
+_STATISTICS: dict[str, Callable[[NDArray[np.float64]], float]] = {
+    "mean": lambda e: float(np.mean(e)),
+    "median": lambda e: float(np.median(e)),
+    "p10": lambda e: float(np.percentile(e, 10)),
+}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What the gate allows. Drops in points; floors, for a first model, in percent (None: no floor).
+
+    Raises:
+        ConfigError: a drop is negative or no number, or a floor lies outside 0 to 100.
+    """
+
+    mean_drop: float = 0.5
+    median_drop: float = 0.5
+    p10_drop: float = 2.0
+    problem_drop: float = 10.0
+    floor_mean: float | None = None
+    floor_p10: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is None and field.name.startswith("floor_"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+                raise ConfigError(f"gate: {field.name} must be a number from 0 to 100, got {value!r}")
+
+    @classmethod
+    def from_config(cls, gate: Mapping[str, Any], target: Target) -> Self:
+        """The thresholds of `target` out of the ``gate`` section of the configuration.
+
+        Raises:
+            ConfigError: a key is missing, a value is wrong, or there are no floors for the target's op and variant.
+        """
+        try:
+            drops = {key: gate[key] for key in ("mean_drop", "median_drop", "p10_drop", "problem_drop")}
+            floors = gate["floors"]
+        except KeyError as e:
+            raise ConfigError(f"gate: {e} is missing; see conf/gate/default.yaml") from e
+        try:
+            floor = floors[target.op][target.variant]
+        except KeyError as e:
+            raise ConfigError(
+                f"gate: no floors for {target.op} {target.variant}; add them to conf/gate under floors"
+            ) from e
+        unknown = set(floor) - {"mean", "p10"}
+        if unknown:
+            raise ConfigError(f"gate: floors have mean and p10, got {', '.join(sorted(unknown))}")
+        return cls(**drops, floor_mean=floor.get("mean"), floor_p10=floor.get("p10"))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One criterion: the candidate's figure against production's (or a floor), in [0, 1], and what was allowed."""
+
+    name: str
+    candidate: float
+    reference: float
+    allowed_drop_points: float
+    passed: bool
+    reason: str
+
+    @property
+    def change_points(self) -> float:
+        """How far the candidate lies above the reference, in points; negative is worse."""
+        return (self.candidate - self.reference) * 100
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A problem whose efficiency falls by more than the gate allows."""
+
+    problem: Mapping[str, Any]
+    candidate: float
+    production: float
+
+    @property
+    def drop_points(self) -> float:
+        """How much the candidate loses on this problem, in points."""
+        return (self.production - self.candidate) * 100
+
+
+@dataclass(frozen=True)
+class GateDecision:
+    """The answer, every number behind it, and every regressed problem, worst first.
+
+    `candidate` and `production` hold ``mean``, ``median``, ``p10`` and ``min`` efficiency; `production` is None for a
+    first model. `reasons` says why not, or, where the answer is yes, what was met.
+    """
+
+    promote: bool
+    reasons: tuple[str, ...]
+    n_problems: int
+    candidate: Mapping[str, float]
+    production: Mapping[str, float] | None
+    checks: tuple[Check, ...]
+    regressed: tuple[Regression, ...]
+    thresholds: Thresholds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the record: no time, no path, rounded, so that equal decisions give equal text anywhere."""
+        return _rounded(self._plain())
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "promote": self.promote,
+            "reasons": list(self.reasons),
+            "n_problems": self.n_problems,
+            "candidate": dict(self.candidate),
+            "production": None if self.production is None else dict(self.production),
+            "checks": [{**dataclasses.asdict(c), "change_points": c.change_points} for c in self.checks],
+            "regressed": [{**dataclasses.asdict(r), "drop_points": r.drop_points} for r in self.regressed],
+            "thresholds": dataclasses.asdict(self.thresholds),
+        }
+
+
+def decide(
+    problems: Sequence[Mapping[str, Any]],
+    candidate: NDArray[np.float64],
+    production: NDArray[np.float64] | None,
+    thresholds: Thresholds,
+) -> GateDecision:
+    """Judge the candidate against production, or a first model (`production` None) against the floors.
+
+    Args:
+        problems: the holdout problems, for the record of those that regress.
+        candidate: shape (problems,), efficiency of the candidate's pick for each problem, in [0, 1].
+        production: the same for the model in production, or None where there is none.
+        thresholds: what is allowed.
+
+    Raises:
+        DataError: the two do not cover the problems, or an efficiency is no number in [0, 1].
+    """
+    _require_efficiencies("candidate", candidate, len(problems))
+    if production is not None:
+        _require_efficiencies("production", production, len(problems))
+    if not problems:
+        return _refuse_unjudged(thresholds)
+    if production is None:
+        checks, regressed = _floor_checks(candidate, thresholds), ()
+        praise = "first model of this target: it exceeds every floor"
+    else:
+        regressed = _regressions(problems, candidate, production, thresholds)
+        checks = (*_drop_checks(candidate, production, thresholds), _problem_check(candidate, production, thresholds))
+        praise = "not worse than production within the gate's thresholds"
+    failed = tuple(c.reason for c in checks if not c.passed)
+    return GateDecision(
+        promote=not failed,
+        reasons=failed or (praise,),
+        n_problems=len(problems),
+        candidate=_summary(candidate),
+        production=None if production is None else _summary(production),
+        checks=checks,
+        regressed=regressed,
+        thresholds=thresholds,
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """The order of a vectorised sum depends on the CPU: 10 digits are the same everywhere, and more than are known."""
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return round(value, 10) if isinstance(value, float) else value
+
+
+def _require_efficiencies(whose: str, values: NDArray[np.float64], n: int) -> None:
+    if values.shape != (n,):
+        raise DataError(f"{whose}: {n} problems need {n} efficiencies, got an array of shape {values.shape}")
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))  # the negation also catches NaN
+    if bad.size:
+        raise DataError(f"{whose}: efficiency must lie in [0, 1], got {values[bad[0]]} for problem {bad[0]}")
+
+
+def _refuse_unjudged(thresholds: Thresholds) -> GateDecision:
+    reason = "there is no holdout problem to judge by"
+    return GateDecision(False, (reason,), 0, {}, None, (), (), thresholds)
+
+
+def _summary(efficiency: NDArray[np.float64]) -> dict[str, float]:
+    return {name: f(efficiency) for name, f in _STATISTICS.items()} | {"min": float(np.min(efficiency))}
+
+
+def _floor_checks(candidate: NDArray[np.float64], thresholds: Thresholds) -> tuple[Check, ...]:
+    floors = {"mean": thresholds.floor_mean, "p10": thresholds.floor_p10}
+    checks = []
+    for name, floor in floors.items():
+        if floor is not None:
+            value = _STATISTICS[name](candidate)
+            passed = value * 100 > floor
+            relation = "exceeds" if passed else "does not exceed"
+            reason = f"{name} efficiency {value:.2%} {relation} the first model's floor of {floor:g} %"
+            checks.append(Check(f"floor_{name}", value, floor / 100, 0.0, passed, reason))
+    return tuple(checks)
+
+
+def _drop_checks(
+    candidate: NDArray[np.float64], production: NDArray[np.float64], thresholds: Thresholds
+) -> tuple[Check, ...]:
+    allowed = {"mean": thresholds.mean_drop, "median": thresholds.median_drop, "p10": thresholds.p10_drop}
+    checks = []
+    for name, points in allowed.items():
+        ours, theirs = _STATISTICS[name](candidate), _STATISTICS[name](production)
+        drop = (theirs - ours) * 100
+        passed = drop <= points + TOLERANCE_POINTS
+        reason = (
+            f"{name} efficiency {ours:.2%} against production's {theirs:.2%}: "
+            f"{abs(drop):.2f} points {'worse' if drop > 0 else 'better'}, {points:g} worse allowed"
+        )
+        checks.append(Check(name, ours, theirs, points, passed, reason))
+    return tuple(checks)
+
+
+def _problem_check(
+    candidate: NDArray[np.float64], production: NDArray[np.float64], thresholds: Thresholds
+) -> Check:
+    drops = (production - candidate) * 100
+    worst = int(np.argmax(drops))
+    n = int(np.count_nonzero(drops > thresholds.problem_drop + TOLERANCE_POINTS))
+    reason = (
+        f"{n} of {len(drops)} problems fall by more than {thresholds.problem_drop:g} points, "
+        f"the worst by {max(drops[worst], 0.0):.2f}"
+    )
+    return Check("problem", float(candidate[worst]), float(production[worst]), thresholds.problem_drop, n == 0, reason)
+
+
+def _regressions(
+    problems: Sequence[Mapping[str, Any]],
+    candidate: NDArray[np.float64],
+    production: NDArray[np.float64],
+    thresholds: Thresholds,
+) -> tuple[Regression, ...]:
+    limit = thresholds.problem_drop + TOLERANCE_POINTS
+    fallen = [
+        Regression(problem, float(ours), float(theirs))
+        for problem, ours, theirs in zip(problems, candidate, production, strict=True)
+        if (theirs - ours) * 100 > limit
+    ]
+    return tuple(sorted(fallen, key=lambda r: -r.drop_points))

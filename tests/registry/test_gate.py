@@ -1,0 +1,158 @@
+"""The gate's decisions on efficiencies typed by hand: every number in the expected column can be checked in the head."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewise.errors import ConfigError, DataError
+from tilewise.ops import Target
+from tilewise.registry.gate import Thresholds, decide
+
+# Ten problems, so that P10 lies between the worst and the second worst (numpy: worst + 0.9 (second - worst)).
+PRODUCTION = [0.80, 0.90, 0.90, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00]  # mean 96, median 100, P10 89
+LOOSE = {"mean_drop": 100, "median_drop": 100, "p10_drop": 100, "problem_drop": 100}
+FORWARD = Target("grouped_conv", "forward", "bf16", "sm90")
+
+
+def problems(n: int) -> list[dict[str, int]]:
+    return [{"M": i} for i in range(n)]
+
+
+def judge(candidate: list[float], production: list[float] | None, **thresholds: Any) -> Any:
+    theirs = None if production is None else np.array(production)
+    return decide(problems(len(candidate)), np.array(candidate), theirs, Thresholds(**thresholds))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "production", "thresholds", "promote", "reason"),
+    [
+        # equal, better
+        (PRODUCTION, PRODUCTION, {}, True, "not worse than production"),
+        ([1.0] * 10, PRODUCTION, {}, True, "not worse than production"),
+        # mean: 0.95 -> 0.945 is just allowed, 0.95 -> 0.944 is not; the other criteria are switched off
+        ([0.945] * 4, [0.95] * 4, {**LOOSE, "mean_drop": 0.5}, True, "not worse"),
+        ([0.944] * 4, [0.95] * 4, {**LOOSE, "mean_drop": 0.5}, False, "mean efficiency 94.40% against production's 95.00%"),
+        # median: 0.90 -> 0.895 allowed, 0.894 not; the mean rises all the while
+        ([0.895, 0.895, 1.0], [0.90, 0.90, 0.90], {**LOOSE, "median_drop": 0.5}, True, "not worse"),
+        ([0.894, 0.894, 1.0], [0.90, 0.90, 0.90], {**LOOSE, "median_drop": 0.5}, False, "median efficiency 89.40%"),
+        # P10: 89 % -> 87 % allowed; a third problem at 80 % makes P10 80 %
+        ([0.78, 0.88, 0.90, *[1.0] * 7], PRODUCTION, {**LOOSE, "p10_drop": 2}, True, "not worse"),
+        ([0.80, 0.80, 0.90, *[1.0] * 7], PRODUCTION, {**LOOSE, "p10_drop": 2}, False, "p10 efficiency 80.00%"),
+        # one problem: 1.00 -> 0.90 is just allowed, 1.00 -> 0.89 is not, however much the others gain
+        ([0.90, 1.0, 1.0, 1.0], [1.00, 0.5, 0.5, 0.5], {}, True, "not worse"),
+        ([0.89, 1.0, 1.0, 1.0], [1.00, 0.5, 0.5, 0.5], {}, False, "1 of 4 problems fall by more than 10 points"),
+        # floors for a first model must be exceeded, not met
+        ([0.91] * 4, None, {"floor_mean": 90}, True, "first model"),
+        ([0.90] * 4, None, {"floor_mean": 90}, False, "does not exceed the first model's floor of 90 %"),
+        ([0.70, 0.70, 1.0, 1.0], None, {"floor_p10": 75}, False, "p10 efficiency 70.00% does not exceed"),
+        ([0.01] * 4, None, {}, True, "first model"),
+        # floors are for a first model only
+        ([0.50] * 4, [0.50] * 4, {"floor_mean": 90}, True, "not worse"),
+        # nothing to judge by
+        ([], None, {}, False, "no holdout problem"),
+        ([], [], {}, False, "no holdout problem"),
+    ],
+)
+def test_decision(
+    candidate: list[float], production: list[float] | None, thresholds: dict[str, float], promote: bool, reason: str
+) -> None:
+    decision = judge(candidate, production, **thresholds)
+    assert decision.promote is promote
+    assert any(reason in r for r in decision.reasons), decision.reasons
+
+
+def test_every_failed_criterion_is_a_reason() -> None:
+    """A refused candidate needs the whole list at once, not one complaint a try."""
+    decision = judge([0.5] * 10, PRODUCTION)
+    assert [r.split()[0] for r in decision.reasons] == ["mean", "median", "p10", "10"]
+    assert [c.name for c in decision.checks if not c.passed] == ["mean", "median", "p10", "problem"]
+
+
+def test_regressed_problems_are_named_worst_first() -> None:
+    decision = judge([0.85, 0.95, 0.60, 1.0], [1.0, 1.0, 1.0, 0.9])
+    assert [(r.problem, round(r.drop_points, 6)) for r in decision.regressed] == [({"M": 2}, 40.0), ({"M": 0}, 15.0)]
+
+
+def test_numbers_of_both_models() -> None:
+    decision = judge(PRODUCTION, [1.0] * 10)
+    assert decision.n_problems == 10
+    assert decision.candidate == pytest.approx({"mean": 0.96, "median": 1.0, "p10": 0.89, "min": 0.80})
+    assert decision.production == pytest.approx({"mean": 1.0, "median": 1.0, "p10": 1.0, "min": 1.0})
+    assert {c.name: round(c.change_points, 6) for c in decision.checks} == {
+        "mean": -4.0, "median": 0.0, "p10": -11.0, "problem": -20.0
+    }  # fmt: skip
+
+
+def test_the_record_is_json_and_equal_for_equal_decisions() -> None:
+    first, second = (json.dumps(judge([0.5] * 10, PRODUCTION).to_dict(), sort_keys=True) for _ in range(2))
+    assert first == second
+    assert json.loads(first)["checks"][0]["change_points"] == -46.0
+
+
+@pytest.mark.parametrize(
+    ("candidate", "production", "match"),
+    [
+        ([0.9, float("nan")], None, r"candidate: efficiency must lie in \[0, 1\], got nan for problem 1"),
+        ([0.9, 1.2], None, r"candidate: .* got 1.2 for problem 1"),
+        ([0.9, 0.9], [-0.1, 1.0], r"production: .* got -0.1 for problem 0"),
+        ([0.9, 0.9], [0.9], r"production: 2 problems need 2 efficiencies, got an array of shape \(1,\)"),
+    ],
+)
+def test_bad_efficiencies_are_refused(candidate: list[float], production: list[float] | None, match: str) -> None:
+    with pytest.raises(DataError, match=match):
+        judge(candidate, production)
+
+
+@pytest.mark.parametrize("value", [-0.5, 101, float("nan"), True, "0.5", None])
+def test_bad_thresholds_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="mean_drop must be a number from 0 to 100"):
+        Thresholds(mean_drop=value)
+
+
+CONF: dict[str, Any] = {
+    "mean_drop": 0.5, "median_drop": 0.4, "p10_drop": 2.0, "problem_drop": 10.0,
+    "floors": {"grouped_conv": {"forward": {"mean": 90, "p10": 75}, "bwd_data": {"mean": 85, "p10": None}}},
+}  # fmt: skip
+
+
+class TestFromConfig:
+    def test_floors_are_those_of_op_and_variant(self) -> None:
+        thresholds = Thresholds.from_config(CONF, FORWARD)
+        assert (thresholds.median_drop, thresholds.floor_mean, thresholds.floor_p10) == (0.4, 90, 75)
+        backward = Thresholds.from_config(CONF, Target("grouped_conv", "bwd_data", "fp16", "gfx950"))
+        assert (backward.floor_mean, backward.floor_p10) == (85, None)
+
+    def test_a_target_without_floors_is_no_free_pass(self) -> None:
+        with pytest.raises(ConfigError, match="no floors for gemm universal; add them to conf/gate"):
+            Thresholds.from_config(CONF, Target("gemm", "universal", "fp8", "sm90"))
+
+    def test_a_missing_key_is_named(self) -> None:
+        with pytest.raises(ConfigError, match="'p10_drop' is missing"):
+            Thresholds.from_config({k: v for k, v in CONF.items() if k != "p10_drop"}, FORWARD)
+
+    def test_a_misspelt_floor_is_named(self) -> None:
+        floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75}}}
+        with pytest.raises(ConfigError, match="floors have mean and p10, got p01"):
+            Thresholds.from_config({**CONF, "floors": floors}, FORWARD)
+
+    @pytest.mark.parametrize(
+        ("op", "variant", "mean", "p10"),
+        [
+            ("grouped_conv", "forward", 90, 75),
+            ("grouped_conv", "bwd_data", 85, None),
+            ("grouped_conv", "bwd_weight", 85, None),
+            ("gemm", "universal", 95, 90),
+        ],
+    )
+    def test_the_committed_configuration(self, op: str, variant: str, mean: float, p10: float | None) -> None:
+        import yaml
+
+        from tilewise.arch import conf_dir
+
+        conf = yaml.safe_load((conf_dir() / "gate" / "default.yaml").read_text())
+        thresholds = Thresholds.from_config(conf, Target(op, variant, "bf16", "sm90"))
+        assert thresholds == Thresholds(0.5, 0.5, 2.0, 10.0, mean, p10)
