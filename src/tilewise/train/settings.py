@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tilewise.errors import ConfigError
 
@@ -69,42 +70,30 @@ class ModelSettings:
             require(f"model.extra_labels must be of {', '.join(EXTRA_LABELS)}", label in EXTRA_LABELS, label)
 
 
-@dataclass(frozen=True)
-class SearchRange:
-    """Where tuning looks for one parameter: numbers from `low` to `high`, evenly or in their logarithm."""
+class Tunable(NamedTuple):
+    """How tuning walks a parameter."""
 
-    low: float
-    high: float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        require("a tuning range needs low <= high", self.low <= self.high, (self.low, self.high))
-        require("a logarithmic tuning range needs low > 0", not self.log or self.low > 0, self.low)
-
-    @property
-    def integer(self) -> bool:
-        """Both ends are integers: so are the values between them."""
-        return _is_int(self.low) and _is_int(self.high)
+    integer: bool
+    log: bool
 
 
-# Parameters that tuning may touch. max_bin is not among them: bins are built once, before the first trial.
-TUNABLE = (
-    "learning_rate",
-    "num_leaves",
-    "min_child_samples",
-    "feature_fraction",
-    "bagging_fraction",
-    "lambda_l2",
-    "label_floor",
-    "top_weight",
-)
+# max_bin is not tunable: bins are built once, before the first trial.
+TUNABLE: Mapping[str, Tunable] = {
+    "learning_rate": Tunable(integer=False, log=True),
+    "num_leaves": Tunable(integer=True, log=True),
+    "min_child_samples": Tunable(integer=True, log=True),
+    "feature_fraction": Tunable(integer=False, log=False),
+    "bagging_fraction": Tunable(integer=False, log=False),
+    "lambda_l2": Tunable(integer=False, log=True),
+    "label_floor": Tunable(integer=False, log=False),
+    "top_weight": Tunable(integer=False, log=False),
+}
 
-DEFAULT_SPACE: Mapping[str, SearchRange] = {
-    "learning_rate": SearchRange(0.03, 0.15, log=True),
-    "num_leaves": SearchRange(15, 127, log=True),
-    "min_child_samples": SearchRange(5, 100, log=True),
-    "feature_fraction": SearchRange(0.2, 0.9),
-    "lambda_l2": SearchRange(0.01, 30.0, log=True),
+DEFAULT_SPACE: Mapping[str, tuple[float, float]] = {
+    "num_leaves": (31, 127),
+    "min_child_samples": (5, 60),
+    "feature_fraction": (0.2, 0.9),
+    "lambda_l2": (0.01, 10.0),
 }
 
 
@@ -117,14 +106,14 @@ class TuneSettings:
         n_estimators: trees of a trial; fewer than the final model's, as trials only compare.
         n_folds: folds that a trial sees at most, of the `n_splits`.
         seed: of the sampler.
-        space: where to look, by parameter.
+        space: (low, high) of each parameter to search, of :data:`TUNABLE`.
     """
 
     n_trials: int = 4
     n_estimators: int = 150
     n_folds: int = 3
     seed: int = 0
-    space: Mapping[str, SearchRange] = field(default_factory=lambda: dict(DEFAULT_SPACE))
+    space: Mapping[str, tuple[float, float]] = field(default_factory=lambda: dict(DEFAULT_SPACE))
 
     def __post_init__(self) -> None:
         require("tune.n_trials must be 0 or more", _is_int(self.n_trials) and self.n_trials >= 0, self.n_trials)
@@ -133,6 +122,13 @@ class TuneSettings:
             require(f"tune.{name} must be an integer of at least 1", _is_int(value) and value >= 1, value)
         for name in self.space:
             require(f"tune.space may name {', '.join(TUNABLE)}", name in TUNABLE, name)
+            low, high = self.space[name]
+            lowest_is_fine = low > 0 if TUNABLE[name].log else low >= 0
+            require(
+                f"tune.space.{name} must be [low, high] with 0 < low <= high",
+                lowest_is_fine and low <= high,
+                (low, high),
+            )
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ class TrainSettings:
     Attributes:
         n_splits: folds of the cross-validation.
         seed: of folds and trees.
-        threads: of LightGBM; the result does not depend on it.
+        threads: of LightGBM, 0 for all cores; the result does not depend on it.
         holdout_fraction: share of group keys, by hash, that training never sees.
     """
 
@@ -150,14 +146,14 @@ class TrainSettings:
     tune: TuneSettings = field(default_factory=TuneSettings)
     n_splits: int = 5
     seed: int = 0
-    threads: int = 2
+    threads: int = 0
     holdout_fraction: float = 0.18
 
     def __post_init__(self) -> None:
         require(
             "n_splits must be an integer of at least 2", _is_int(self.n_splits) and self.n_splits >= 2, self.n_splits
         )
-        require("threads must be an integer of at least 1", _is_int(self.threads) and self.threads >= 1, self.threads)
+        require("threads must be 0 (all cores) or more", _is_int(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
 
 
