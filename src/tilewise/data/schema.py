@@ -1,0 +1,256 @@
+"""Reading measurement tables, and the schema that every row must fulfil.
+
+The schema derives from :mod:`tilewise.data.columns`. A table that cannot be read at all raises; a row that breaks a
+rule is named by file and row, and either raises too (:func:`read_measurements`) or is handed to quarantine with its
+reason (:func:`read_raw` with :func:`row_faults`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pandas as pd
+import pandera.pandas as pa
+import pyarrow as arrow
+import pyarrow.parquet as pq
+
+from tilewise.data.columns import PROVENANCE, STATUSES, TARGET, Column, kernel_columns, measurement_columns
+from tilewise.errors import DataError, KernelError, ProblemError, UsageError
+from tilewise.kernels.kernel import Kernel
+from tilewise.ops import OPS, Target
+
+SOURCE = ("source_file", "source_row")  # where a row was read from; in no file, only between reading and quarantine
+TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
+
+_RAW_TYPES = {"str": "str", "int": "Int64", "float": "float64", "bool": "boolean"}
+_TYPES = {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
+_POSITIVE = ("latency_ms", "tflops", "bandwidth_gb_s")
+_READ_ERRORS = (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, OSError, ValueError)
+
+
+def read_measurements(path: Path, target: Target | None = None) -> pd.DataFrame:
+    """The measurements in a parquet file, or in all parquet files of a folder, every row checked.
+
+    Args:
+        path: file or folder (searched to any depth, in the order of the names).
+        target: keep only its rows; files of other ops are passed over.
+
+    Returns:
+        The columns of :func:`~tilewise.data.columns.measurement_columns`, in their order and types.
+
+    Raises:
+        DataError: there is no file, a file is no parquet table, a column is missing or of another type, no row is of
+            `target`, or a row breaks a rule; the message names file and row or column.
+    """
+    raw = read_raw(path, target)
+    faults = row_faults(raw)
+    bad = np.flatnonzero(faults != "")
+    if len(bad):
+        first = raw.iloc[bad[0]]
+        more = f"; {len(bad) - 1} more rows are bad" if len(bad) > 1 else ""
+        raise DataError(f"{first['source_file']}: row {first['source_row']}: {faults.iloc[bad[0]]}{more}")
+    return to_measurements(raw)
+
+
+def read_raw(path: Path, target: Target | None = None) -> pd.DataFrame:
+    """As :func:`read_measurements`, but rows are not checked; two more columns, :data:`SOURCE`, say where each is from.
+
+    Raises:
+        DataError: as there, except for rows.
+    """
+    frames: list[pd.DataFrame] = []
+    others: set[str] = set()
+    for file in _files(Path(path)):
+        frame = _read(file, target.op if target else None, others)
+        if frame is not None:
+            frames.append(frame)
+    ops = {str(f["op"].iloc[0]) for f in frames if len(f)}
+    if len(ops) > 1:
+        raise DataError(f"{path}: tables of several ops ({', '.join(sorted(ops))}) do not fit together; name a target")
+    frame = pd.concat(frames, ignore_index=True) if frames else None
+    if frame is not None and target is not None:
+        of_target = np.logical_and.reduce([frame[n] == getattr(target, n) for n in ("op", "variant", "dtype", "arch")])
+        others |= {"_".join(t) for t in frame[[c.name for c in TARGET]].drop_duplicates().itertuples(index=False)}
+        frame = frame[of_target].reset_index(drop=True)
+    if frame is None or not len(frame):
+        what = f"no row of {target.name}" if target else "no rows"
+        raise DataError(f"{path}: {what}" + (f"; there are {', '.join(sorted(others))}" if others else ""))
+    return frame
+
+
+def row_faults(raw: pd.DataFrame) -> pd.Series:
+    """Why each row is bad, "" where it is good; rules that need one row only.
+
+    Args:
+        raw: of one op, from :func:`read_raw`, or a measurement table.
+    """
+    raw = raw.reset_index(drop=True)
+    op = str(raw["op"].iloc[0])
+    faults = _column_faults(raw, op)
+    sound = raw[faults == ""]
+    if len(sound):
+        found = _problem_faults(sound, op)
+        found = found.where(found != "", _kernel_faults(sound))
+        faults.loc[sound.index] = found
+    return faults
+
+
+def to_measurements(raw: pd.DataFrame) -> pd.DataFrame:
+    """Rows without fault in the table's own columns and types."""
+    columns = measurement_columns(str(raw["op"].iloc[0]))
+    types = {c.name: _type(c) for c in columns}
+    return raw[[c.name for c in columns]].astype(types).reset_index(drop=True)
+
+
+@cache
+def schema(op: str) -> pa.DataFrameSchema:
+    """The pandera schema of an op's table: types, empty cells, and what a value may be."""
+    return pa.DataFrameSchema(
+        {c.name: pa.Column(_RAW_TYPES[c.kind], _checks(c), nullable=c.nullable) for c in measurement_columns(op)},
+        checks=[
+            pa.Check(lambda f: (f["status"] == "ok") == f["is_valid"], error="is_valid must mean that status is ok"),
+            *(pa.Check(_measured(n), error=f"a valid row needs {n}") for n in _POSITIVE),
+        ],
+    )
+
+
+def _checks(column: Column) -> list[pa.Check]:
+    if column.name == "status":
+        return [pa.Check.isin(STATUSES, error=f"status must be one of {', '.join(STATUSES)}")]
+    if column.kind == "float":
+        return [
+            pa.Check(lambda s: np.isfinite(s), error=f"{column.name} must be finite"),
+            pa.Check(lambda s: s > 0, error=f"{column.name} must be positive"),
+        ]
+    if column in PROVENANCE and column.kind == "int":
+        return [pa.Check(lambda s: s >= 0, error=f"{column.name} must not be negative")]
+    return []
+
+
+def _measured(name: str) -> object:
+    return lambda f: ~f["is_valid"].fillna(False).astype(bool) | f[name].notna()
+
+
+def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
+    faults = pd.Series("", index=raw.index, dtype=object)
+    try:
+        schema(op).validate(raw, lazy=True)
+    except pa.errors.SchemaErrors as e:
+        cases = e.failure_cases
+        if cases["index"].isna().any():  # types were settled on reading: a rule about the table itself
+            raise DataError(f"table of {op}: {cases[cases['index'].isna()]['check'].iloc[0]}") from e
+        for case in cases.drop_duplicates(["index", "check", "column"]).itertuples():
+            row = int(cast(int, case.index))
+            if not faults[row]:
+                faults[row] = _fault(str(case.check), str(case.column), raw, row)
+    return faults
+
+
+def _fault(check: str, column: str, raw: pd.DataFrame, row: int) -> str:
+    if check == "not_nullable":
+        return f"{column} is empty"
+    return f"{check}, got {raw[column].iloc[row]!r}" if column in raw.columns else check
+
+
+def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
+    """Impossible problems, and results that do not follow from latency and problem."""
+    names = list(OPS[op].column_names())
+    distinct = frame[[*names, "dtype", "variant"]].drop_duplicates()
+    facts = []
+    for row in distinct.itertuples(index=False):
+        try:
+            problem = OPS[op].from_dict(dict(zip(names, row, strict=False)))
+            if row.variant not in OPS[op].variants:
+                raise ProblemError("variant", f"must be one of {', '.join(OPS[op].variants)}, got {row.variant!r}")
+            facts.append(("", float(problem.flops), float(problem.min_bytes(str(row.dtype)))))
+        except UsageError as e:
+            facts.append((str(e), np.nan, np.nan))
+    known = distinct.assign(**dict(zip(("fault", "flops", "bytes"), zip(*facts, strict=True), strict=True)))
+    rows = frame[[*names, "dtype", "variant"]].merge(known, how="left").set_index(frame.index)
+    faults = rows["fault"].astype(object)
+    for name, per_second in (("tflops", rows["flops"] / 1e9), ("bandwidth_gb_s", rows["bytes"] / 1e6)):
+        expected = per_second / frame["latency_ms"]
+        off = frame["is_valid"].astype(bool) & ((frame[name] - expected).abs() > TOLERANCE * expected) & (faults == "")
+        faults[off] = [
+            f"{name} {got:.6g} does not follow from latency_ms: expected {want:.6g}"
+            for got, want in zip(frame[name][off], expected[off], strict=True)
+        ]
+    return faults
+
+
+def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
+    """Names that do not belong to the kernel columns."""
+    names = [c.name for c in kernel_columns()]
+    keys = [*names, "op", "variant", "dtype"]
+    distinct = frame[keys].drop_duplicates()
+    found = []
+    for row in distinct.to_dict("records"):
+        try:
+            expected = Kernel.from_dict({str(k): v for k, v in row.items()}).name(row["op"], row["variant"], row["dtype"])
+            wrong = f"kernel_name {row['kernel_name']!r} does not belong to its columns: expected {expected!r}"
+            found.append("" if expected == row["kernel_name"] else wrong)
+        except KernelError as e:
+            found.append(str(e))
+    faults = frame[keys].merge(distinct.assign(fault=found), how="left")["fault"].astype(object)
+    return faults.set_axis(frame.index)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{path}: no such file or folder of measurements")
+    files = sorted(path.rglob("*.parquet"))
+    if not files:
+        raise DataError(f"{path}: no parquet file in this folder; `dvc pull data.dvc` fetches the committed ones")
+    return files
+
+
+def _read(file: Path, op: str | None, others: set[str]) -> pd.DataFrame | None:
+    """One file in raw types; None if it is of another op, which is noted in `others`."""
+    try:
+        table = pq.ParquetFile(file).read()
+    except _READ_ERRORS as e:
+        raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
+    if "op" not in table.column_names:
+        raise DataError(f"{file}: column op is missing; not a measurement table")
+    ops = [str(v) for v in arrow.compute.unique(table["op"]).to_pylist()]
+    if not ops:
+        return None
+    if len(ops) > 1:
+        raise DataError(f"{file}: column op must hold one op a file, got {', '.join(sorted(ops))}")
+    if ops[0] not in OPS:
+        raise DataError(f"{file}: row 0: op must be one of {', '.join(OPS)}, got {ops[0]!r}")
+    if op is not None and ops[0] != op:
+        others.add(f"tables of {ops[0]}")
+        return None
+    columns = measurement_columns(ops[0])
+    missing = [c.name for c in columns if c.name not in table.column_names]
+    if missing:
+        raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {ops[0]} has {len(columns)} columns")
+    frame = table.select([c.name for c in columns]).to_pandas()
+    typed = {c.name: _convert(frame[c.name], c, file) for c in columns}
+    return pd.DataFrame({**typed, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
+
+
+def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
+    right = {
+        "str": lambda s: s.dropna().map(lambda v: isinstance(v, str)).all(),
+        "int": lambda s: pd.api.types.is_numeric_dtype(s) and not pd.api.types.is_bool_dtype(s),
+        "float": lambda s: pd.api.types.is_numeric_dtype(s) and not pd.api.types.is_bool_dtype(s),
+        "bool": lambda s: pd.api.types.is_bool_dtype(s) or s.dropna().map(lambda v: isinstance(v, bool)).all(),
+    }
+    empty = values.isna().all()
+    try:
+        if not empty and not right[column.kind](values):
+            raise TypeError(f"got {values.dtype}")
+        return values.astype(_RAW_TYPES[column.kind])
+    except (TypeError, ValueError) as e:
+        raise DataError(f"{file}: column {column.name} must hold {column.kind} values: {e}") from e
+
+
+def _type(column: Column) -> str:
+    return "Int64" if column.kind == "int" and column.nullable else _TYPES[column.kind]

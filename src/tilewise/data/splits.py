@@ -1,0 +1,94 @@
+"""Who sees which problem: group keys, the holdout rule fixed in advance, and primary runs against repeats.
+
+The holdout depends on nothing but a problem's group key, so no later measurement, reordering or seed can move a
+problem from one side to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.ops import OPS
+
+HOLDOUT_RULE = "tilewise-holdout-1"
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def group_keys(op: str, columns: Mapping[str, Any]) -> Ints:
+    """The group key of each row, (rows, dimensions): what :attr:`Problem.group_key` gives for one problem.
+
+    Args:
+        op: of :data:`tilewise.ops.OPS`.
+        columns: the problem columns, arrays of shape (rows,) or a frame.
+    """
+    problem = OPS[op]
+    formula = cast(property, inspect.getattr_static(problem, "group_key")).fget
+    assert formula is not None
+    values = {n: np.asarray(columns[n]) for n in problem.column_names()}
+    key = formula(SimpleNamespace(column_names=problem.column_names, **values))
+    return np.stack([np.asarray(k, dtype=np.int64) for k in key], axis=1)
+
+
+def holdout_mask(op: str, keys: npt.ArrayLike, fraction: float) -> Bools:
+    """Which rows belong to the holdout.
+
+    A key is held out if the first 8 bytes (big-endian) of the SHA-256 of ``tilewise-holdout-1:{op}:{ints, comma}``,
+    as a fraction of 2^64, are below `fraction`.
+
+    Args:
+        op: enters the hash, so that ops split independently.
+        keys: (rows, dimensions) group keys.
+        fraction: of the keys, in [0, 1].
+    """
+    rows = np.asarray(keys, dtype=np.int64)
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    distinct, of_row = np.unique(rows, axis=0, return_inverse=True)
+    held = np.array([_position(op, key.tolist()) < fraction for key in distinct])
+    return held[of_row.reshape(-1)]
+
+
+def split_rule(fraction: float, n_splits: int | None = None) -> str:
+    """The split in words, to be printed beside every figure that depends on it."""
+    holdout = f"holdout: {fraction:.0%} of the group keys by hash ({HOLDOUT_RULE})"
+    return holdout if n_splits is None else f"{holdout}; {n_splits}-fold GroupKFold on the group key for the rest"
+
+
+def problem_index(frame: pd.DataFrame, op: str) -> Ints:
+    """(rows,) the problem of each row, numbered from 0 in the order of first appearance."""
+    by = list(OPS[op].column_names())
+    return np.asarray(frame.groupby(by, sort=False, dropna=False).ngroup(), dtype=np.int64)
+
+
+def is_primary(frame: pd.DataFrame, op: str) -> Bools:
+    """Which rows belong to the primary run of their problem: labels come from it, other runs are repeats.
+
+    The primary run is the one with most rows of the problem; ties go to the earliest ``measured_at``, then to the
+    first ``run_id`` by name. `frame` holds one target.
+    """
+    rows = pd.DataFrame(
+        {
+            "problem": problem_index(frame, op),
+            "run_id": frame["run_id"].to_numpy(dtype=object),
+            "at": frame["measured_at"].fillna("~").to_numpy(dtype=object),  # unknown times come last
+        }
+    )
+    runs = rows.groupby(["problem", "run_id"], as_index=False).agg(n=("at", "size"), at=("at", "min"))
+    runs = runs.sort_values(["problem", "n", "at", "run_id"], ascending=[True, False, True, True])
+    primary = runs.drop_duplicates("problem").set_index("problem")["run_id"]
+    return np.asarray(rows["problem"].map(primary).to_numpy() == rows["run_id"].to_numpy(), dtype=bool)
+
+
+def _position(op: str, key: Sequence[int]) -> float:
+    text = f"{HOLDOUT_RULE}:{op}:{','.join(map(str, key))}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
