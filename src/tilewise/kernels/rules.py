@@ -5,7 +5,10 @@ Pools, collecting, features, search and dispatch all ask here. A rule answers wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels.kernel import Kernel
@@ -37,7 +40,7 @@ def illegal(kernel: Kernel, dtype: str, arch: HardwareProfile) -> str | None:
     if kernel.pipeline not in CONV_PIPELINES:
         return f"pipeline must be one of {', '.join(CONV_PIPELINES)}"
     threads = kernel.num_warps * arch.warp_size
-    accumulators = kernel.tile_m * kernel.tile_n // threads
+    accumulators = accumulators_per_thread(kernel, arch)
     if accumulators > MAX_ACCUMULATORS:
         return f"{accumulators} accumulators a thread, more than {MAX_ACCUMULATORS}"
     if accumulators < 1:
@@ -52,39 +55,60 @@ def illegal(kernel: Kernel, dtype: str, arch: HardwareProfile) -> str | None:
     return None
 
 
-def shared_memory_bytes(kernel: Kernel, dtype: str) -> int:
-    """Bytes that the operand tiles in flight take: one A and one B tile a stage. ``depth`` stages nothing."""
-    if kernel.pipeline == "depth":
-        return 0
-    return kernel.num_stages * (kernel.tile_m + kernel.tile_n) * kernel.tile_k * operand_bytes(dtype)
+def accumulators_per_thread(kernel: Any, arch: HardwareProfile) -> Any:
+    """32-bit partial sums that a thread holds. `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays."""
+    return kernel.tile_m * kernel.tile_n // (kernel.num_warps * arch.warp_size)
+
+
+def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
+    """Bytes that the operand tiles in flight take: one A and one B tile a stage. ``depth`` stages nothing.
+
+    `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays.
+    """
+    staged = kernel.num_stages * (kernel.tile_m + kernel.tile_n) * kernel.tile_k * operand_bytes(dtype)
+    return (kernel.pipeline != "depth") * staged
 
 
 def unsupported(kernel: Kernel, problem: Problem, variant: str) -> str | None:
     """Why `kernel` cannot compute `problem`, or None. `kernel` must be legal."""
-    rule = _SUPPORT.get(problem.op)
-    return rule(kernel, problem, variant) if rule else f"no kernels for op {problem.op}"
+    return next((reason for broken, reason in _checks(kernel, problem, variant) if broken), None)
 
 
-def _conv(kernel: Kernel, problem: Problem, variant: str) -> str | None:
+def supported_mask(kernels: Any, problem: Problem, variant: str) -> np.ndarray:
+    """Which of many kernels compute `problem`: bool, (kernels,).
+
+    Args:
+        kernels: a namespace of the kernel columns as arrays of shape (kernels,); the kernels must be legal.
+        problem: the shape.
+        variant: the variant of its op.
+    """
+    broken = np.zeros(np.shape(kernels.tile_m), dtype=bool)
+    for rule, _ in _checks(kernels, problem, variant):
+        broken |= rule
+    return ~broken
+
+
+def _checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
+    """The rules of the problem's op as (broken, reason); `broken` is a bool, or an array of them for columns."""
+    if problem.op not in _SUPPORT:
+        yield True, f"no kernels for op {problem.op}"
+        return
+    yield from _SUPPORT[problem.op](kernel, problem, variant)
+
+
+def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
     assert isinstance(problem, GroupedConvProblem)
     for name, count in (("input", input_elements), ("filter", weight_elements), ("output", output_elements)):
-        if count(problem) >= INT32_ELEMENTS:
-            return f"{name} has 2^31 elements or more"
-    if kernel.pipeline == "point" and (problem.Z * problem.Y * problem.X, problem.pad_d, problem.pad_h, problem.pad_w) != (
-        (1, 0, 0, 0)
-    ):
-        return "point needs a 1x1 filter without padding"
-    if kernel.pipeline == "depth":
-        return None if problem.C == problem.G else "depth needs one input channel a group"
-    gemm = problem.implicit_gemm(variant)
-    if gemm.batch > MAX_GRID_YZ:
-        return f"more than {MAX_GRID_YZ} groups"
-    if kernel.split_k > 1:
-        if kernel.split_k > -(-gemm.k // kernel.tile_k):
-            return f"split_k {kernel.split_k} leaves programs without work"
-        if kernel.split_k * output_elements(problem) * 4 > MAX_SPLIT_WORKSPACE_BYTES:
-            return "split_k needs more than 2 GiB of workspace"
-    return None
+        yield count(problem) >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
+    taps, padding = problem.Z * problem.Y * problem.X, (problem.pad_d, problem.pad_h, problem.pad_w)
+    yield (kernel.pipeline == "point") & (taps > 1 or any(padding)), "point needs a 1x1 filter without padding"
+    yield (kernel.pipeline == "depth") & (problem.C != problem.G), "depth needs one input channel a group"
+    gemm, product = problem.implicit_gemm(variant), kernel.pipeline != "depth"
+    yield product & (gemm.batch > MAX_GRID_YZ), f"more than {MAX_GRID_YZ} groups"
+    split = product & (kernel.split_k > 1)
+    yield split & (kernel.split_k > -(-gemm.k // kernel.tile_k)), "split_k leaves programs without work"
+    workspace = kernel.split_k * output_elements(problem) * 4
+    yield split & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
 
 
-_SUPPORT: dict[str, Callable[[Kernel, Problem, str], str | None]] = {"grouped_conv": _conv}
+_SUPPORT: dict[str, Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]] = {"grouped_conv": _conv}

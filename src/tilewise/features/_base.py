@@ -1,0 +1,213 @@
+"""The contract of a feature table.
+
+A feature is described once: name, unit, meaning, role and formula. The matrix, the documentation and the schema hash
+derive from that. Formulas are pure, run over numpy arrays that broadcast, and see nothing but an :class:`Inputs`: the
+columns of problem and kernel as int64 (or text) arrays of one axis, the variant, the dtype and the hardware profile.
+A row depends on that row alone, so a table computed at once equals its rows computed one by one, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from tilewise.arch import HardwareProfile
+from tilewise.errors import ArtefactError, KernelError, ProblemError
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+from tilewise.ops import OPS
+
+Role = Literal["problem", "kernel", "interaction", "hardware"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+# Goes up when a formula changes its values without a change of name, unit or meaning.
+SCHEMA_VERSION = 1
+
+
+class Inputs:
+    """What formulas see. Ops extend it with properties for intermediate results, each computed once a table.
+
+    Attributes:
+        p: problem columns by name, arrays of shape (rows,) or (1,).
+        k: kernel columns by name, likewise.
+        variant: variant of the op.
+        dtype: element type of the operands.
+        arch: the hardware.
+    """
+
+    def __init__(
+        self, p: SimpleNamespace, k: SimpleNamespace, *, variant: str, dtype: str, arch: HardwareProfile
+    ) -> None:
+        self.p, self.k = p, k
+        self.variant, self.dtype, self.arch = variant, dtype, arch
+
+    def check_kernels(self) -> None:
+        """Check what formulas take for granted about the kernel columns.
+
+        Raises:
+            KernelError: a kernel has a value that no formula covers.
+        """
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of the matrix.
+
+    `role` says what it depends on: the problem (and hardware), the kernel (and hardware), both, or the hardware alone.
+    `compute` answers an array that broadcasts to (rows,).
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    role: Role
+    compute: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The features of one op, in the order of the matrix's columns; immutable, safe to share between threads.
+
+    Raises:
+        ValueError: two features share a name, or a role is unknown.
+    """
+
+    op: str
+    features: tuple[Feature, ...]
+    inputs: type[Inputs]
+
+    def __post_init__(self) -> None:
+        names = [f.name for f in self.features]
+        if len(set(names)) < len(names):
+            raise ValueError(f"features of {self.op} must have distinct names, got {names}")
+        for feature in self.features:
+            if feature.role not in ROLES:
+                raise ValueError(f"role must be one of {', '.join(ROLES)}, got {feature.role!r} for {feature.name}")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the matrix, in order."""
+        return tuple(f.name for f in self.features)
+
+    @cached_property
+    def schema_hash(self) -> str:
+        """SHA-256 of what a model relies on: op, version, and each feature's name, unit and meaning, in order."""
+        described = [[f.name, f.unit, f.meaning] for f in self.features]
+        return hashlib.sha256(json.dumps([self.op, SCHEMA_VERSION, described]).encode()).hexdigest()
+
+    def select(self, names: Iterable[str]) -> Self:
+        """The table of these features, in this order.
+
+        Raises:
+            ArtefactError: a name is no feature of this op.
+        """
+        known = {f.name: f for f in self.features}
+        names = tuple(names)
+        unknown = [n for n in names if n not in known]
+        if unknown:
+            raise ArtefactError(f"no feature of {self.op}: {', '.join(unknown)}; this library computes {', '.join(known)}")
+        return type(self)(self.op, tuple(known[n] for n in names), self.inputs)
+
+    def of_role(self, *roles: Role) -> Self:
+        """The table of the features with one of these roles, in this table's order."""
+        return type(self)(self.op, tuple(f for f in self.features if f.role in roles), self.inputs)
+
+    def matrix(
+        self,
+        problem: Mapping[str, Any],
+        kernel: Mapping[str, Any],
+        *,
+        variant: str,
+        dtype: str,
+        arch: HardwareProfile,
+    ) -> np.ndarray:
+        """Compute the features.
+
+        Args:
+            problem: every problem column of the op: arrays of one length, or single values. Other keys are ignored.
+            kernel: the kernel columns, likewise; may be empty where no feature needs a kernel.
+            variant: variant of the op.
+            dtype: element type of the operands.
+            arch: the hardware.
+
+        Returns:
+            float64, (rows, len(names)): problem and kernel broadcast, so one problem with k kernels gives k rows.
+
+        Raises:
+            ProblemError: a problem column is missing, or not of integers.
+            KernelError: a kernel column is missing or not of integers, a pipeline is unknown, or lengths do not fit.
+        """
+        p = _columns(problem, OPS[self.op].column_names(), _problem_error)
+        k = _columns(kernel, Kernel.column_names(), _kernel_error) if kernel else SimpleNamespace()
+        lengths = {len(column) for column in (*vars(p).values(), *vars(k).values())} - {1}
+        if len(lengths) > 1:
+            raise KernelError(f"problem and kernel columns must have one length (or be single), got {sorted(lengths)}")
+        inputs = self.inputs(p, k, variant=variant, dtype=dtype, arch=arch)
+        if kernel:
+            inputs.check_kernels()
+        matrix = np.empty((next(iter(lengths), 1), len(self.features)))
+        for i, feature in enumerate(self.features):
+            matrix[:, i] = feature.compute(inputs)
+        return matrix
+
+    def check_distinct(self, pool: Pool, arch: HardwareProfile) -> None:
+        """Check that no two kernels look alike to a model.
+
+        Raises:
+            KernelError: two kernels of the pool share all features of role "kernel"; names both.
+        """
+        table = self.of_role("kernel")
+        a_problem = dict.fromkeys(OPS[self.op].column_names(), 1)
+        rows = table.matrix(a_problem, kernel_columns(pool), variant=pool.variant, dtype=pool.dtype, arch=arch)
+        seen: dict[bytes, str] = {}
+        for row, name in zip(rows, pool.names, strict=True):
+            other = seen.setdefault(row.tobytes(), name)
+            if other != name:
+                raise KernelError(f"{other} and {name} share all kernel features; add a feature that tells them apart")
+
+    def markdown(self) -> str:
+        """The features as a table for documentation."""
+        lines = ["| feature | unit | role | meaning |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{f.name}` | {f.unit} | {f.role} | {f.meaning} |" for f in self.features]
+        return "\n".join(lines) + "\n"
+
+
+def kernel_columns(pool: Pool) -> dict[str, np.ndarray]:
+    """The kernel columns of a pool: arrays of shape (len(pool),), in its order."""
+    return {name: np.array([getattr(k, name) for k in pool.kernels]) for name in Kernel.column_names()}
+
+
+def _columns(values: Mapping[str, Any], names: Iterable[str], error: Callable[[str, str], Exception]) -> SimpleNamespace:
+    return SimpleNamespace(**{name: _column(values, name, error) for name in names})
+
+
+def _column(values: Mapping[str, Any], name: str, error: Callable[[str, str], Exception]) -> np.ndarray:
+    try:
+        column = np.atleast_1d(np.asarray(values[name]))
+    except KeyError:
+        raise error(name, "the column is missing") from None
+    if column.ndim > 1:
+        raise error(name, f"columns have one axis, got {column.ndim}")
+    if name in ("pipeline", "layout"):
+        return column
+    if column.dtype == object:  # what nullable integer columns of pandas turn into
+        column = np.array(column.tolist())
+    try:
+        return column.astype(np.int64, casting="same_kind", copy=False)
+    except TypeError as e:
+        raise error(name, f"must be integers, got {column.dtype}") from e
+
+
+def _problem_error(name: str, message: str) -> Exception:
+    return ProblemError(name, message)
+
+
+def _kernel_error(name: str, message: str) -> Exception:
+    return KernelError(f"{name}: {message}")

@@ -1,0 +1,515 @@
+"""Intermediates and features that every tiled matrix product shares, whatever the op.
+
+A launch is a grid of programs, each of which walks K in steps of `tile_k` and keeps a `tile_m` x `tile_n` block of the
+result. Compute units hold `resident` programs at a time; a full set over all units is a wave.
+
+The estimate of a launch's time is a plain pipeline model: in each wave a unit's programs share its matrix units and its
+path to L2, and a step takes the longest of arithmetic, loads, and the latency that too few stages leave uncovered. Its
+constants are orders of magnitude, the same on every arch: a model learns what they miss, and only ratios reach it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewise.features._base import Feature, Inputs
+from tilewise.kernels.rules import accumulators_per_thread, shared_memory_bytes
+from tilewise.ops import GemmDims
+from tilewise.ops.dtypes import operand_bytes, result_bytes
+
+WARPGROUP = 4  # warps that issue one warpgroup matrix instruction (Hopper)
+WARPGROUP_ROWS = 64  # rows of such an instruction: smaller tiles fall back to the older, slower ones
+FALLBACK_RATE = 0.6  # share of the peak that the older instructions reach
+BASE_REGISTERS = 40  # 32-bit registers a thread spends on addresses, loop state and masks
+MAX_REGISTERS = 255
+BLOCK_RESERVE_BYTES = 1024  # shared memory that the system takes for each block
+FMA_LANES = 128  # fp32 multiply-adds a clock and compute unit outside the matrix units
+UNIT_BYTES_PER_CLOCK = 64  # between a compute unit and L2
+LATENCY_CLOCKS = 800  # one trip to memory
+LAUNCH_CLOCKS = 4000  # a launch, and likewise each further one
+WORKSPACE_BYTES = 4  # partial sums are fp32
+SECTOR_BYTES = 32  # the smallest transaction of the memory system
+
+
+def log2(x: Any) -> Any:
+    """Base-2 logarithm as float64; 0 gives that of a tiny number, so that no infinity reaches a model."""
+    return np.log2(np.maximum(np.asarray(x, dtype=np.float64), 2.0**-60))
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    """``ceil(a / b)`` in integers."""
+    return -(-a // b)
+
+
+def alignment(x: Any) -> Any:
+    """The largest power of two up to 16 that divides x."""
+    return np.minimum(x & -x, 16)
+
+
+class TileInputs(Inputs):
+    """Intermediates of a tiled matrix product. Ops fill in the matrix product and the tensors."""
+
+    # ---- what an op says about itself -------------------------------------------------------------------------------
+
+    @property
+    def gemm(self) -> GemmDims:
+        """The matrix product, one per group."""
+        raise NotImplementedError
+
+    @property
+    def flops(self) -> Any:
+        """Useful floating-point operations."""
+        raise NotImplementedError
+
+    @property
+    def min_bytes(self) -> Any:
+        """Each tensor once."""
+        raise NotImplementedError
+
+    @property
+    def a_bytes(self) -> Any:
+        """The operand along M, as stored."""
+        raise NotImplementedError
+
+    @property
+    def b_bytes(self) -> Any:
+        """The operand along N, as stored."""
+        raise NotImplementedError
+
+    @property
+    def result_elements(self) -> Any:
+        """Elements of the written tensor."""
+        raise NotImplementedError
+
+    @property
+    def steps(self) -> Any:
+        """Steps along all of K."""
+        return ceil_div(self.gemm.k, self.k.tile_k)
+
+    @property
+    def depth(self) -> Any:
+        """Where the kernel filters without matrix units; groups are columns then, not a grid dimension."""
+        return self.k.pipeline == "depth"
+
+    # ---- problem ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def intensity(self) -> Any:
+        """FLOP/byte at the fewest bytes."""
+        return self.flops / self.min_bytes
+
+    @cached_property
+    def ridge(self) -> float:
+        """FLOP/byte where memory and matrix units take equally long."""
+        return self.arch.peak(self.dtype) * 1e3 / self.arch.dram_gb_s
+
+    @cached_property
+    def dram_clocks(self) -> Any:
+        """Clocks to move the fewest bytes."""
+        return self.min_bytes / self._dram_bytes_per_clock
+
+    @cached_property
+    def roofline_clocks(self) -> Any:
+        """The least clocks that the problem can take, whatever the kernel."""
+        compute = self.flops / (self._flops_per_clock * self.arch.compute_units)
+        return np.maximum(compute, self.dram_clocks) + LAUNCH_CLOCKS
+
+    @property
+    def _dram_bytes_per_clock(self) -> float:
+        return self.arch.dram_gb_s * 1e3 / self.arch.clock_mhz
+
+    @property
+    def _flops_per_clock(self) -> float:
+        """Of the matrix units of one compute unit."""
+        return self.arch.peak(self.dtype) * 1e6 / (self.arch.clock_mhz * self.arch.compute_units)
+
+    # ---- kernel -----------------------------------------------------------------------------------------------------
+
+    def pipeline_is(self, name: str) -> Any:
+        """1.0 where the kernel walks K like this."""
+        return (self.k.pipeline == name).astype(np.float64)
+
+    @cached_property
+    def threads(self) -> Any:
+        """Threads of a block."""
+        return self.k.num_warps * self.arch.warp_size
+
+    @cached_property
+    def tile_area(self) -> Any:
+        """Results a program computes."""
+        return self.k.tile_m * self.k.tile_n
+
+    @cached_property
+    def accumulators(self) -> Any:
+        """Partial sums a thread holds."""
+        return accumulators_per_thread(self.k, self.arch)
+
+    @cached_property
+    def step_elements(self) -> Any:
+        """Operand elements a program loads in a step."""
+        matrix = (self.k.tile_m + self.k.tile_n) * self.k.tile_k
+        return np.where(self.depth, self.tile_area + self.k.tile_n, matrix)
+
+    @cached_property
+    def step_bytes(self) -> Any:
+        """Operand bytes a program loads in a step."""
+        return self.step_elements * operand_bytes(self.dtype)
+
+    @cached_property
+    def shared_bytes(self) -> Any:
+        """Shared memory of a block."""
+        return shared_memory_bytes(self.k, self.dtype)
+
+    @cached_property
+    def registers(self) -> Any:
+        """Registers a thread takes, estimated: sums, addresses, and a share of a step's operands."""
+        operands = self.step_bytes / (4 * self.threads)
+        return np.minimum(BASE_REGISTERS + self.accumulators + operands, MAX_REGISTERS)
+
+    @cached_property
+    def resident_by_memory(self) -> Any:
+        """Blocks whose shared memory fits a compute unit, at least 1."""
+        return np.maximum(self.arch.shared_memory_unit_bytes // (self.shared_bytes + BLOCK_RESERVE_BYTES), 1)
+
+    @cached_property
+    def resident_by_registers(self) -> Any:
+        """Blocks whose registers fit a compute unit, at least 1."""
+        return np.maximum(self.arch.registers // (self.registers * self.threads), 1.0)
+
+    @cached_property
+    def resident(self) -> Any:
+        """Blocks that a compute unit holds: the least of four limits, at least 1."""
+        limit = np.minimum(self.arch.max_threads // self.threads, self.arch.max_blocks)
+        return np.maximum(np.minimum(np.minimum(self.resident_by_memory, self.resident_by_registers), limit), 1.0)
+
+    @cached_property
+    def warpgroup(self) -> Any:
+        """Whether warps and rows suffice for warpgroup instructions."""
+        return (self.k.num_warps % WARPGROUP == 0) & (self.k.tile_m >= WARPGROUP_ROWS) & ~self.depth
+
+    @cached_property
+    def step_compute_clocks(self) -> Any:
+        """Clocks of a compute unit's arithmetic for one program's step."""
+        rate = np.where(self.warpgroup, self._flops_per_clock, self._flops_per_clock * FALLBACK_RATE)
+        rate = np.where(self.depth, 2.0 * FMA_LANES, rate)
+        return 2.0 * self.tile_area * self.k.tile_k / rate
+
+    @cached_property
+    def step_load_clocks(self) -> Any:
+        """Clocks of a compute unit's path to L2 for one program's step."""
+        return self.step_bytes / UNIT_BYTES_PER_CLOCK
+
+    @cached_property
+    def step_latency_clocks(self) -> Any:
+        """Clocks of a step that latency alone asks for: stages hide it, except for the one in use."""
+        return LATENCY_CLOCKS / np.maximum(self.k.num_stages - 1.0, 1.0)
+
+    # ---- problem x kernel -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def cols(self) -> Any:
+        """Columns that tiles divide: those of one group, or of all where groups are no grid dimension."""
+        return np.where(self.depth, self.gemm.n * self.gemm.batch, self.gemm.n)
+
+    @cached_property
+    def tiles_m(self) -> Any:
+        """Tiles along M."""
+        return ceil_div(self.gemm.m, self.k.tile_m)
+
+    @cached_property
+    def tiles_n(self) -> Any:
+        """Tiles along N (of one group)."""
+        return ceil_div(self.cols, self.k.tile_n)
+
+    @cached_property
+    def tiles(self) -> Any:
+        """Tiles of the result, over all groups."""
+        return self.tiles_m * self.tiles_n * np.where(self.depth, 1, self.gemm.batch)
+
+    @cached_property
+    def programs(self) -> Any:
+        """Programs of the launch."""
+        return self.tiles * self.k.split_k
+
+    @cached_property
+    def efficiency_m(self) -> Any:
+        """Useful share of the tiles along M."""
+        return self.gemm.m / (self.tiles_m * self.k.tile_m)
+
+    @cached_property
+    def efficiency_n(self) -> Any:
+        """Useful share of the tiles along N."""
+        return self.cols / (self.tiles_n * self.k.tile_n)
+
+    @cached_property
+    def efficiency_k(self) -> Any:
+        """Useful share of the steps along K."""
+        return self.gemm.k / (self.steps * self.k.tile_k)
+
+    @cached_property
+    def efficiency(self) -> Any:
+        """Useful share of the arithmetic."""
+        return self.efficiency_m * self.efficiency_n * self.efficiency_k
+
+    @cached_property
+    def program_steps(self) -> Any:
+        """Steps of the longest program."""
+        return ceil_div(self.steps, self.k.split_k)
+
+    @cached_property
+    def slots(self) -> Any:
+        """Programs of a full wave."""
+        return self.arch.compute_units * self.resident
+
+    @cached_property
+    def waves(self) -> Any:
+        """Waves, as a fraction."""
+        return self.programs / self.slots
+
+    @cached_property
+    def wave_efficiency(self) -> Any:
+        """Useful share of the waves' slots."""
+        return self.waves / np.ceil(self.waves)
+
+    @cached_property
+    def unit_efficiency(self) -> Any:
+        """Average load of a compute unit / load of the busiest."""
+        each = self.programs / self.arch.compute_units
+        return each / np.ceil(each)
+
+    @cached_property
+    def fill_efficiency(self) -> Any:
+        """Useful share of a program's time when its pipeline fills and drains once."""
+        return self.program_steps / (self.program_steps + self.k.num_stages - 1.0)
+
+    @cached_property
+    def a_traffic(self) -> Any:
+        """Bytes of the operand along M that all programs load, masked ones left out."""
+        g = self.gemm
+        passes = np.where(self.depth, g.n, self.tiles_n)
+        return 1.0 * g.m * g.k * g.batch * passes * operand_bytes(self.dtype)
+
+    @cached_property
+    def b_traffic(self) -> Any:
+        """Bytes of the operand along N that all programs load, masked ones left out."""
+        g = self.gemm
+        return 1.0 * g.n * g.k * g.batch * self.tiles_m * operand_bytes(self.dtype)
+
+    @cached_property
+    def traffic(self) -> Any:
+        """Bytes that all programs load and store."""
+        return self.a_traffic + self.b_traffic + self.result_bytes + self.workspace_traffic
+
+    @cached_property
+    def result_bytes(self) -> Any:
+        """Bytes of the written tensor."""
+        return 1.0 * self.result_elements * result_bytes(self.dtype)
+
+    @cached_property
+    def workspace_bytes(self) -> Any:
+        """Partial sums of a split-K launch; 0 without."""
+        return np.where(self.k.split_k > 1, 1.0 * self.k.split_k * self.result_elements * WORKSPACE_BYTES, 0.0)
+
+    @cached_property
+    def workspace_traffic(self) -> Any:
+        """Partial sums are written once and read once."""
+        return 2.0 * self.workspace_bytes
+
+    @cached_property
+    def wave_rows(self) -> Any:
+        """Row tiles that a wave touches: programs go down `group_m` rows, then along the columns."""
+        together = np.minimum(self.slots, self.tiles_m * self.tiles_n)
+        return np.clip(together / self.tiles_n, np.minimum(self.k.group_m, self.tiles_m), self.tiles_m)
+
+    @cached_property
+    def wave_cols(self) -> Any:
+        """Column tiles that a wave touches."""
+        together = np.minimum(self.slots, self.tiles_m * self.tiles_n)
+        return np.clip(together / self.wave_rows, 1.0, self.tiles_n)
+
+    @cached_property
+    def wave_reuse(self) -> Any:
+        """Operand bytes that a wave's programs load / distinct ones among them: what L2 can serve."""
+        k = self.k
+        distinct = self.wave_rows * k.tile_m + self.wave_cols * k.tile_n
+        return self.wave_rows * self.wave_cols * (k.tile_m + k.tile_n) / distinct
+
+    @cached_property
+    def wave_bytes(self) -> Any:
+        """Distinct operand bytes that a wave's programs walk over all of K."""
+        k = self.k
+        distinct = self.wave_rows * k.tile_m + self.wave_cols * k.tile_n
+        return distinct * self.program_steps * k.tile_k * operand_bytes(self.dtype)
+
+    # ---- estimate ---------------------------------------------------------------------------------------------------
+
+    def _wave_clocks(self, resident: Any) -> Any:
+        """Clocks of a wave with this many programs on the busiest unit."""
+        shared = resident * np.maximum(self.step_compute_clocks, self.step_load_clocks)
+        step = np.maximum(shared, self.step_latency_clocks)
+        store = self.tile_area * np.where(self.k.split_k > 1, WORKSPACE_BYTES, result_bytes(self.dtype))
+        return self.program_steps * step + 2.0 * LATENCY_CLOCKS + resident * store / UNIT_BYTES_PER_CLOCK
+
+    @cached_property
+    def compute_clocks(self) -> Any:
+        """Arithmetic alone, padding included, on the busiest compute unit."""
+        each = np.ceil(self.programs / self.arch.compute_units)
+        return each * self.program_steps * self.step_compute_clocks
+
+    @cached_property
+    def load_clocks(self) -> Any:
+        """Loads from L2 alone, on the busiest compute unit."""
+        each = np.ceil(self.programs / self.arch.compute_units)
+        return each * self.program_steps * self.step_load_clocks
+
+    @cached_property
+    def launch_clocks(self) -> Any:
+        """The whole launch by the pipeline model: full waves, the last one, partial sums, launches; at least memory's time."""
+        full = np.floor(self.waves)
+        rest = self.programs - full * self.slots
+        last = np.ceil(rest / self.arch.compute_units)
+        grid = full * self._wave_clocks(self.resident) + np.where(rest > 0, self._wave_clocks(last), 0.0)
+        split = self.k.split_k > 1
+        memory = self.dram_clocks + self.workspace_traffic / self._dram_bytes_per_clock
+        return np.maximum(grid, memory) + LAUNCH_CLOCKS * np.where(split, 2.0, 1.0)
+
+    @cached_property
+    def estimated_efficiency(self) -> Any:
+        """Least possible time / estimated time."""
+        return self.roofline_clocks / self.launch_clocks
+
+
+HARDWARE_FEATURES = (
+    Feature("hw_compute_units", "", "compute units", "hardware", lambda i: i.arch.compute_units),
+    Feature("hw_warp_size", "threads", "threads of a warp", "hardware", lambda i: i.arch.warp_size),
+    Feature("hw_clock", "MHz", "highest clock", "hardware", lambda i: i.arch.clock_mhz),
+    Feature("hw_shared_block", "bytes", "shared memory of a block", "hardware", lambda i: i.arch.shared_memory_bytes),
+    Feature("hw_shared_unit", "bytes", "shared memory of a unit", "hardware", lambda i: i.arch.shared_memory_unit_bytes),
+    Feature("hw_registers", "", "registers of a compute unit", "hardware", lambda i: i.arch.registers),
+    Feature("hw_max_threads", "threads", "threads resident on a unit", "hardware", lambda i: i.arch.max_threads),
+    Feature("hw_max_blocks", "", "blocks resident on a unit", "hardware", lambda i: i.arch.max_blocks),
+    Feature("hw_l2", "bytes", "L2 cache", "hardware", lambda i: i.arch.l2_bytes),
+    Feature("hw_dram_gb_s", "GB/s", "memory bandwidth", "hardware", lambda i: i.arch.dram_gb_s),
+    Feature("hw_peak_tflops", "TFLOPS", "peak of the matrix units", "hardware", lambda i: i.arch.peak(i.dtype)),
+    Feature("hw_ridge", "FLOP/byte", "intensity where memory and matrix units tie", "hardware", lambda i: i.ridge),
+)
+
+KERNEL_FEATURES = (
+    Feature("tile_m", "", "rows of a tile", "kernel", lambda i: i.k.tile_m),
+    Feature("tile_n", "", "columns of a tile", "kernel", lambda i: i.k.tile_n),
+    Feature("tile_k", "", "depth of a step", "kernel", lambda i: i.k.tile_k),
+    Feature("num_warps", "warps", "warps of a block", "kernel", lambda i: i.k.num_warps),
+    Feature("num_stages", "", "stages of the software pipeline", "kernel", lambda i: i.k.num_stages),
+    Feature("group_m", "tiles", "row tiles that share a sweep over the columns", "kernel", lambda i: i.k.group_m),
+    Feature("split_k", "", "programs that share a tile", "kernel", lambda i: i.k.split_k),
+    Feature("tile_area_log2", "log2", "results of a tile", "kernel", lambda i: log2(i.tile_area)),
+    Feature("tile_aspect_log2", "log2", "rows / columns of a tile", "kernel", lambda i: log2(i.k.tile_m / i.k.tile_n)),
+    Feature(
+        "tile_intensity", "", "tile_m tile_n / (tile_m + tile_n): arithmetic per loaded element", "kernel",
+        lambda i: i.tile_area / (i.k.tile_m + i.k.tile_n),
+    ),
+    Feature("accumulators", "registers", "partial sums a thread holds", "kernel", lambda i: i.accumulators),
+    Feature("registers", "registers", "estimated registers of a thread", "kernel", lambda i: i.registers),
+    Feature("step_bytes", "bytes", "operands a program loads in a step", "kernel", lambda i: i.step_bytes),
+    Feature(
+        "step_bytes_thread", "bytes", "operands a thread loads in a step", "kernel", lambda i: i.step_bytes / i.threads
+    ),
+    Feature("shared_bytes", "bytes", "shared memory of a block", "kernel", lambda i: i.shared_bytes),
+    Feature(
+        "shared_share", "", "shared memory of a block / what a block may have", "kernel",
+        lambda i: i.shared_bytes / i.arch.shared_memory_bytes,
+    ),
+    Feature("resident", "blocks", "blocks that a compute unit holds", "kernel", lambda i: i.resident),
+    Feature(
+        "resident_warps", "warps", "warps that a compute unit holds", "kernel", lambda i: i.resident * i.k.num_warps
+    ),
+    Feature(
+        "bytes_in_flight", "bytes", "loads that a compute unit keeps under way", "kernel",
+        lambda i: i.resident * i.step_bytes * np.maximum(i.k.num_stages - 1, 1),
+    ),
+    Feature(
+        "warpgroup", "flag", "warps and rows suffice for warpgroup matrix instructions", "kernel", lambda i: i.warpgroup
+    ),
+    Feature(
+        "step_balance_log2", "log2", "clocks of a step's arithmetic / of its loads", "kernel",
+        lambda i: log2(i.step_compute_clocks / i.step_load_clocks),
+    ),
+)  # fmt: skip
+
+TILE_FEATURES = (
+    Feature("tiles_m_log2", "log2", "tiles along M", "interaction", lambda i: log2(i.tiles_m)),
+    Feature("tiles_n_log2", "log2", "tiles along N", "interaction", lambda i: log2(i.tiles_n)),
+    Feature("steps_log2", "log2", "steps along all of K", "interaction", lambda i: log2(i.steps)),
+    Feature("m_over_tile_log2", "log2", "M / tile_m", "interaction", lambda i: log2(i.gemm.m / i.k.tile_m)),
+    Feature("n_over_tile_log2", "log2", "N / tile_n", "interaction", lambda i: log2(i.cols / i.k.tile_n)),
+    Feature("efficiency_m", "", "useful share of the tiles along M", "interaction", lambda i: i.efficiency_m),
+    Feature("efficiency_n", "", "useful share of the tiles along N", "interaction", lambda i: i.efficiency_n),
+    Feature("efficiency_k", "", "useful share of the steps along K", "interaction", lambda i: i.efficiency_k),
+    Feature("efficiency", "", "useful share of the arithmetic", "interaction", lambda i: i.efficiency),
+    Feature("programs_log2", "log2", "programs of the launch", "interaction", lambda i: log2(i.programs)),
+    Feature(
+        "programs_per_unit", "", "programs / compute units", "interaction", lambda i: i.programs / i.arch.compute_units
+    ),
+    Feature("waves", "", "programs / programs that run at once", "interaction", lambda i: i.waves),
+    Feature("wave_efficiency", "", "useful share of the waves' slots", "interaction", lambda i: i.wave_efficiency),
+    Feature(
+        "unit_efficiency", "", "average load of a compute unit / load of the busiest", "interaction",
+        lambda i: i.unit_efficiency,
+    ),
+    Feature("program_steps_log2", "log2", "steps of the longest program", "interaction", lambda i: log2(i.program_steps)),
+    Feature(
+        "fill_efficiency", "", "useful share of a program's time when its pipeline fills and drains", "interaction",
+        lambda i: i.fill_efficiency,
+    ),
+    Feature(
+        "steps_balance", "", "average steps of a split's programs / steps of the longest", "interaction",
+        lambda i: i.steps / (i.program_steps * i.k.split_k),
+    ),
+    Feature(
+        "a_traffic_log2", "log2", "loads of the operand along M / its stored bytes", "interaction",
+        lambda i: log2(i.a_traffic / i.a_bytes),
+    ),
+    Feature(
+        "b_traffic_log2", "log2", "loads of the operand along N / its stored bytes", "interaction",
+        lambda i: log2(i.b_traffic / i.b_bytes),
+    ),
+    Feature(
+        "traffic_log2", "log2", "bytes that all programs load and store / the fewest", "interaction",
+        lambda i: log2(i.traffic / i.min_bytes),
+    ),
+    Feature(
+        "traffic_intensity_log2", "log2(FLOP/byte)", "FLOPs / bytes that all programs load and store", "interaction",
+        lambda i: log2(i.flops / i.traffic),
+    ),
+    Feature(
+        "workspace_log2", "log2", "1 + bytes of split-K's partial sums / fewest bytes", "interaction",
+        lambda i: log2(1.0 + i.workspace_bytes / i.min_bytes),
+    ),
+    Feature(
+        "wave_reuse_log2", "log2", "loads of a wave / distinct ones among them", "interaction",
+        lambda i: log2(i.wave_reuse),
+    ),
+    Feature(
+        "wave_l2_log2", "log2", "distinct operand bytes of a wave / L2", "interaction",
+        lambda i: log2(i.wave_bytes / i.arch.l2_bytes),
+    ),
+    Feature(
+        "compute_time_log2", "log2", "arithmetic on the busiest unit / least time of the problem", "interaction",
+        lambda i: log2(i.compute_clocks / i.roofline_clocks),
+    ),
+    Feature(
+        "load_time_log2", "log2", "loads of the busiest unit / least time of the problem", "interaction",
+        lambda i: log2(i.load_clocks / i.roofline_clocks),
+    ),
+    Feature(
+        "latency_time_log2", "log2", "latency that stages leave uncovered / least time of the problem", "interaction",
+        lambda i: log2(np.ceil(i.waves) * i.program_steps * i.step_latency_clocks / i.roofline_clocks),
+    ),
+    Feature(
+        "estimated_efficiency_log2", "log2", "least time of the problem / time by the pipeline model", "interaction",
+        lambda i: log2(i.estimated_efficiency),
+    ),
+)  # fmt: skip

@@ -1,0 +1,226 @@
+"""Features of grouped convolution: implicit matrix products, one per group.
+
+The walks of K differ (see :mod:`tilewise.kernels.rules`): ``taps`` rounds the channels of each filter tap up to `tile_k`,
+``flat`` and ``point`` round once over all taps, ``depth`` uses no matrix units and takes all groups' channels as columns.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewise.errors import KernelError
+from tilewise.features._base import Feature, FeatureTable
+from tilewise.features._tiles import (
+    HARDWARE_FEATURES,
+    KERNEL_FEATURES,
+    SECTOR_BYTES,
+    TILE_FEATURES,
+    TileInputs,
+    alignment,
+    ceil_div,
+    log2,
+)
+from tilewise.kernels.rules import CONV_PIPELINES
+from tilewise.ops import GemmDims
+from tilewise.ops import grouped_conv as op
+from tilewise.ops.dtypes import operand_bytes, result_bytes
+
+
+class ConvInputs(TileInputs):
+    """Intermediates of grouped convolution; see :class:`TileInputs`."""
+
+    def check_kernels(self) -> None:
+        """Check that every kernel walks K in a way that the formulas know.
+
+        Raises:
+            KernelError: a pipeline is unknown.
+        """
+        unknown = sorted({str(name) for name in np.unique(self.k.pipeline.astype(str))} - set(CONV_PIPELINES))
+        if unknown:
+            raise KernelError(f"pipeline must be one of {', '.join(CONV_PIPELINES)}, got {', '.join(unknown)}")
+
+    @cached_property
+    def out(self) -> op.OutputSizes:
+        """Spatial output sizes."""
+        return op.output_sizes(self.p)
+
+    @cached_property
+    def gemm(self) -> GemmDims:
+        """The matrix product of one group."""
+        return op.implicit_gemm(self.p, self.variant)
+
+    @cached_property
+    def flops(self) -> Any:
+        """Useful floating-point operations."""
+        return op.flops(self.p)
+
+    @cached_property
+    def min_bytes(self) -> Any:
+        """Each tensor once."""
+        return op.min_bytes(self.p, self.dtype, self.variant)
+
+    @cached_property
+    def tensors(self) -> tuple[Any, Any, Any]:
+        """Elements of the operand along M, the operand along N, and the result."""
+        x, w, y = op.input_elements(self.p), op.weight_elements(self.p), op.output_elements(self.p)
+        return {"forward": (x, w, y), "bwd_data": (y, w, x), "bwd_weight": (y, x, w)}[self.variant]
+
+    @property
+    def a_bytes(self) -> Any:
+        """The operand along M, as stored."""
+        return self.tensors[0] * operand_bytes(self.dtype)
+
+    @property
+    def b_bytes(self) -> Any:
+        """The operand along N, as stored."""
+        return self.tensors[1] * operand_bytes(self.dtype)
+
+    @property
+    def result_elements(self) -> Any:
+        """Elements of the written tensor."""
+        return self.tensors[2]
+
+    @cached_property
+    def taps(self) -> Any:
+        """Filter taps."""
+        return self.p.Z * self.p.Y * self.p.X
+
+    @cached_property
+    def channels(self) -> Any:
+        """Neighbouring elements of K: channels of a group under one tap (pixels, for bwd_weight)."""
+        return self.gemm.k if self.variant == "bwd_weight" else self.gemm.k // self.taps
+
+    @cached_property
+    def steps(self) -> Any:
+        """Steps along all of K."""
+        tap_steps = self.gemm.k // self.channels * ceil_div(self.channels, self.k.tile_k)
+        return np.where(self.k.pipeline == "taps", tap_steps, ceil_div(self.gemm.k, self.k.tile_k))
+
+    @cached_property
+    def run_bytes(self) -> Any:
+        """Bytes that a step reads in one piece: channels of a pixel in the tile (columns of it, without matrix units)."""
+        matrix = np.minimum(self.channels, self.k.tile_k)
+        filters = np.minimum(self.cols, self.k.tile_n)
+        return np.where(self.depth, filters, matrix) * operand_bytes(self.dtype)
+
+    @cached_property
+    def store_bytes(self) -> Any:
+        """Bytes that a program writes in one piece."""
+        return np.minimum(self.cols, self.k.tile_n) * result_bytes(self.dtype)
+
+
+def _sectors(run: Any) -> Any:
+    """Useful share of the memory transactions for a piece of this many bytes."""
+    return run / (ceil_div(run, SECTOR_BYTES) * SECTOR_BYTES)
+
+
+def _dimension(name: str, meaning: str) -> Feature:
+    return Feature(name, "", meaning, "problem", lambda i: getattr(i.p, name))
+
+
+_PROBLEM = (
+    _dimension("N", "images"),
+    _dimension("C", "input channels of all groups"),
+    _dimension("K", "output channels of all groups"),
+    _dimension("G", "groups"),
+    _dimension("Di", "input depth"),
+    _dimension("Hi", "input height"),
+    _dimension("Wi", "input width"),
+    _dimension("Z", "filter depth"),
+    _dimension("Y", "filter height"),
+    _dimension("X", "filter width"),
+    _dimension("stride_d", "stride along the depth"),
+    _dimension("stride_h", "stride along the height"),
+    _dimension("stride_w", "stride along the width"),
+    _dimension("pad_h", "padding along the height"),
+    _dimension("pad_w", "padding along the width"),
+    _dimension("dilation_h", "dilation along the height"),
+    _dimension("dilation_w", "dilation along the width"),
+    Feature("Ho", "", "output height", "problem", lambda i: i.out.Ho),
+    Feature("Wo", "", "output width", "problem", lambda i: i.out.Wo),
+    Feature("taps", "", "filter taps", "problem", lambda i: i.taps),
+    Feature("group_channels", "", "input channels of a group", "problem", lambda i: i.p.C // i.p.G),
+    Feature("group_filters", "", "output channels of a group", "problem", lambda i: i.p.K // i.p.G),
+    Feature(
+        "channel_alignment", "", "largest power of two up to 16 that divides a group's input channels", "problem",
+        lambda i: alignment(i.p.C // i.p.G),
+    ),
+    Feature(
+        "filter_alignment", "", "largest power of two up to 16 that divides a group's output channels", "problem",
+        lambda i: alignment(i.p.K // i.p.G),
+    ),
+    Feature("gemm_m_log2", "log2", "rows of the implicit matrix product", "problem", lambda i: log2(i.gemm.m)),
+    Feature("gemm_n_log2", "log2", "columns of it, of one group", "problem", lambda i: log2(i.gemm.n)),
+    Feature("gemm_k_log2", "log2", "its depth, of one group", "problem", lambda i: log2(i.gemm.k)),
+    Feature("gemm_mn_log2", "log2", "results over all groups", "problem", lambda i: log2(i.result_elements)),
+    Feature("aspect_mn_log2", "log2", "rows / columns", "problem", lambda i: log2(i.gemm.m / i.gemm.n)),
+    Feature("aspect_mk_log2", "log2", "rows / depth", "problem", lambda i: log2(i.gemm.m / i.gemm.k)),
+    Feature("aspect_nk_log2", "log2", "columns / depth", "problem", lambda i: log2(i.gemm.n / i.gemm.k)),
+    Feature("aspect_image_log2", "log2", "input height / width", "problem", lambda i: log2(i.p.Hi / i.p.Wi)),
+    Feature("flops_log2", "log2(FLOP)", "floating-point operations", "problem", lambda i: log2(i.flops)),
+    Feature("min_bytes_log2", "log2(bytes)", "each tensor once", "problem", lambda i: log2(i.min_bytes)),
+    Feature("a_bytes_log2", "log2(bytes)", "the operand along M", "problem", lambda i: log2(i.a_bytes)),
+    Feature("b_bytes_log2", "log2(bytes)", "the operand along N", "problem", lambda i: log2(i.b_bytes)),
+    Feature("result_bytes_log2", "log2(bytes)", "the written tensor", "problem", lambda i: log2(i.result_bytes)),
+    Feature("intensity_log2", "log2(FLOP/byte)", "FLOPs / fewest bytes", "problem", lambda i: log2(i.intensity)),
+    Feature("ridge_log2", "log2", "intensity / the hardware's ridge", "problem", lambda i: log2(i.intensity / i.ridge)),
+    Feature("l2_log2", "log2", "fewest bytes / L2", "problem", lambda i: log2(i.min_bytes / i.arch.l2_bytes)),
+    Feature(
+        "overlap_log2", "log2", "elements of the unfolded operand along M / its stored ones", "problem",
+        lambda i: log2(i.gemm.m * i.gemm.k * i.gemm.batch / i.tensors[0]),
+    ),
+    Feature(
+        "roofline_log2", "log2(clocks)", "least time by peak and bandwidth", "problem",
+        lambda i: log2(i.roofline_clocks),
+    ),
+    Feature("is_pointwise", "flag", "one tap", "problem", lambda i: i.taps == 1),
+    Feature("is_grouped", "flag", "more than one group", "problem", lambda i: i.p.G > 1),
+    Feature("is_depthwise", "flag", "one input channel a group", "problem", lambda i: (i.p.G > 1) & (i.p.C == i.p.G)),
+    Feature(
+        "is_strided", "flag", "a stride above 1", "problem",
+        lambda i: (i.p.stride_d > 1) | (i.p.stride_h > 1) | (i.p.stride_w > 1),
+    ),
+    Feature(
+        "is_dilated", "flag", "a dilation above 1", "problem",
+        lambda i: (i.p.dilation_d > 1) | (i.p.dilation_h > 1) | (i.p.dilation_w > 1),
+    ),
+    Feature(
+        "is_padded", "flag", "padding on a side", "problem", lambda i: (i.p.pad_d > 0) | (i.p.pad_h > 0) | (i.p.pad_w > 0)
+    ),
+    Feature("is_3d", "flag", "a third spatial dimension", "problem", lambda i: (i.p.Di > 1) | (i.p.Z > 1)),
+)  # fmt: skip
+
+_PIPELINES = tuple(
+    Feature(f"pipeline_{name}", "flag", f"K is walked as `{name}`", "kernel", lambda i, name=name: i.pipeline_is(name))
+    for name in CONV_PIPELINES
+)
+
+_INTERACTION = (
+    Feature(
+        "channels_over_tile_log2", "log2", "neighbouring elements of K / tile_k", "interaction",
+        lambda i: log2(i.channels / i.k.tile_k),
+    ),
+    Feature(
+        "flat_efficiency_k", "", "useful share of the steps along K if taps were walked as one", "interaction",
+        lambda i: i.gemm.k / (ceil_div(i.gemm.k, i.k.tile_k) * i.k.tile_k),
+    ),
+    Feature("run_bytes", "bytes", "what a step reads in one piece", "interaction", lambda i: i.run_bytes),
+    Feature(
+        "run_efficiency", "", "useful share of the memory transactions for that piece", "interaction",
+        lambda i: _sectors(i.run_bytes),
+    ),
+    Feature("store_bytes", "bytes", "what a program writes in one piece", "interaction", lambda i: i.store_bytes),
+    Feature(
+        "store_efficiency", "", "useful share of the memory transactions for that piece", "interaction",
+        lambda i: _sectors(i.store_bytes),
+    ),
+)  # fmt: skip
+
+TABLE = FeatureTable(
+    "grouped_conv",
+    (*_PROBLEM, *KERNEL_FEATURES, *_PIPELINES, *TILE_FEATURES, *_INTERACTION, *HARDWARE_FEATURES),
+    ConvInputs,
+)

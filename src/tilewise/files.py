@@ -1,0 +1,69 @@
+"""Writing files so that a reader sees the old content or the new, never half of either."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` to `path` at once: beside it first, then renamed over it; folders are made as needed.
+
+    Raises:
+        OSError: the folder cannot be written; what stood at `path` is still there.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to `path` at once, as UTF-8 with the line ends it has.
+
+    Raises:
+        OSError: the folder cannot be written; what stood at `path` is still there.
+    """
+    write_bytes(path, text.encode())
+
+
+@contextmanager
+def replace_folder(path: str | Path) -> Iterator[Path]:
+    """A new folder to fill, which takes the place of `path` when the block ends well and vanishes when it raises.
+
+    The old folder is moved aside, the new one moved in, then the old one removed: a reader may find no folder for an
+    instant, but never a mixture of two.
+
+    Raises:
+        OSError: the parent folder cannot be written.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    fresh, old = scratch / "new", scratch / "old"
+    fresh.mkdir()
+    try:
+        yield fresh
+        if path.exists():
+            path.rename(old)
+        try:
+            fresh.rename(path)
+        except OSError:
+            if old.exists():
+                old.rename(path)
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
