@@ -1,0 +1,267 @@
+"""From overrides to one configuration: the command line, DVC and MLflow all come through :func:`compose`.
+
+Beside plain Hydra overrides there are two of our own, both rewritten into plain ones by :func:`expand`:
+
+* ``params=params.yaml`` starts from a composed file. DVC tracks that file, so its stages must read it; it holds no
+  interpolations, so it is read as *the overrides that make conf/ equal to it*, and what conf/ derives stays derived.
+* ``target=NAME`` chooses op, variant, dtype and arch by the target's name.
+
+``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes the composed file (``make params``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import hydra
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from tilewise.arch import conf_dir
+from tilewise.errors import ConfigError
+from tilewise.files import write_text
+from tilewise.ops import Target
+
+__all__ = ["clear_errors", "compose", "expand", "group_options", "to_text"]
+
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
+
+_TARGET_GROUPS = ("op", "variant", "dtype", "arch")
+# Settings whose null means "without": everywhere else null would only fail later, and less clearly.
+_MAY_BE_NULL = ("gate.floors.", "tune.space.")
+_ADDED = "++"  # Hydra's prefix for "set, or add": an option of a group may have keys that the default lacks
+
+
+def compose(overrides: Sequence[str] = ()) -> DictConfig:
+    """The configuration for `overrides`, with every interpolation resolved; read-only.
+
+    Raises:
+        ConfigError: an override does not parse, names no known key or option, or has a value of the wrong kind.
+    """
+    plain = expand(overrides)
+    cfg = _compose(plain)
+    _check_kinds(cfg, plain)
+    Target(*(cfg[group].name for group in _TARGET_GROUPS))  # refuses a variant that the op does not have
+    OmegaConf.set_readonly(cfg, True)
+    return cfg
+
+
+def expand(overrides: Sequence[str]) -> list[str]:
+    """`overrides` as plain Hydra overrides: ``params=``, ``target=`` and JSON objects rewritten.
+
+    Raises:
+        ConfigError: an override has no ``=``, the file of ``params=`` is missing or no mapping, or the target is
+            unknown or contradicts a choice made beside it.
+    """
+    given = [_split(text) for text in overrides]
+    own = {key: value for key, value in given if key in ("params", "target")}
+    rest = [(key, _from_json(value)) for key, value in given if key not in own]
+    chosen = {key: value for key, value in rest if key in group_options() and value is not None}
+    if "target" in own:
+        chosen |= _target_choices(own["target"] or "", chosen)
+    values = _read_params(Path(own["params"] or "")) if "params" in own else []
+    choices = {key: value for key, value in values if key in _TARGET_GROUPS} | chosen
+    settings = [(key, value) for key, value in values if key not in _TARGET_GROUPS and not _within(key, chosen)]
+    rest = [(key, value) for key, value in rest if key not in choices]
+    return [key if value is None else f"{key}={value}" for key, value in [*choices.items(), *settings, *rest]]
+
+
+def to_text(cfg: DictConfig) -> str:
+    """`cfg` as the YAML of params.yaml, byte for byte what ``dvc exp run`` writes."""
+    return OmegaConf.to_yaml(cfg)
+
+
+def group_options() -> dict[str, list[str]]:
+    """The groups of conf/ and the options of each."""
+    folders = sorted(path for path in conf_dir().iterdir() if path.is_dir())
+    return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
+
+
+def _compose(plain: Sequence[str]) -> DictConfig:
+    with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+        cfg = hydra.compose("config", overrides=list(plain))
+        OmegaConf.resolve(cfg)
+    return cfg
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Turn errors of Hydra and OmegaConf, which may fill a page, into a :class:`ConfigError` of one line."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error)) from error
+
+
+@contextmanager
+def _no_hydra_around() -> Iterator[None]:
+    """Let Hydra be initialised inside a multirun's job, where it is at work already."""
+    singleton = GlobalHydra.instance()
+    outer, singleton.hydra = singleton.hydra, None
+    try:
+        yield
+    finally:
+        singleton.hydra = outer
+
+
+# --- our own overrides ------------------------------------------------------------------------------------------------
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """Key and value of one override; a deletion (``~key``) has no value."""
+    key, equals, value = text.partition("=")
+    if not equals and not text.startswith("~"):
+        raise ConfigError(f"{text!r} is no override; expected key=value")
+    return key, value if equals else None
+
+
+def _from_json(value: str | None) -> str | None:
+    """A JSON object as Hydra's grammar wants it (keys without quotes); anything else as it is."""
+    if value is None or not value.startswith("{"):
+        return value
+    try:
+        return _literal(json.loads(value))
+    except json.JSONDecodeError:
+        return value
+
+
+def _target_choices(name: str, chosen: Mapping[str, str]) -> dict[str, str]:
+    target = Target.parse(name)
+    choices = {group: getattr(target, group) for group in _TARGET_GROUPS}
+    for group, option in choices.items():
+        if chosen.get(group, option) != option:
+            raise ConfigError(f"target={name} says {group}={option}, but {group}={chosen[group]} is given beside it")
+    return choices
+
+
+def _read_params(path: Path) -> list[tuple[str, str]]:
+    """The overrides that make conf/ equal to the composed file at `path`."""
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"params={path}: cannot read it: {' '.join(str(error).split())}") from error
+    try:
+        choices = {group: str(values[group]["name"]) for group in _TARGET_GROUPS}
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"params={path}: not a composed configuration ('make params' writes one)") from error
+    base = dict(_leaves(_plain(_compose([f"{key}={value}" for key, value in choices.items()]))))
+    differences = [(f"{_ADDED}{key}", _literal(value)) for key, value in _leaves(values) if _differs(base, key, value)]
+    return [*choices.items(), *differences]
+
+
+def _differs(base: Mapping[str, Plain], key: str, value: Plain) -> bool:
+    return key not in base or type(base[key]) is not type(value) or base[key] != value
+
+
+def _within(key: str, groups: Mapping[str, str]) -> bool:
+    """Whether a setting of params.yaml belongs to a group that the caller chose anew."""
+    return key.removeprefix(_ADDED).split(".", 1)[0] in groups
+
+
+def _plain(cfg: DictConfig) -> dict[str, Plain]:
+    values: Any = OmegaConf.to_container(cfg)
+    return dict(values)
+
+
+def _leaves(values: Mapping[str, Plain], prefix: str = "") -> Iterator[tuple[str, Plain]]:
+    """Dotted key and value of everything that is no (filled) mapping."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _literal(value: Plain) -> str:
+    """`value` in the grammar of Hydra's overrides."""
+    if isinstance(value, str):
+        # a backslash is itself, unless a quote follows
+        return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
+    if isinstance(value, list):
+        return f"[{','.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{_literal(item)}' for key, item in value.items())}}}"
+    return "null" if value is None else str(value).lower()
+
+
+# --- what is wrong with an override -----------------------------------------------------------------------------------
+
+
+def _check_kinds(cfg: DictConfig, plain: Sequence[str]) -> None:
+    """Refuse a value of another kind than the one conf/ has: ``n_splits=abc`` would only fail much later."""
+    parsed = [override for override in _parse(plain) if not override.is_add() and not override.is_delete()]
+    groups = group_options()
+    base = _compose([str(override.input_line) for override in parsed if override.key_or_group in groups])
+    for override in parsed:
+        key = override.key_or_group
+        expected, value = OmegaConf.select(base, key), OmegaConf.select(cfg, key)
+        nullable = expected is None or (value is None and key.startswith(_MAY_BE_NULL))
+        if key not in groups and not nullable and not _same_kind(expected, value):
+            raise ConfigError(f"{key} must be {_kind(expected)}, got {value!r}")
+
+
+def _parse(plain: Sequence[str]) -> list[Override]:
+    return OverridesParser.create().parse_overrides(list(plain))
+
+
+def _same_kind(expected: object, value: object) -> bool:
+    return _kind(expected) == _kind(value) or (_kind(expected) == "a number" and _kind(value) == "a whole number")
+
+
+def _kind(value: object) -> str:
+    if OmegaConf.is_dict(value):
+        return "a mapping such as {a:1}"
+    if OmegaConf.is_list(value):
+        return "a list such as [1,2]"
+    # bool before int: True is an int
+    kinds = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "a text"))
+    return next((kind for type_, kind in kinds if isinstance(value, type_)), "null")
+
+
+def _explain(error: Exception) -> str:
+    """One line for an error of Hydra or OmegaConf, which may fill a page."""
+    text = str(error)
+    if isinstance(error, OverrideParseException):
+        return f"cannot read {error.override!r}: {text.splitlines()[0]}; put special characters in quotes"
+    missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
+    if missing:
+        group, option = missing.groups()
+        return f"{group}={option} is unknown; {group} has {', '.join(group_options().get(group, []))}"
+    unknown = re.search(r"Could not override '([^']+)'", text)
+    if unknown:
+        key = unknown[1].split("@")[0]
+        keys = [*group_options(), *(leaf for leaf, _ in _leaves(_plain(_compose([]))))]
+        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+        remedy = f"did you mean {near[0]!r}?" if near else "--cfg prints all there are"
+        return f"{key!r} is no key of the configuration; {remedy}"
+    return " ".join(text.split())
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tilewise.cli.compose", description="Compose conf/ into one file.")
+    parser.add_argument("-o", "--output", type=Path, help="file to write; standard output otherwise")
+    parser.add_argument("overrides", nargs="*")
+    args = parser.parse_args(argv)
+    text = to_text(compose(args.overrides))
+    if args.output:
+        write_text(args.output, text)
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(sys.argv[1:]))
