@@ -112,7 +112,9 @@ class FeatureTable:
         names = tuple(names)
         unknown = [n for n in names if n not in known]
         if unknown:
-            raise ArtefactError(f"no feature of {self.op}: {', '.join(unknown)}; this library computes {', '.join(known)}")
+            raise ArtefactError(
+                f"no feature of {self.op}: {', '.join(unknown)}; this library computes {', '.join(known)}"
+            )
         return type(self)(self.op, tuple(known[n] for n in names), self.inputs)
 
     def of_role(self, *roles: Role) -> Self:
@@ -184,7 +186,9 @@ def kernel_columns(pool: Pool) -> dict[str, np.ndarray]:
     return {name: np.array([getattr(k, name) for k in pool.kernels]) for name in Kernel.column_names()}
 
 
-def _columns(values: Mapping[str, Any], names: Iterable[str], error: Callable[[str, str], Exception]) -> SimpleNamespace:
+def _columns(
+    values: Mapping[str, Any], names: Iterable[str], error: Callable[[str, str], Exception]
+) -> SimpleNamespace:
     return SimpleNamespace(**{name: _column(values, name, error) for name in names})
 
 

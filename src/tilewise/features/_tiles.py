@@ -367,7 +367,7 @@ class TileInputs(Inputs):
 
     @cached_property
     def launch_clocks(self) -> Any:
-        """The whole launch by the pipeline model: full waves, the last one, partial sums, launches; at least memory's time."""
+        """The launch by the pipeline model: full waves, the last, partial sums, launches; at least memory's time."""
         full = np.floor(self.waves)
         rest = self.programs - full * self.slots
         last = np.ceil(rest / self.arch.compute_units)
@@ -387,7 +387,9 @@ HARDWARE_FEATURES = (
     Feature("hw_warp_size", "threads", "threads of a warp", "hardware", lambda i: i.arch.warp_size),
     Feature("hw_clock", "MHz", "highest clock", "hardware", lambda i: i.arch.clock_mhz),
     Feature("hw_shared_block", "bytes", "shared memory of a block", "hardware", lambda i: i.arch.shared_memory_bytes),
-    Feature("hw_shared_unit", "bytes", "shared memory of a unit", "hardware", lambda i: i.arch.shared_memory_unit_bytes),
+    Feature(
+        "hw_shared_unit", "bytes", "shared memory of a unit", "hardware", lambda i: i.arch.shared_memory_unit_bytes
+    ),
     Feature("hw_registers", "", "registers of a compute unit", "hardware", lambda i: i.arch.registers),
     Feature("hw_max_threads", "threads", "threads resident on a unit", "hardware", lambda i: i.arch.max_threads),
     Feature("hw_max_blocks", "", "blocks resident on a unit", "hardware", lambda i: i.arch.max_blocks),
@@ -459,7 +461,9 @@ TILE_FEATURES = (
         "unit_efficiency", "", "average load of a compute unit / load of the busiest", "interaction",
         lambda i: i.unit_efficiency,
     ),
-    Feature("program_steps_log2", "log2", "steps of the longest program", "interaction", lambda i: log2(i.program_steps)),
+    Feature(
+        "program_steps_log2", "log2", "steps of the longest program", "interaction", lambda i: log2(i.program_steps)
+    ),
     Feature(
         "fill_efficiency", "", "useful share of a program's time when its pipeline fills and drains", "interaction",
         lambda i: i.fill_efficiency,

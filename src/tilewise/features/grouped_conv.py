@@ -1,7 +1,8 @@
 """Features of grouped convolution: implicit matrix products, one per group.
 
-The walks of K differ (see :mod:`tilewise.kernels.rules`): ``taps`` rounds the channels of each filter tap up to `tile_k`,
-``flat`` and ``point`` round once over all taps, ``depth`` uses no matrix units and takes all groups' channels as columns.
+The walks of K differ (see :mod:`tilewise.kernels.rules`): ``taps`` rounds the channels of each filter tap up to
+`tile_k`, ``flat`` and ``point`` round once over all taps, ``depth`` uses no matrix units and takes the channels of all
+groups as columns.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class ConvInputs(TileInputs):
 
     @cached_property
     def run_bytes(self) -> Any:
-        """Bytes that a step reads in one piece: channels of a pixel in the tile (columns of it, without matrix units)."""
+        """Bytes that a step reads in one piece: channels of one pixel (columns, without matrix units)."""
         matrix = np.minimum(self.channels, self.k.tile_k)
         filters = np.minimum(self.cols, self.k.tile_n)
         return np.where(self.depth, filters, matrix) * operand_bytes(self.dtype)
@@ -188,15 +189,16 @@ _PROBLEM = (
         lambda i: (i.p.dilation_d > 1) | (i.p.dilation_h > 1) | (i.p.dilation_w > 1),
     ),
     Feature(
-        "is_padded", "flag", "padding on a side", "problem", lambda i: (i.p.pad_d > 0) | (i.p.pad_h > 0) | (i.p.pad_w > 0)
+        "is_padded", "flag", "padding on a side", "problem",
+        lambda i: (i.p.pad_d > 0) | (i.p.pad_h > 0) | (i.p.pad_w > 0),
     ),
     Feature("is_3d", "flag", "a third spatial dimension", "problem", lambda i: (i.p.Di > 1) | (i.p.Z > 1)),
 )  # fmt: skip
 
-_PIPELINES = tuple(
-    Feature(f"pipeline_{name}", "flag", f"K is walked as `{name}`", "kernel", lambda i, name=name: i.pipeline_is(name))
-    for name in CONV_PIPELINES
-)
+
+def _pipeline(name: str) -> Feature:
+    return Feature(f"pipeline_{name}", "flag", f"K is walked as `{name}`", "kernel", lambda i: i.pipeline_is(name))
+
 
 _INTERACTION = (
     Feature(
@@ -221,6 +223,6 @@ _INTERACTION = (
 
 TABLE = FeatureTable(
     "grouped_conv",
-    (*_PROBLEM, *KERNEL_FEATURES, *_PIPELINES, *TILE_FEATURES, *_INTERACTION, *HARDWARE_FEATURES),
+    (*_PROBLEM, *KERNEL_FEATURES, *map(_pipeline, CONV_PIPELINES), *TILE_FEATURES, *_INTERACTION, *HARDWARE_FEATURES),
     ConvInputs,
 )

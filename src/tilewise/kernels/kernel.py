@@ -1,7 +1,8 @@
 """What a kernel is: one compiled configuration with a unique name.
 
 The fields are the kernel columns of the measurement table. The name says everything the fields say, so a name parses
-back to its kernel: ``{op}_{variant}_{dtype}_{tile_m}x{tile_n}x{tile_k}_{pipeline}_w{warps}_s{stages}_g{group_m}_k{split_k}``.
+back to its kernel:
+``{op}_{variant}_{dtype}_{tile_m}x{tile_n}x{tile_k}_{pipeline}_w{warps}_s{stages}_g{group_m}_k{split_k}``.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Kernel:
         match = _CONFIG.fullmatch(config)
         if match is None:
             raise KernelError(f"{config!r} is not a kernel configuration such as 128x64x32_taps_w4_s3_g8_k1")
-        return cls(**{k: v if k == "pipeline" else int(v) for k, v in match.groupdict().items()})
+        return cls.from_dict(match.groupdict())
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -75,7 +76,8 @@ class Kernel:
             KernelError: a column is missing, or is not an integer where one belongs.
         """
         try:
-            return cls(**{n: str(values[n]) if n == "pipeline" else int(values[n]) for n in cls.column_names()})
+            numbers = {n: int(values[n]) for n in cls.column_names() if n != "pipeline"}
+            return cls(pipeline=str(values["pipeline"]), **numbers)
         except (KeyError, TypeError, ValueError) as e:
             raise KernelError(f"not a kernel: {e}; needed are {', '.join(cls.column_names())}") from e
 

@@ -1,6 +1,6 @@
 """The one place that says which kernels are legal on an arch, and which problems a kernel supports.
 
-Pools, collecting, features, search and dispatch all ask here. A rule answers with the reason, or None where all is well.
+Pools, collecting, features, search and dispatch all ask here. A rule answers with the reason, or None if all is well.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def illegal(kernel: Kernel, dtype: str, arch: HardwareProfile) -> str | None:
 
 
 def accumulators_per_thread(kernel: Any, arch: HardwareProfile) -> Any:
-    """32-bit partial sums that a thread holds. `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays."""
+    """32-bit partial sums that a thread holds.
+
+    `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays.
+    """
     return kernel.tile_m * kernel.tile_n // (kernel.num_warps * arch.warp_size)
 
 

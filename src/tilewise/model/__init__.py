@@ -1,0 +1,6 @@
+"""A trained model: its trees, and the folder it is kept in. NumPy only."""
+
+from tilewise.model.artefact import LABELS, ArtefactParts, TrainedModel, load_artefact, write_artefact
+from tilewise.model.trees import Ensemble
+
+__all__ = ["LABELS", "ArtefactParts", "Ensemble", "TrainedModel", "load_artefact", "write_artefact"]

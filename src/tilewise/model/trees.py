@@ -59,7 +59,9 @@ class Ensemble:
         header, trees = _sections(text)
         names = tuple(header.get("feature_names", "").split())
         if header.get("version") not in _VERSIONS:
-            raise ArtefactError(f"LightGBM models of version {', '.join(_VERSIONS)} are read, got {header.get('version')!r}")
+            raise ArtefactError(
+                f"LightGBM models of version {', '.join(_VERSIONS)} are read, got {header.get('version')!r}"
+            )
         if header.get("num_tree_per_iteration") != "1" or "average_output" in header:
             raise ArtefactError("a model must give one score a row, the sum of its trees")
         if len(names) != _count(header, "max_feature_idx") + 1:
@@ -109,11 +111,9 @@ class Ensemble:
         values = matrix.ravel()
         row = np.tile(np.arange(len(matrix)) * self.n_features, self.n_trees)  # where each row begins in `values`
         node = np.repeat(self.roots, len(matrix))
-        if not plain:
-            values = np.where(np.isnan(values), np.nan, values)
         for _ in range(self.depth):
             x = values[row + self.feature[node]]
-            left = x <= self.threshold[node] if plain else self._goes_left(x, node)
+            left: np.ndarray = x <= self.threshold[node] if plain else self._goes_left(x, node)
             node = self.children[2 * node + left]
         return node
 
@@ -121,7 +121,8 @@ class Ensemble:
         kind, nan = self.missing[node], np.isnan(x)
         x = np.where(nan & (kind != _MISSING_NAN), 0.0, x)
         missing = ((kind == _MISSING_NAN) & nan) | ((kind == _MISSING_ZERO) & (np.abs(x) <= _ZERO))
-        return np.where(missing, self.default_left[node], x <= self.threshold[node])
+        left: np.ndarray = np.where(missing, self.default_left[node], x <= self.threshold[node])
+        return left
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _tree(fields: dict[str, str], n_features: int, where: str) -> _Tree:
 
 
 def _sections(text: str) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """The header and each tree, as key -> value; what follows ``end of trees`` (importances, parameters) is left out."""
+    """The header and each tree, as key -> value; what follows ``end of trees`` (importances, ...) is left out."""
     body, end, _ = text.partition("\nend of trees")
     if not text.startswith("tree\n") or not end:
         raise ArtefactError("not a whole LightGBM text model: it begins with 'tree' and has a line 'end of trees'")
