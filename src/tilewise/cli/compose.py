@@ -40,8 +40,8 @@ __all__ = ["clear_errors", "compose", "expand", "group_options", "to_text"]
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
 _TARGET_GROUPS = ("op", "variant", "dtype", "arch")
-# Settings whose null means "without": everywhere else null would only fail later, and less clearly.
-_MAY_BE_NULL = ("gate.floors.", "tune.space.")
+# Where null means "without": everywhere else it would only fail later, and less clearly.
+_MAY_BE_NULL = "gate.floors."
 _ADDED = "++"  # Hydra's prefix for "set, or add": an option of a group may have keys that the default lacks
 
 
@@ -73,8 +73,10 @@ def expand(overrides: Sequence[str]) -> list[str]:
     if "target" in own:
         chosen |= _target_choices(own["target"] or "", chosen)
     values = _read_params(Path(own["params"] or "")) if "params" in own else []
-    choices = {key: value for key, value in values if key in _TARGET_GROUPS} | chosen
-    settings = [(key, value) for key, value in values if key not in _TARGET_GROUPS and not _within(key, chosen)]
+    started = {key: value for key, value in values if key in _TARGET_GROUPS}
+    anew = {group for group, option in chosen.items() if started.get(group) != option}
+    choices = started | chosen
+    settings = [(key, value) for key, value in values if key not in started and _group(key) not in anew]
     rest = [(key, value) for key, value in rest if key not in choices]
     return [key if value is None else f"{key}={value}" for key, value in [*choices.items(), *settings, *rest]]
 
@@ -166,9 +168,9 @@ def _differs(base: Mapping[str, Plain], key: str, value: Plain) -> bool:
     return key not in base or type(base[key]) is not type(value) or base[key] != value
 
 
-def _within(key: str, groups: Mapping[str, str]) -> bool:
-    """Whether a setting of params.yaml belongs to a group that the caller chose anew."""
-    return key.removeprefix(_ADDED).split(".", 1)[0] in groups
+def _group(key: str) -> str:
+    """The group that a setting belongs to, if any: what the caller chooses anew is not taken from params.yaml."""
+    return key.removeprefix(_ADDED).split(".", 1)[0]
 
 
 def _plain(cfg: DictConfig) -> dict[str, Plain]:
