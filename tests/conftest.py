@@ -1,0 +1,36 @@
+"""What every test gets: one thread a worker, stores of its own, and GPU tests skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before LightGBM loads: xdist already fills the cores
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not _has_cuda():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests out of the caches, stores and settings of whoever runs them."""
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "tilewise-cache"))
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("TILEWISE_DEBUG", "HYDRA_FULL_ERROR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _has_cuda() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
