@@ -1,4 +1,4 @@
-"""The gate's decisions on efficiencies typed by hand: every number in the expected column can be checked in the head."""
+"""The gate's decisions on efficiencies typed by hand: every expected number can be checked in the head."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def judge(candidate: list[float], production: list[float] | None, **thresholds: 
         ([1.0] * 10, PRODUCTION, {}, True, "not worse than production"),
         # mean: 0.95 -> 0.945 is just allowed, 0.95 -> 0.944 is not; the other criteria are switched off
         ([0.945] * 4, [0.95] * 4, {**LOOSE, "mean_drop": 0.5}, True, "not worse"),
-        ([0.944] * 4, [0.95] * 4, {**LOOSE, "mean_drop": 0.5}, False, "mean efficiency 94.40% against production's 95.00%"),
+        ([0.944] * 4, [0.95] * 4, {**LOOSE, "mean_drop": 0.5}, False, "mean efficiency 94.40% against"),
         # median: 0.90 -> 0.895 allowed, 0.894 not; the mean rises all the while
         ([0.895, 0.895, 1.0], [0.90, 0.90, 0.90], {**LOOSE, "median_drop": 0.5}, True, "not worse"),
         ([0.894, 0.894, 1.0], [0.90, 0.90, 0.90], {**LOOSE, "median_drop": 0.5}, False, "median efficiency 89.40%"),

@@ -1,0 +1,5 @@
+"""The runtime: load a model by alias, rank, select; fall back where it is missing. NumPy and the standard library."""
+
+from tilewise.dispatch.dispatcher import Dispatcher, Selection
+
+__all__ = ["Dispatcher", "Selection"]

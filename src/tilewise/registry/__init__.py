@@ -1,0 +1,1 @@
+"""MLflow: runs, model versions, aliases, and the gate that guards ``@production``."""

@@ -124,7 +124,8 @@ class GateDecision:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the record: no time, no path, rounded, so that equal decisions give equal text anywhere."""
-        return _rounded(self._plain())
+        rounded: dict[str, Any] = _rounded(self._plain())
+        return rounded
 
     def _plain(self) -> dict[str, Any]:
         return {
@@ -161,8 +162,10 @@ def decide(
         _require_efficiencies("production", production, len(problems))
     if not problems:
         return _refuse_unjudged(thresholds)
+    checks: tuple[Check, ...]
+    regressed: tuple[Regression, ...] = ()
     if production is None:
-        checks, regressed = _floor_checks(candidate, thresholds), ()
+        checks = _floor_checks(candidate, thresholds)
         praise = "first model of this target: it exceeds every floor"
     else:
         regressed = _regressions(problems, candidate, production, thresholds)
@@ -237,9 +240,7 @@ def _drop_checks(
     return tuple(checks)
 
 
-def _problem_check(
-    candidate: NDArray[np.float64], production: NDArray[np.float64], thresholds: Thresholds
-) -> Check:
+def _problem_check(candidate: NDArray[np.float64], production: NDArray[np.float64], thresholds: Thresholds) -> Check:
     drops = (production - candidate) * 100
     worst = int(np.argmax(drops))
     n = int(np.count_nonzero(drops > thresholds.problem_drop + TOLERANCE_POINTS))

@@ -1,0 +1,153 @@
+"""Registering a model folder: as it is, text and JSON, under its target's name, once per content."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tilewise
+from tilewise.model.artefact import SELFTEST, TrainedModel, load_artefact, read_files
+from tilewise.ops import OPS
+from tilewise.registry import versions
+from tilewise.registry.tracking import experiment_id, guard
+from tilewise.registry.versions import Version
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow.models import ModelSignature
+
+
+def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str | None = None) -> Version:
+    """Register the model in `model_dir` and point the alias ``candidate`` at it; the same content is never twice.
+
+    Args:
+        model_dir: as :func:`tilewise.model.artefact.write_artefact` wrote it.
+        run_id: the training run to attach it to; None: the run that logged this content, else a new one.
+        experiment: where to look for that run, or make it; None: the experiment named after the target.
+
+    Returns:
+        The version: the one that already had this content, or a new one.
+
+    Raises:
+        ArtefactError: the folder holds no sound model.
+        RegistryUnavailableError: the registry went away.
+    """
+    model = load_artefact(Path(model_dir))
+    version = stored_version(model) or _register(model, Path(model_dir), run_id, experiment or model.target.name)
+    versions.set_alias(version, versions.CANDIDATE)
+    return version
+
+
+def stored_version(model: TrainedModel) -> Version | None:
+    """The oldest version with this model's content whose files the registry still has."""
+    same = versions.by_hash(model.target.name, model.content_hash)
+    return next((v for v in same if versions.is_stored(v)), None)
+
+
+def _register(model: TrainedModel, model_dir: Path, run_id: str | None, experiment: str) -> Version:
+    import mlflow
+
+    name = model.target.name
+    metrics, files = _cv_metrics(model), read_files(model_dir)
+    with guard(f"{name} cannot be published"):
+        run_id = run_id or _run_of(model, experiment) or _new_run(model, metrics, experiment)
+        with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
+            data = Path(scratch) / "model"  # the folder's name in the registry, whatever it is called here
+            data.mkdir()
+            for file, content in files.items():  # and nothing else that may lie in the folder
+                (data / file).write_bytes(content)
+            info = mlflow.pyfunc.log_model(
+                name=name,
+                loader_module="tilewise.registry.pyfunc",
+                data_path=str(data),
+                pip_requirements=[f"tilewise=={tilewise.__version__}", "numpy", "pandas"],
+                signature=_signature(model),
+                input_example=_input_example(files),
+                metadata={versions.HASH_TAG: model.content_hash, "target": name},
+            )
+    return versions.create(
+        name, info.model_uri, run_id, info.model_id, tags=_tags(model), description=_description(model, metrics)
+    )
+
+
+def _run_of(model: TrainedModel, experiment: str) -> str | None:
+    import mlflow
+
+    found = mlflow.MlflowClient().search_runs(
+        [experiment_id(experiment)], f"tags.{versions.HASH_TAG} = '{model.content_hash}'", max_results=1
+    )
+    return str(found[0].info.run_id) if found else None
+
+
+def _new_run(model: TrainedModel, metrics: dict[str, float], experiment: str) -> str:
+    """A run for a model whose training this registry has not seen, e.g. because it is new."""
+    import mlflow
+
+    name = model.target.name
+    tags = {**_tags(model), "tilewise.target": name, "tilewise.kind": "publish"}
+    with mlflow.start_run(
+        experiment_id=experiment_id(experiment), run_name=f"publish {name}", nested=True, tags=tags
+    ) as run:
+        parameters = model.manifest.get("parameters", {})
+        mlflow.log_params({**parameters, "label": model.label, "pool_size": len(model.pool)})
+        mlflow.log_metrics({f"cv/{k}": v for k, v in metrics.items()})
+    return str(run.info.run_id)
+
+
+def _tags(model: TrainedModel) -> dict[str, str]:
+    tags = {versions.HASH_TAG: model.content_hash, "pool_hash": model.pool.hash, "label": model.label}
+    return tags | {k: str(model.manifest[k]) for k in ("data_hash", "git_revision") if k in model.manifest}
+
+
+def _cv_metrics(model: TrainedModel) -> dict[str, float]:
+    """The overall figures of the cross-validation."""
+    overall = model.cv_metrics.get("overall", model.cv_metrics)
+    return {k: float(v) for k, v in overall.items() if isinstance(v, int | float) and abs(v) < float("inf")}
+
+
+def _description(model: TrainedModel, metrics: dict[str, float]) -> str:
+    figures = ("mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency")
+    table = [f"| {name} | {metrics[name]:.4f} |" for name in figures if name in metrics]
+    return "\n".join(
+        [
+            f"Selects among {len(model.pool)} kernels for {model.target.name}; learned {model.label}.",
+            "",
+            "| cross-validated, grouped by problem | |",
+            "|---|---|",
+            *table,
+            "",
+            f"Data {_short(model, 'data_hash')}, code {_short(model, 'git_revision')}.",
+        ]
+    )
+
+
+def _short(model: TrainedModel, key: str) -> str:
+    return str(model.manifest.get(key, "unknown"))[:12]
+
+
+def _signature(model: TrainedModel) -> ModelSignature:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema
+
+    inputs: list[Any] = [
+        ColSpec(_kind(field), field.name, required=field.default is dataclasses.MISSING)
+        for field in dataclasses.fields(OPS[model.target.op])
+    ]
+    outputs: list[Any] = [ColSpec("string", "kernel_name"), ColSpec("double", "predicted_tflops")]
+    return ModelSignature(Schema(inputs), Schema(outputs))
+
+
+def _kind(field: dataclasses.Field[Any]) -> str:
+    return "string" if field.type in (str, "str") else "long"
+
+
+def _input_example(files: Mapping[str, bytes]) -> pd.DataFrame | None:
+    """The first problem that the model tests itself with."""
+    import pandas as pd
+
+    tested = json.loads(files[SELFTEST])["problems"]
+    return pd.DataFrame([tested[0]["problem"]]) if tested else None

@@ -1,0 +1,58 @@
+"""How MLflow loads a registered model: ``mlflow.pyfunc.load_model("models:/<target>@production").predict(problems)``.
+
+MLflow stores the name of this module and a folder of text and JSON; neither a pickle nor code comes from the registry.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewise.errors import KernelError
+from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.ops import OPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class KernelSelector:
+    """A model for MLflow: problems in, selected kernels out."""
+
+    def __init__(self, model: TrainedModel) -> None:
+        self._model = model
+
+    def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Select a kernel for each row.
+
+        Args:
+            model_input: the problem columns of the model's op; an empty cell or a column left out takes its default.
+            params: unused.
+
+        Returns:
+            A row a problem: ``kernel_name``, ``predicted_tflops`` (TFLOPS).
+
+        Raises:
+            ProblemError: a row is no possible problem.
+            KernelError: no kernel supports it.
+        """
+        import pandas as pd
+
+        selected = [self._select(row) for row in model_input.to_dict("records")]
+        return pd.DataFrame(selected, columns=["kernel_name", "predicted_tflops"], index=model_input.index)
+
+    def _select(self, row: dict[str, Any]) -> tuple[str, float]:
+        # A column with empty cells arrives as floats: 3.0 is the integer 3.
+        given = {str(k): int(v) if isinstance(v, float) and v.is_integer() else v for k, v in row.items() if v == v}
+        problem = OPS[self._model.target.op].from_dict({k: v for k, v in given.items() if v is not None})
+        scores = self._model.score(problem)
+        ranked = self._model.rank_scores(problem, scores)
+        if not len(ranked):
+            raise KernelError(f"no kernel of {self._model.target.name} supports {problem}")
+        tflops = self._model.tflops_of_scores(problem, scores)
+        return self._model.pool.names[ranked[0]], float(tflops[ranked[0]])
+
+
+def _load_pyfunc(data_path: str) -> KernelSelector:
+    """What MLflow calls, with the folder that was given to ``log_model`` as ``data_path``."""
+    return KernelSelector(load_artefact(Path(data_path)))
