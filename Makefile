@@ -22,7 +22,8 @@ PROBLEM ?= {N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}
 
 # uv installs the locked files in seconds. Where it cannot reach an index that only pip is configured for, pip does.
 define install_locked
-$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --requirement $(1) \
+@echo "installing $(1)"
+@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --requirement $(1) \
   || $(BIN)/pip install --quiet --require-hashes --requirement $(1)
 endef
 
@@ -38,12 +39,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.bootstrap: requirements/bootstrap.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
 $(RUNTIME): requirements/runtime.txt pyproject.toml $(VENV)/.bootstrap
 	$(call install_locked,$<)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	@touch $@
 
 $(DEV): requirements/dev.txt $(RUNTIME)
@@ -52,7 +53,8 @@ $(DEV): requirements/dev.txt $(RUNTIME)
 
 # By pip, not uv: see the file.
 $(INTERPRETER): requirements/interpreter.txt $(DEV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --requirement $<
+	@echo "installing $<"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 .PHONY: install
