@@ -62,7 +62,8 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
     Args:
         problem: (rows,) problem of each row, numbered from 0 without gaps.
         measured: (rows,) TFLOPS, positive.
-        score: (rows,) higher is better; any monotone scale.
+        score: (rows,) higher is better; any monotone scale. Minus infinity marks what cannot be selected, but may
+            be the oracle; each problem needs a row that can.
     """
     by_score = np.lexsort((-score, problem))  # stable: ties keep the order of the rows
     starts = np.flatnonzero(np.diff(problem[by_score], prepend=-1))
@@ -71,7 +72,7 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
     best = measured[oracle]
     rank = np.empty(len(problem), dtype=np.int64)
     rank[by_score] = np.arange(len(problem)) - np.repeat(starts, np.diff(starts, append=len(problem)))
-    top3 = np.maximum.reduceat(np.where(rank[by_score] < 3, measured[by_score], 0.0), starts)
+    top3 = np.maximum.reduceat(np.where((rank < 3) & (score > -np.inf), measured, 0.0)[by_score], starts)
     return Selections(selected, oracle, measured[selected] / best, rank[oracle], top3 / best)
 
 
@@ -85,16 +86,17 @@ def summarise(selections: Selections, measured: Floats, predicted: Floats) -> di
 
     ``top1_accuracy`` counts selections within 0.1 % of the oracle, ``kernel_match_rate`` those that are the oracle
     itself; ``top5_hit_rate`` counts oracles among the five highest scores; ``r2`` and ``rmse`` (TFLOPS) compare
-    `predicted` with `measured` over all rows.
+    `predicted` with `measured` over all rows that have a prediction.
 
     Args:
         selections: what was selected.
         measured: (rows,) TFLOPS.
-        predicted: (rows,) TFLOPS.
+        predicted: (rows,) TFLOPS, NaN where there is none.
     """
     e = selections.efficiency
     p10, p50, p90 = np.percentile(e, [10, 50, 90])
-    error = measured - predicted
+    known = np.isfinite(predicted)
+    measured, error = measured[known], (measured - predicted)[known]
     spread = float(((measured - measured.mean()) ** 2).sum())
     return {
         "n_problems": len(e),

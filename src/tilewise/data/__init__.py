@@ -1,0 +1,1 @@
+"""Measurement tables: columns, schema, reading, quarantine, splits."""

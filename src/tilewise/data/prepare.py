@@ -1,15 +1,15 @@
-"""From files as collected to a table to learn from: bad rows and doubtful labels go to quarantine, each with a reason."""
+"""From files as collected to a table to learn from: bad rows and doubtful labels go to quarantine with a reason."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data.columns import measurement_columns
+from tilewise.data.rows import is_of
 from tilewise.data.schema import SOURCE, row_faults, to_measurements
 from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
@@ -49,8 +49,7 @@ def prepare(frame: pd.DataFrame, target: Target) -> Prepared:
         DataError: no row is of `target`, or none of its rows is good.
         ConfigError: the arch has no profile, or that no peak for the dtype.
     """
-    of_target = np.logical_and.reduce([frame[n] == getattr(target, n) for n in ("op", "variant", "dtype", "arch")])
-    rows = frame[of_target].reset_index(drop=True)
+    rows = frame[is_of(frame, target)].reset_index(drop=True)
     if not len(rows):
         raise DataError(f"no row of {target.name} in a table of {len(frame)} rows")
     reasons = row_faults(rows)
@@ -91,7 +90,9 @@ def label_faults(frame: pd.DataFrame, target: Target, arch: HardwareProfile) -> 
 def _above_peak(frame: pd.DataFrame, target: Target, arch: HardwareProfile) -> pd.Series:
     peak = arch.peak(target.dtype) * ROOFLINE_SLACK
     above = frame["tflops"] > peak
-    return _reasons(above, frame["tflops"].map(lambda v: f"{v:.6g} TFLOPS is above the peak of {arch.name}, {peak:.6g}"))
+    return _reasons(
+        above, frame["tflops"].map(lambda v: f"{v:.6g} TFLOPS is above the peak of {arch.name}, {peak:.6g}")
+    )
 
 
 def _above_bandwidth(frame: pd.DataFrame, target: Target, arch: HardwareProfile) -> pd.Series:

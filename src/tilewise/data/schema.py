@@ -7,6 +7,7 @@ reason (:func:`read_raw` with :func:`row_faults`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ import pyarrow as arrow
 import pyarrow.parquet as pq
 
 from tilewise.data.columns import PROVENANCE, STATUSES, TARGET, Column, kernel_columns, measurement_columns
+from tilewise.data.rows import is_of
 from tilewise.errors import DataError, KernelError, ProblemError, UsageError
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import OPS, Target
@@ -72,9 +74,8 @@ def read_raw(path: Path, target: Target | None = None) -> pd.DataFrame:
         raise DataError(f"{path}: tables of several ops ({', '.join(sorted(ops))}) do not fit together; name a target")
     frame = pd.concat(frames, ignore_index=True) if frames else None
     if frame is not None and target is not None:
-        of_target = np.logical_and.reduce([frame[n] == getattr(target, n) for n in ("op", "variant", "dtype", "arch")])
         others |= {"_".join(t) for t in frame[[c.name for c in TARGET]].drop_duplicates().itertuples(index=False)}
-        frame = frame[of_target].reset_index(drop=True)
+        frame = frame[is_of(frame, target)].reset_index(drop=True)
     if frame is None or not len(frame):
         what = f"no row of {target.name}" if target else "no rows"
         raise DataError(f"{path}: {what}" + (f"; there are {', '.join(sorted(others))}" if others else ""))
@@ -130,7 +131,7 @@ def _checks(column: Column) -> list[pa.Check]:
     return []
 
 
-def _measured(name: str) -> object:
+def _measured(name: str) -> Callable[[pd.DataFrame], pd.Series]:
     return lambda f: ~f["is_valid"].fillna(False).astype(bool) | f[name].notna()
 
 
@@ -189,7 +190,9 @@ def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
     found = []
     for row in distinct.to_dict("records"):
         try:
-            expected = Kernel.from_dict({str(k): v for k, v in row.items()}).name(row["op"], row["variant"], row["dtype"])
+            expected = Kernel.from_dict({str(k): v for k, v in row.items()}).name(
+                row["op"], row["variant"], row["dtype"]
+            )
             wrong = f"kernel_name {row['kernel_name']!r} does not belong to its columns: expected {expected!r}"
             found.append("" if expected == row["kernel_name"] else wrong)
         except KernelError as e:
@@ -230,26 +233,30 @@ def _read(file: Path, op: str | None, others: set[str]) -> pd.DataFrame | None:
     columns = measurement_columns(ops[0])
     missing = [c.name for c in columns if c.name not in table.column_names]
     if missing:
-        raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {ops[0]} has {len(columns)} columns")
+        raise DataError(
+            f"{file}: column {', '.join(missing)} is missing; a table of {ops[0]} has {len(columns)} columns"
+        )
     frame = table.select([c.name for c in columns]).to_pandas()
     typed = {c.name: _convert(frame[c.name], c, file) for c in columns}
     return pd.DataFrame({**typed, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
 
 
 def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
-    right = {
-        "str": lambda s: s.dropna().map(lambda v: isinstance(v, str)).all(),
-        "int": lambda s: pd.api.types.is_numeric_dtype(s) and not pd.api.types.is_bool_dtype(s),
-        "float": lambda s: pd.api.types.is_numeric_dtype(s) and not pd.api.types.is_bool_dtype(s),
-        "bool": lambda s: pd.api.types.is_bool_dtype(s) or s.dropna().map(lambda v: isinstance(v, bool)).all(),
-    }
-    empty = values.isna().all()
     try:
-        if not empty and not right[column.kind](values):
+        if not (values.isna().all() or _holds(values, column)):
             raise TypeError(f"got {values.dtype}")
         return values.astype(_RAW_TYPES[column.kind])
     except (TypeError, ValueError) as e:
         raise DataError(f"{file}: column {column.name} must hold {column.kind} values: {e}") from e
+
+
+def _holds(values: pd.Series, column: Column) -> bool:
+    """Whether these are values of the column's kind: pandas would turn text into numbers, and numbers into text."""
+    boolean = bool(pd.api.types.is_bool_dtype(values))
+    if column.kind in ("int", "float"):
+        return bool(pd.api.types.is_numeric_dtype(values)) and not boolean
+    wanted = str if column.kind == "str" else bool
+    return (boolean and wanted is bool) or all(isinstance(v, wanted) for v in values.dropna().unique())
 
 
 def _type(column: Column) -> str:

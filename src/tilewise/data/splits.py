@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tilewise.data.rows import problem_index
 from tilewise.ops import OPS
 
 HOLDOUT_RULE = "tilewise-holdout-1"
@@ -62,12 +63,6 @@ def split_rule(fraction: float, n_splits: int | None = None) -> str:
     """The split in words, to be printed beside every figure that depends on it."""
     holdout = f"holdout: {fraction:.0%} of the group keys by hash ({HOLDOUT_RULE})"
     return holdout if n_splits is None else f"{holdout}; {n_splits}-fold GroupKFold on the group key for the rest"
-
-
-def problem_index(frame: pd.DataFrame, op: str) -> Ints:
-    """(rows,) the problem of each row, numbered from 0 in the order of first appearance."""
-    by = list(OPS[op].column_names())
-    return np.asarray(frame.groupby(by, sort=False, dropna=False).ngroup(), dtype=np.int64)
 
 
 def is_primary(frame: pd.DataFrame, op: str) -> Bools:

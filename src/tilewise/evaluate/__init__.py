@@ -1,0 +1,1 @@
+"""Judging a model by measurements: metrics, noise ceiling, holdout, plots, reports."""

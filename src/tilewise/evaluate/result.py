@@ -34,12 +34,13 @@ class Evaluation:
     Attributes:
         target: of the model.
         per_problem: a row a problem: its problem columns, `oracle`, `selected` (kernel names), `oracle_tflops`,
-            `selected_tflops`, `predicted_tflops`, `efficiency` in (0, 1], `n_kernels` (candidates measured), slice
-            labels (see :mod:`tilewise.evaluate.slices`). Join on the problem columns.
+            `selected_tflops`, `predicted_tflops`, `efficiency` in (0, 1], `oracle_rank` (place of the oracle by score, 0 is
+            first), `n_kernels` (candidates measured), `origin`, and :data:`tilewise.evaluate.slices.SLICES`. Join on the problem columns.
         metrics: names as in :data:`tilewise.metrics.METRICS`, over these problems.
         pool_size: kernels that the model may choose from.
         split_rule: which problems these are, in words.
         noise_ceiling: None where nothing was measured twice.
+        n_unjudged: problems left out, because no kernel of the model's pool is valid for them.
     """
 
     target: Target
@@ -48,3 +49,4 @@ class Evaluation:
     pool_size: int
     split_rule: str
     noise_ceiling: NoiseCeiling | None
+    n_unjudged: int = 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewise.errors import ConfigError
 
@@ -95,6 +96,12 @@ DEFAULT_SPACE: Mapping[str, tuple[float, float]] = {
     "feature_fraction": (0.2, 0.9),
     "lambda_l2": (0.01, 10.0),
 }
+
+
+def with_params(model: ModelSettings, params: Mapping[str, float | int]) -> ModelSettings:
+    """`model` with tuned parameters, names of :data:`TUNABLE`."""
+    changes: dict[str, Any] = dict(params)
+    return dataclasses.replace(model, **changes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""The report of an evaluation: ``metrics.json`` and ``predictions.parquet``, the same bytes for the same input."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as arrow
+import pyarrow.parquet as pq
+
+from tilewise.evaluate.result import Evaluation
+from tilewise.files import write_bytes, write_text
+from tilewise.metrics import METRICS
+
+METRICS_FILE, PREDICTIONS_FILE = "metrics.json", "predictions.parquet"
+
+
+def write_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> None:
+    """Write both files.
+
+    Args:
+        folder: ``reports/<target>``; other files in it stay.
+        evaluation: on the holdout.
+        cv_metrics: of the model, out of fold.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    metrics = json.dumps(summary(evaluation, cv_metrics), indent=1) + "\n"
+    table = arrow.Table.from_pandas(evaluation.per_problem, preserve_index=False).replace_schema_metadata(None)
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    write_bytes(folder / PREDICTIONS_FILE, buffer.getvalue())
+    write_text(folder / METRICS_FILE, metrics)
+
+
+def summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """``metrics.json`` as plain data: figures, and what they must not be shown without."""
+    ceiling = evaluation.noise_ceiling
+    return {
+        "target": evaluation.target.name,
+        "pool_size": evaluation.pool_size,
+        "split_rule": evaluation.split_rule,
+        "noise_ceiling": dataclasses.asdict(ceiling) if ceiling else None,
+        "cv": {name: cv_metrics[name] for name in METRICS if name in cv_metrics},
+        "holdout": {**evaluation.metrics, "n_unjudged": evaluation.n_unjudged},
+    }

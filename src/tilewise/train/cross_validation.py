@@ -1,0 +1,117 @@
+"""Grouped cross-validation: problems that share a group key never stand on both sides of a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.model_selection import GroupKFold
+
+from tilewise.errors import DataError
+from tilewise.metrics import Selections, select, summarise
+from tilewise.train.boosting import SCALE_SETTINGS, Bins
+from tilewise.train.dataset import Floats, Ints, Table
+from tilewise.train.labels import Labels, labels, to_tflops
+from tilewise.train.result import FoldRecord, OutOfFold
+from tilewise.train.settings import ModelSettings, TrainSettings
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Problems to train on and to test on, as indices into :attr:`Table.problems`."""
+
+    train: Ints
+    test: Ints
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Out-of-fold predictions and what they amount to."""
+
+    out_of_fold: OutOfFold
+    folds: tuple[FoldRecord, ...]
+    metrics: dict[str, float]
+
+
+def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
+    """`n_splits` folds of groups, shuffled by `seed`.
+
+    Raises:
+        DataError: there are fewer groups than folds.
+    """
+    n_groups = int(table.group.max()) + 1
+    if n_groups < n_splits:
+        raise DataError(f"{n_groups} distinct group keys cannot make {n_splits} folds; measure more, or lower n_splits")
+    splitter = GroupKFold(n_splits, shuffle=True, random_state=seed)
+    return tuple(
+        Fold(train.astype(np.int64), test.astype(np.int64))
+        for train, test in splitter.split(table.group, groups=table.group)
+    )
+
+
+def cross_validate(
+    table: Table,
+    bins: Bins,
+    folds: tuple[Fold, ...],
+    model: ModelSettings,
+    settings: TrainSettings,
+    on_fold: Callable[[FoldRecord], None] | None = None,
+) -> CrossValidation:
+    """Predict every row by the fold that did not see its group.
+
+    Args:
+        table: the rows.
+        bins: of ``table.matrix``.
+        folds: from :func:`make_folds`.
+        model: how trees grow.
+        settings: seed and threads.
+        on_fold: told of each fold as it is done.
+    """
+    learnt, scale = labels(table, model), _ScaleFolds(table, settings)
+    score, log_best = np.empty(len(table.problem)), np.empty(len(table.problems))
+    records = []
+    for number, fold in enumerate(folds):
+        rows = table.rows_of(fold.test)
+        score[rows] = bins.fit_predict(model, learnt, table.rows_of(fold.train), rows, settings.seed, settings.threads)
+        log_best[fold.test] = scale.predict(fold)
+        predicted = _tflops(table, model, score, log_best, rows)
+        records.append(FoldRecord(number, summarise(judge(table, rows, score[rows]), table.tflops[rows], predicted)))
+        if on_fold:
+            on_fold(records[-1])
+    everything = np.arange(len(table.problem))
+    predicted = _tflops(table, model, score, log_best, everything)
+    chosen = judge(table, everything, score)
+    out_of_fold = OutOfFold(table.problem, table.kernel, table.tflops, predicted, chosen.efficiency)
+    return CrossValidation(out_of_fold, tuple(records), summarise(chosen, table.tflops, predicted))
+
+
+def judge(table: Table, rows: Ints, score: Floats) -> Selections:
+    """The selections by `score` among these rows of whole problems."""
+    number = np.cumsum(np.diff(table.problem[rows], prepend=-1) > 0) - 1
+    return select(number.astype(np.int64), table.tflops[rows], score)
+
+
+def _tflops(table: Table, model: ModelSettings, score: Floats, log_best: Floats, rows: Ints) -> Floats:
+    relative = model.label == "relative"
+    return to_tflops(model.label, score[rows], log_best[table.problem[rows]] if relative else None)
+
+
+class _ScaleFolds:
+    """The model of a problem's best TFLOPS, fold by fold."""
+
+    def __init__(self, table: Table, settings: TrainSettings) -> None:
+        self._bins = scale_bins(table, settings.threads)
+        self._labels = Labels(np.log(table.best), None)
+        self._settings = settings
+
+    def predict(self, fold: Fold) -> Floats:
+        """(problems to test,) log(best TFLOPS)."""
+        return self._bins.fit_predict(
+            SCALE_SETTINGS, self._labels, fold.train, fold.test, self._settings.seed, self._settings.threads
+        )
+
+
+def scale_bins(table: Table, threads: int) -> Bins:
+    """Bins of the problem features."""
+    return Bins(table.problem_matrix, table.features.of_role("problem").names, SCALE_SETTINGS.max_bin, threads)

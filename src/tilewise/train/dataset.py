@@ -1,0 +1,128 @@
+"""From a measurement table to arrays: which rows are learnt from, their features, and their labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.arch import HardwareProfile
+from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, problems_of, sort_rows
+from tilewise.data.splits import group_keys, holdout_mask, is_primary
+from tilewise.errors import DataError
+from tilewise.features import FeatureTable, feature_table
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+from tilewise.ops import OPS, Problem, Target
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows to learn from, sorted by problem and, within it, by the pool's order.
+
+    Attributes:
+        target: of the rows.
+        pool: their kernels.
+        arch: the hardware.
+        features: the columns of `matrix`: those of the op that differ between rows.
+        problems: the distinct problems.
+        group: (problems,) group key of each problem, numbered from 0.
+        problem: (rows,) index into `problems`, ascending.
+        kernel: (rows,) index into the pool.
+        matrix: (rows, features).
+        problem_matrix: (problems, features of role "problem").
+        tflops, latency_ms, bandwidth_gb_s: (rows,) as measured.
+        n_holdout_problems: problems left out by the holdout rule.
+    """
+
+    target: Target
+    pool: Pool
+    arch: HardwareProfile
+    features: FeatureTable
+    problems: tuple[Problem, ...]
+    group: Ints
+    problem: Ints
+    kernel: Ints
+    matrix: Floats
+    problem_matrix: Floats
+    tflops: Floats
+    latency_ms: Floats
+    bandwidth_gb_s: Floats
+    n_holdout_problems: int
+
+    @property
+    def best(self) -> Floats:
+        """(problems,) TFLOPS of the fastest kernel."""
+        return cast(Floats, np.maximum.reduceat(self.tflops, np.flatnonzero(np.diff(self.problem, prepend=-1))))
+
+    def rows_of(self, problems: Ints) -> Ints:
+        """The rows of these problems, ascending."""
+        wanted = np.zeros(len(self.problems), dtype=bool)
+        wanted[problems] = True
+        return np.flatnonzero(wanted[self.problem])
+
+
+def build_table(
+    frame: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile, holdout_fraction: float
+) -> Table:
+    """Choose the rows to learn from and compute their features.
+
+    Kept are valid rows of the target, of each problem's primary run, of kernels in the pool that support the problem;
+    problems of the holdout are dropped here, whatever table was handed in.
+
+    Raises:
+        DataError: nothing is left to learn from.
+        KernelError: two kernels of the pool cannot be told apart by the features.
+    """
+    rows = frame[is_of(frame, target)]
+    if not len(rows):
+        raise DataError(f"no row of {target.name} to learn from")
+    held = holdout_mask(target.op, group_keys(target.op, rows), holdout_fraction)
+    n_holdout = len(rows.loc[held, list(OPS[target.op].column_names())].drop_duplicates())
+    rows = rows[~held]
+    rows = rows[is_primary(rows, target.op) & rows["is_valid"].to_numpy()] if len(rows) else rows
+    rows = sort_rows(rows, target, pool)
+    rows = rows[is_supported(rows, target, pool)]
+    if not len(rows):
+        raise DataError(
+            f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
+        )
+    problems, problem = problems_of(rows, target), problem_index(rows, target.op)
+    features, matrix = _features(rows, target, arch)
+    features.check_distinct(pool, arch)
+    first = np.flatnonzero(np.diff(problem, prepend=-1))
+    of_problem = [f.role == "problem" for f in features.features]
+    keys = np.array([p.group_key for p in problems], dtype=np.int64)
+    return Table(
+        target=target,
+        pool=pool,
+        arch=arch,
+        features=features,
+        problems=problems,
+        group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        problem=problem,
+        kernel=pool_index(rows, pool),
+        matrix=matrix,
+        problem_matrix=matrix[first][:, of_problem],
+        tflops=rows["tflops"].to_numpy(dtype=np.float64),
+        latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
+        bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
+        n_holdout_problems=n_holdout,
+    )
+
+
+def _features(rows: pd.DataFrame, target: Target, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
+    """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time."""
+    features = feature_table(target.op)
+    problem = {n: rows[n].to_numpy() for n in OPS[target.op].column_names()}
+    kernel = {n: rows[n].to_numpy() for n in Kernel.column_names()}
+    matrix = features.matrix(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
+    differs = matrix.min(axis=0) < matrix.max(axis=0)
+    kept = [n for n, keep in zip(features.names, differs, strict=True) if keep]
+    return features.select(kept), np.ascontiguousarray(matrix[:, differs])

@@ -1,0 +1,142 @@
+"""One training, from table to the parts of a model's folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tilewise.arch import HardwareProfile
+from tilewise.data.digest import table_hash
+from tilewise.data.splits import split_rule
+from tilewise.kernels.pool import Pool
+from tilewise.model.artefact import ArtefactParts
+from tilewise.ops import Problem, Target
+from tilewise.train.boosting import SCALE_SETTINGS, Bins, model_text
+from tilewise.train.cross_validation import cross_validate, make_folds, scale_bins
+from tilewise.train.dataset import Table, build_table
+from tilewise.train.labels import Labels, labels
+from tilewise.train.provenance import git_revision, library_versions
+from tilewise.train.result import FoldRecord, TrainingResult, TrialRecord
+from tilewise.train.settings import ModelSettings, TrainSettings
+from tilewise.train.tune import tune
+
+SELFTEST_PROBLEMS = 5
+
+
+def train(
+    frame: pd.DataFrame,
+    target: Target,
+    pool: Pool,
+    arch: HardwareProfile,
+    settings: TrainSettings,
+    *,
+    on_trial: Callable[[TrialRecord], None] | None = None,
+    on_fold: Callable[[FoldRecord], None] | None = None,
+) -> TrainingResult:
+    """Tune, cross-validate and fit; deterministic for equal arguments, whatever the number of threads.
+
+    Args:
+        frame: a measurement table; holdout problems, repeats, failed kernels and other targets in it are not learnt.
+        target: what to train for.
+        pool: what the model may choose from, see :func:`tilewise.train.pool.pool_of`.
+        arch: the hardware of the target.
+        settings: everything else.
+        on_trial: told of each tuning trial as it is done.
+        on_fold: told of each fold as it is done.
+
+    Raises:
+        DataError: there is too little to learn from.
+        KernelError: two kernels of the pool cannot be told apart.
+    """
+    table = build_table(frame, target, pool, arch, settings.holdout_fraction)
+    folds = make_folds(table, settings.n_splits, settings.seed)
+    bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
+    model, trials = tune(table, bins, folds, settings, on_trial)
+    validated = cross_validate(table, bins, folds, model, settings, on_fold)
+    booster = bins.fit(model, labels(table, model), settings.seed, settings.threads)
+    importances = _importances(table, booster)
+    data_hash = table_hash(frame)
+    rule = split_rule(settings.holdout_fraction, settings.n_splits)
+    return TrainingResult(
+        target=target,
+        settings=settings,
+        params=dataclasses.asdict(model) | {"extra_labels": ",".join(model.extra_labels)},
+        parts=ArtefactParts(
+            target=target,
+            pool=pool,
+            arch=arch,
+            features=table.features,
+            label=model.label,
+            booster_text=model_text(booster),
+            scale_text=_scale_text(table, settings) if model.label == "relative" else None,
+            cv_metrics={
+                **validated.metrics,
+                "folds": [dict(f.metrics) for f in validated.folds],
+                "split_rule": rule,
+            },
+            feature_importances=importances,
+            manifest=_manifest(table, settings, model, data_hash, rule),
+            selftest_problems=_selftest_problems(table),
+            extra_boosters=_extra_boosters(table, bins, model, settings),
+        ),
+        folds=validated.folds,
+        cv_metrics=validated.metrics,
+        trials=trials,
+        feature_importances=importances,
+        out_of_fold=validated.out_of_fold,
+        data_hash=data_hash,
+        n_problems=len(table.problems),
+        n_rows=len(table.problem),
+        n_holdout_problems=table.n_holdout_problems,
+        split_rule=rule,
+    )
+
+
+def _importances(table: Table, booster: Any) -> dict[str, float]:
+    gain = booster.feature_importance("gain")
+    by_gain = sorted(zip(table.features.names, gain.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return dict(by_gain)
+
+
+def _scale_text(table: Table, settings: TrainSettings) -> str:
+    wanted = Labels(np.log(table.best), None)
+    return model_text(scale_bins(table, settings.threads).fit(SCALE_SETTINGS, wanted, settings.seed, settings.threads))
+
+
+def _extra_boosters(table: Table, bins: Bins, model: ModelSettings, settings: TrainSettings) -> dict[str, str]:
+    measured = {"latency": table.latency_ms, "bandwidth": table.bandwidth_gb_s}
+    return {
+        name: model_text(bins.fit(model, Labels(np.log(measured[name]), None), settings.seed, settings.threads))
+        for name in model.extra_labels
+    }
+
+
+def _selftest_problems(table: Table) -> tuple[Problem, ...]:
+    """A few problems, spread over the table."""
+    chosen = np.unique(np.linspace(0, len(table.problems) - 1, SELFTEST_PROBLEMS).round().astype(int))
+    return tuple(table.problems[i] for i in chosen)
+
+
+def _manifest(table: Table, settings: TrainSettings, model: ModelSettings, data_hash: str, rule: str) -> dict[str, Any]:
+    return {
+        "target": table.target.name,
+        "data_hash": data_hash,
+        "git_revision": git_revision(Path.cwd()),
+        "parameters": dataclasses.asdict(model),
+        "tuned": [n for n in settings.tune.space if getattr(model, n) != getattr(settings.model, n)],
+        "n_splits": settings.n_splits,
+        "seed": settings.seed,
+        "holdout_fraction": settings.holdout_fraction,
+        "split_rule": rule,
+        "n_problems": len(table.problems),
+        "n_rows": len(table.problem),
+        "n_holdout_problems": table.n_holdout_problems,
+        "pool_size": len(table.pool),
+        "libraries": library_versions(),
+        "warm_start": [],
+    }
