@@ -167,7 +167,7 @@ class FeatureTable:
         """
         table = self.of_role("kernel")
         a_problem = dict.fromkeys(OPS[self.op].column_names(), 1)
-        rows = table.matrix(a_problem, kernel_columns(pool), variant=pool.variant, dtype=pool.dtype, arch=arch)
+        rows = table.matrix(a_problem, pool.columns, variant=pool.variant, dtype=pool.dtype, arch=arch)
         seen: dict[bytes, str] = {}
         for row, name in zip(rows, pool.names, strict=True):
             other = seen.setdefault(row.tobytes(), name)
@@ -179,11 +179,6 @@ class FeatureTable:
         lines = ["| feature | unit | role | meaning |", "| --- | --- | --- | --- |"]
         lines += [f"| `{f.name}` | {f.unit} | {f.role} | {f.meaning} |" for f in self.features]
         return "\n".join(lines) + "\n"
-
-
-def kernel_columns(pool: Pool) -> dict[str, np.ndarray]:
-    """The kernel columns of a pool: arrays of shape (len(pool),), in its order."""
-    return {name: np.array([getattr(k, name) for k in pool.kernels]) for name in Kernel.column_names()}
 
 
 def _columns(

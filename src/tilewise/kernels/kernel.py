@@ -78,7 +78,7 @@ class Kernel:
         try:
             numbers = {n: int(values[n]) for n in cls.column_names() if n != "pipeline"}
             return cls(pipeline=str(values["pipeline"]), **numbers)
-        except (KeyError, TypeError, ValueError) as e:
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise KernelError(f"not a kernel: {e}; needed are {', '.join(cls.column_names())}") from e
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import Target
@@ -35,12 +37,19 @@ class Pool:
             raise KernelError(f"the pool of {self.op} {self.variant} {self.dtype} is empty")
         if len(set(self.kernels)) < len(self.kernels):
             twice = next(k for i, k in enumerate(self.kernels) if k in self.kernels[:i])
-            raise KernelError(f"kernel {twice.config} stands twice in the pool of {self.op} {self.variant} {self.dtype}")
+            raise KernelError(
+                f"kernel {twice.config} stands twice in the pool of {self.op} {self.variant} {self.dtype}"
+            )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """``kernel_name`` of each kernel, in order."""
         return tuple(k.name(self.op, self.variant, self.dtype) for k in self.kernels)
+
+    @cached_property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The kernel columns by name, each of shape (len(pool),), in the pool's order. Not to be written to."""
+        return {name: np.array([getattr(k, name) for k in self.kernels]) for name in Kernel.column_names()}
 
     @property
     def default(self) -> Kernel:

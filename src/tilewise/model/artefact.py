@@ -23,7 +23,6 @@ import numpy as np
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ArtefactError, UsageError
 from tilewise.features import FeatureTable, feature_table
-from tilewise.features._base import kernel_columns
 from tilewise.files import replace_folder
 from tilewise.kernels.pool import Pool, dump_json
 from tilewise.kernels.rules import supported_mask
@@ -41,8 +40,8 @@ EXTRAS = {label: f"model_{label}.lgbm.gz" for label in EXTRA_LABELS}
 REQUIRED = (SCORES, SPEC, POOL, SELFTEST, MANIFEST, METRICS, IMPORTANCES)
 OPTIONAL = (SCALE, *EXTRAS.values())
 
-MAX_FILE_BYTES = 256 << 20  # what is read of one file, packed
-MAX_MODEL_BYTES = 1 << 30  # what it may unpack to: a gzip bomb would fill the memory
+MAX_FILE_BYTES = 128 << 20  # what is read of one file, packed
+MAX_MODEL_BYTES = 256 << 20  # what it may unpack to (2,000 trees of 255 leaves take 80 MiB): no gzip bomb fills memory
 MIN_TFLOPS = 1e-9  # predictions are positive
 FEATURE_TOLERANCE = 1e-9  # logarithms may differ in the last bits between machines
 SCORE_TOLERANCE = 1e-6
@@ -200,12 +199,8 @@ class TrainedModel:
     extras: Mapping[str, Ensemble] = field(repr=False)
 
     @cached_property
-    def _kernels(self) -> dict[str, np.ndarray]:
-        return kernel_columns(self.pool)
-
-    @cached_property
-    def _kernel_namespace(self) -> SimpleNamespace:
-        return SimpleNamespace(**self._kernels)
+    def _kernels(self) -> SimpleNamespace:
+        return SimpleNamespace(**self.pool.columns)
 
     @cached_property
     def _problem_features(self) -> FeatureTable:
@@ -224,7 +219,7 @@ class TrainedModel:
 
     def score(self, problem: Problem) -> np.ndarray:
         """Scores of the pool's kernels: float64, (len(pool),); unsupported ones have a score too."""
-        return self.score_rows(problem.to_dict(), self._kernels)
+        return self.score_rows(problem.to_dict(), self.pool.columns)
 
     def predict_tflops(self, problem: Problem) -> np.ndarray:
         """Predicted TFLOPS of the pool's kernels: float64, (len(pool),), positive."""
@@ -249,12 +244,12 @@ class TrainedModel:
             raise ArtefactError(
                 f"{self.where}: trained without {label}; set model.extra_labels=[{label}] and train again"
             )
-        predicted: np.ndarray = np.exp(self.extras[label].predict(self.matrix(problem.to_dict(), self._kernels)))
+        predicted: np.ndarray = np.exp(self.extras[label].predict(self.matrix(problem.to_dict(), self.pool.columns)))
         return predicted
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Which kernels of the pool can compute the problem: bool, (len(pool),)."""
-        return supported_mask(self._kernel_namespace, problem, self.target.variant)
+        return supported_mask(self._kernels, problem, self.target.variant)
 
     def rank(self, problem: Problem, top_k: int | None = None) -> np.ndarray:
         """Supported kernels, best first: indices into the pool. Ties keep the pool's order, so a rank is repeatable.
@@ -286,7 +281,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         _check_target(target, pool, arch, features)
     except UsageError as e:
         raise ArtefactError(f"{where}: {SPEC}, {POOL}: {e}") from e
-    except (KeyError, TypeError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise ArtefactError(f"{where}: {SPEC} is none of this library: {e!r}") from e
     if schema != features.schema_hash:
         raise ArtefactError(
@@ -360,7 +355,7 @@ def _selftest(model: TrainedModel, files: Mapping[str, bytes], problems: Sequenc
 
 def _observe(model: TrainedModel, problem: Problem) -> dict[str, Any]:
     """What the model makes of a problem, as plain data."""
-    matrix = model.matrix(problem.to_dict(), model._kernels)
+    matrix = model.matrix(problem.to_dict(), model.pool.columns)
     scores = model.scores.predict(matrix)
     rank = model.rank_scores(problem, scores)[:SELFTEST_RANKS]
     kernels = dict.fromkeys([0, *rank[:SELFTEST_ROWS].tolist()])  # the default, and the best
@@ -389,7 +384,7 @@ def _verify(model: TrainedModel, files: Mapping[str, bytes], where: str) -> None
             _compare(expected, _observe(model, problem), model.features.names, f"{where}: problem {i}")
     except UsageError as e:
         raise e if isinstance(e, ArtefactError) else ArtefactError(f"{where}: {e}") from e
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise ArtefactError(f"{where} is damaged: {e!r}") from e
 
 

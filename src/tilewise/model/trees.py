@@ -140,16 +140,19 @@ def _tree(fields: dict[str, str], n_features: int, where: str) -> _Tree:
     """One tree: splits first, then leaves, as LightGBM numbers them."""
     leaves = _count(fields, "num_leaves", where)
     splits = leaves - 1
-    if leaves < 1 or _count(fields, "num_cat", where) or fields.get("is_linear", "0") != "0":
-        raise ArtefactError(f"{where}: categorical splits and linear leaves are not supported")
-    value = _numbers(fields, "leaf_value", leaves, where)
-    kind = _numbers(fields, "decision_type", splits, where).astype(np.int64)
-    feature = _numbers(fields, "split_feature", splits, where).astype(np.int64)
-    left = _numbers(fields, "left_child", splits, where).astype(np.int64)
-    right = _numbers(fields, "right_child", splits, where).astype(np.int64)
+    if fields.get("is_linear", "0") != "0":
+        raise ArtefactError(f"{where}: linear leaves are not supported; train with linear_tree=false")
+    value = _numbers(fields, "leaf_value", np.float64, leaves, where)
+    threshold = _numbers(fields, "threshold", np.float64, splits, where)
+    kind, feature, left, right = (
+        _numbers(fields, key, np.int64, splits, where)
+        for key in ("decision_type", "split_feature", "left_child", "right_child")
+    )
     left, right = (np.where(c < 0, splits + ~c, c) for c in (left, right))
     if (kind & _CATEGORICAL).any():
-        raise ArtefactError(f"{where}: categorical splits are not supported")
+        raise ArtefactError(f"{where}: categorical splits are not supported; train without categorical features")
+    if np.isnan(threshold).any() or not np.isfinite(value).all():
+        raise ArtefactError(f"{where}: thresholds and leaf values must be numbers")
     if splits and (feature.min() < 0 or feature.max() >= n_features):
         raise ArtefactError(f"{where}: a split uses a feature beyond the {n_features} of the model")
     # a child comes after its parent and has only one: then every walk ends in a leaf
@@ -164,7 +167,7 @@ def _tree(fields: dict[str, str], n_features: int, where: str) -> _Tree:
     pad = np.zeros(leaves, dtype=np.int64)
     return _Tree(
         np.concatenate([feature, pad]),
-        np.concatenate([_numbers(fields, "threshold", splits, where), pad]),
+        np.concatenate([threshold, pad]),
         np.stack([np.concatenate([right, at]), np.concatenate([left, at])], axis=1).ravel(),
         np.concatenate([kind >> 2 & 3, pad]).astype(np.int8),
         np.concatenate([kind & _DEFAULT_LEFT, pad]).astype(bool),
@@ -199,10 +202,10 @@ def _count(fields: dict[str, str], key: str, where: str = "header") -> int:
         raise ArtefactError(f"{where}: {key} must be an integer, got {fields.get(key)!r}") from None
 
 
-def _numbers(fields: dict[str, str], key: str, count: int, where: str) -> np.ndarray:
+def _numbers(fields: dict[str, str], key: str, dtype: type[np.number], count: int, where: str) -> np.ndarray:
     try:
-        numbers = np.array(fields.get(key, "").split(), dtype=np.float64)
-    except ValueError:
+        numbers = np.array(fields.get(key, "").split(), dtype=dtype)
+    except (ValueError, OverflowError):
         raise ArtefactError(f"{where}: {key} must be numbers") from None
     if len(numbers) != count:
         raise ArtefactError(f"{where}: {key} must have {count} numbers, got {len(numbers)}")

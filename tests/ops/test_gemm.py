@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from strategies import gemm_problems
+from tilewise.errors import ProblemError
+from tilewise.ops import GemmProblem
+from tilewise.ops import gemm as op
+
+
+def test_flops_and_bytes_by_hand() -> None:
+    p = GemmProblem(M=16, N=1536, K=7168)
+    assert p.flops == 352_321_536
+    assert p.min_bytes("bf16") == 2 * (16 * 7168 + 7168 * 1536 + 16 * 1536)
+    assert p.min_bytes("fp8") == 16 * 7168 + 7168 * 1536 + 2 * 16 * 1536
+    assert p.implicit_gemm("universal") == (16, 1536, 7168, 1)
+
+
+def test_the_group_key_leaves_out_layout_and_split() -> None:
+    assert GemmProblem(M=8, N=4, K=2, layout="ccr", split_k=4).group_key == GemmProblem(M=8, N=4, K=2).group_key
+
+
+@given(gemm_problems())
+@settings(deadline=None)
+def test_columns_give_what_one_problem_gives(p: GemmProblem) -> None:
+    columns = SimpleNamespace(**{k: np.array([v]) for k, v in p.to_dict().items()})
+    assert op.flops(columns).tolist() == [p.flops]
+    assert op.min_bytes(columns, "fp16").tolist() == [p.min_bytes("fp16")]
+    assert tuple(d.tolist()[0] for d in op.gemm_dims(columns)) == p.implicit_gemm("universal")
+    assert GemmProblem.from_dict(p.to_dict()) == p
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"M": 0, "N": 1, "K": 1}, "M", "at least 1, got 0"),
+        ({"M": 1, "N": 1, "K": 1, "layout": "xyz"}, "layout", "must be one of rcr, rrr, crr, ccr, got 'xyz'"),
+        ({"M": 1, "N": 1, "K": 1, "split_k": 0}, "split_k", "at least 1"),
+        ({"M": 2**31, "N": 2**31, "K": 1}, "K", "2 M N K is .* beyond int64"),
+    ],
+)
+def test_an_impossible_problem_names_its_field(values: dict[str, int], field: str, message: str) -> None:
+    with pytest.raises(ProblemError, match=message) as e:
+        GemmProblem.from_dict(values)
+    assert e.value.field == field

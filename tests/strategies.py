@@ -1,0 +1,43 @@
+"""Hypothesis strategies for problems and kernels: valid ones, small and large, every option of the op."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import load_pool
+from tilewise.ops import GemmProblem, GroupedConvProblem, Target
+from tilewise.ops.gemm import LAYOUTS
+
+CONV_TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
+CONV_POOL = load_pool(CONV_TARGET)
+
+
+@st.composite
+def conv_problems(draw: st.DrawFn, *, max_size: int = 256, dims: tuple[int, ...] = (2, 3)) -> GroupedConvProblem:
+    """A valid convolution; `max_size` bounds image sides and the channels of a group."""
+    axes = {}
+    for size, filt, name in (("Di", "Z", "d"), ("Hi", "Y", "h"), ("Wi", "X", "w")):
+        if name == "d" and draw(st.sampled_from(dims)) == 2:
+            continue
+        axes[filt] = draw(st.integers(1, 7))
+        axes[f"dilation_{name}"] = draw(st.integers(1, 3))
+        axes[f"pad_{name}"] = draw(st.integers(0, 3))
+        axes[f"stride_{name}"] = draw(st.integers(1, 3))
+        reach = axes[f"dilation_{name}"] * (axes[filt] - 1) + 1
+        least = max(reach - 2 * axes[f"pad_{name}"], 1)
+        axes[size] = draw(st.integers(least, least + max_size))
+    groups = draw(st.sampled_from([1, 1, 2, 3, 32]))
+    channels, filters = draw(st.integers(1, max_size)), draw(st.integers(1, max_size))
+    return GroupedConvProblem(N=draw(st.integers(1, 64)), C=groups * channels, K=groups * filters, G=groups, **axes)
+
+
+def gemm_problems() -> st.SearchStrategy[GemmProblem]:
+    """A valid matrix product."""
+    sizes = st.integers(1, 8192)
+    return st.builds(GemmProblem, M=sizes, N=sizes, K=sizes, layout=st.sampled_from(LAYOUTS))
+
+
+def conv_kernels() -> st.SearchStrategy[Kernel]:
+    """A kernel of the shipped pool."""
+    return st.sampled_from(CONV_POOL.kernels)

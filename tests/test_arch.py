@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise.arch import HardwareProfile, conf_dir, load_arch
+from tilewise.errors import ConfigError
+
+ARCHS = sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_a_profile_is_whole_and_survives_its_dict(name: str) -> None:
+    arch = load_arch(name)
+    assert arch.name == name
+    assert HardwareProfile.from_dict(arch.to_dict()) == arch
+    assert arch.shared_memory_bytes <= arch.shared_memory_unit_bytes
+    assert arch.peak("fp8") == pytest.approx(2 * arch.peak("bf16"), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_every_figure_names_its_source(name: str) -> None:
+    lines = (conf_dir() / "arch" / f"{name}.yaml").read_text().splitlines()
+    without = [line for line in lines if re.match(r"^\w+: *[\d]", line) and "[" not in line.partition("#")[2]]
+    assert without == []
+
+
+def test_known_figures() -> None:
+    units = {name: load_arch(name).compute_units for name in ("sm90", "gfx942", "gfx950")}
+    assert units == {"sm90": 132, "gfx942": 304, "gfx950": 256}
+    shared = {name: load_arch(name).shared_memory_bytes for name in units}
+    assert shared == {"sm90": 227 * 1024, "gfx942": 64 * 1024, "gfx950": 160 * 1024}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"warp_size": None}, "'warp_size' is missing"),
+        ({"colour": 1}, "'colour' is no figure of a hardware profile"),
+        ({"dram_gb_s": 0}, "'dram_gb_s' must be positive, got 0"),
+        ({"l2_bytes": True}, "'l2_bytes' must be positive, got True"),
+        ({"peak_tflops": {"bf16": -1.0}}, "'peak_tflops' must be positive"),
+    ],
+)
+def test_a_wrong_profile_names_source_and_key(change: dict[str, Any], message: str) -> None:
+    values = {k: v for k, v in {**load_arch("sm90").to_dict(), **change}.items() if v is not None}
+    with pytest.raises(ConfigError, match=f"mine.yaml: {message}"):
+        HardwareProfile.from_dict(values, source="mine.yaml")
+
+
+def test_unknown_archs_and_types_are_named() -> None:
+    with pytest.raises(ConfigError, match="arch 'sm42' is unknown; known are gfx942, gfx950, sm90"):
+        load_arch("sm42")
+    with pytest.raises(ConfigError, match=r"arch sm90 has no peak_tflops for 'int4'; add it to conf/arch/sm90\.yaml"):
+        load_arch("sm90").peak("int4")
+
+
+def test_an_arch_cannot_name_a_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is unknown"):
+        load_arch("../arch/sm90")

@@ -1,0 +1,92 @@
+"""A reader sees the old content or the new one; a failure leaves the old one and nothing beside it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tilewise.files import replace_folder, write_bytes, write_text
+
+
+def test_text_and_bytes_come_back(tmp_path: Path) -> None:
+    write_text(tmp_path / "new" / "folder" / "a.txt", "größe\r\n")
+    write_bytes(tmp_path / "b.bin", b"\0\1")
+    assert (tmp_path / "new" / "folder" / "a.txt").read_bytes() == "größe\r\n".encode()
+    assert (tmp_path / "b.bin").read_bytes() == b"\0\1"
+
+
+def test_a_file_is_readable_as_any_other(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "x")
+    (tmp_path / "b").write_text("x")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE((tmp_path / "b").stat().st_mode)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    write_text(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    contents = {b"a" * 200_000, b"b" * 100_000}
+    write_bytes(path, b"b" * 100_000)
+    seen = set()
+
+    def read() -> None:
+        for _ in range(200):
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(20):
+        for content in contents:
+            write_bytes(path, content)
+    reader.join()
+    assert seen <= contents
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "target"
+    with replace_folder(folder) as fresh:
+        (fresh / "old").write_text("1")
+    with replace_folder(folder) as fresh:
+        (fresh / "new").write_text("2")
+        assert [p.name for p in folder.iterdir()] == ["old"]
+    assert [p.name for p in folder.iterdir()] == ["new"]
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_failed_replacement_leaves_the_old_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "target"
+    with replace_folder(folder) as fresh:
+        (fresh / "old").write_text("1")
+
+    def half_way() -> None:
+        with replace_folder(folder) as fresh:
+            (fresh / "new").write_text("2")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        half_way()
+    assert [p.name for p in folder.iterdir()] == ["old"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_file_in_the_way_is_replaced_too(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("a file")
+    with replace_folder(tmp_path / "target") as fresh:
+        (fresh / "x").touch()
+    assert (tmp_path / "target" / "x").exists()
