@@ -12,12 +12,14 @@ Beside plain Hydra overrides there are two of our own, both rewritten into plain
 from __future__ import annotations
 
 import argparse
+import copy
 import difflib
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -52,7 +54,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
         ConfigError: an override does not parse, names no known key or option, or has a value of the wrong kind.
     """
     plain = expand(overrides)
-    cfg = _compose(plain)
+    cfg = copy.deepcopy(_compose(tuple(plain)))
     _check_kinds(cfg, plain)
     Target(*(cfg[group].name for group in _TARGET_GROUPS))  # refuses a variant that the op does not have
     OmegaConf.set_readonly(cfg, True)
@@ -92,7 +94,8 @@ def group_options() -> dict[str, list[str]]:
     return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
 
 
-def _compose(plain: Sequence[str]) -> DictConfig:
+@lru_cache(maxsize=32)  # one command composes the same base more than once, at 0.1 s each
+def _compose(plain: tuple[str, ...]) -> DictConfig:
     with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
         cfg = hydra.compose("config", overrides=list(plain))
         OmegaConf.resolve(cfg)
@@ -159,7 +162,7 @@ def _read_params(path: Path) -> list[tuple[str, str]]:
         choices = {group: str(values[group]["name"]) for group in _TARGET_GROUPS}
     except (KeyError, TypeError) as error:
         raise ConfigError(f"params={path}: not a composed configuration ('make params' writes one)") from error
-    base = dict(_leaves(_plain(_compose([f"{key}={value}" for key, value in choices.items()]))))
+    base = dict(_leaves(_plain(_compose(tuple(f"{key}={value}" for key, value in choices.items())))))
     differences = [(f"{_ADDED}{key}", _literal(value)) for key, value in _leaves(values) if _differs(base, key, value)]
     return [*choices.items(), *differences]
 
@@ -206,7 +209,7 @@ def _check_kinds(cfg: DictConfig, plain: Sequence[str]) -> None:
     """Refuse a value of another kind than the one conf/ has: ``n_splits=abc`` would only fail much later."""
     parsed = [override for override in _parse(plain) if not override.is_add() and not override.is_delete()]
     groups = group_options()
-    base = _compose([str(override.input_line) for override in parsed if override.key_or_group in groups])
+    base = _compose(tuple(str(override.input_line) for override in parsed if override.key_or_group in groups))
     for override in parsed:
         key = override.key_or_group
         expected, value = OmegaConf.select(base, key), OmegaConf.select(cfg, key)
@@ -245,7 +248,7 @@ def _explain(error: Exception) -> str:
     unknown = re.search(r"Could not override '([^']+)'", text)
     if unknown:
         key = unknown[1].split("@")[0]
-        keys = [*group_options(), *(leaf for leaf, _ in _leaves(_plain(_compose([]))))]
+        keys = [*group_options(), *(leaf for leaf, _ in _leaves(_plain(_compose(()))))]
         near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
         remedy = f"did you mean {near[0]!r}?" if near else "--cfg prints all there are"
         return f"{key!r} is no key of the configuration; {remedy}"

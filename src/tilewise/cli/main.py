@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tilewise
-from tilewise.errors import TilewiseError, UsageError
+from tilewise.errors import PromotionRefusedError, TilewiseError, UsageError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,7 +54,7 @@ Settings are Hydra overrides of the files in conf/: group=option, or key=value w
 Besides, target=NAME chooses op, variant, dtype and arch at once, params=FILE starts from a composed file.
 TILEWISE_DEBUG=1 shows the traceback of an error."""
 
-EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Request:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit status (0 done, 2 the caller's mistake, 1 any other error)."""
+    """Run one command line; the exit status: 0 done, 2 the caller's mistake, 3 the gate refused, 1 other errors."""
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("TILEWISE_DEBUG", "0") not in ("", "0"):
             raise
         print(f"tilewise: error: {_one_line(error)}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
+        return _exit_status(error)
 
 
 def _run(argv: list[str]) -> int:
@@ -168,6 +168,12 @@ def _multirun(request: _Request) -> None:
 def _verb(name: str) -> Callable[[DictConfig], None]:
     run: Callable[[DictConfig], None] = importlib.import_module(f"tilewise.cli.{name}").run
     return run
+
+
+def _exit_status(error: Exception) -> int:
+    if isinstance(error, PromotionRefusedError):
+        return EXIT_REFUSED  # a result, which a pipeline may take as one
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
 
 
 def _one_line(error: Exception) -> str:
