@@ -1,0 +1,177 @@
+"""Every way to say a setting gives the same configuration, and what cannot be said is refused in one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dvc.utils.hydra import compose_and_dump
+
+from tilewise.arch import conf_dir, load_arch
+from tilewise.cli.compose import compose, expand, group_options, to_text
+from tilewise.errors import ConfigError
+from tilewise.ops import Target
+
+EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
+PROBLEM = {"N": 1, "C": 2, "Y": 3}
+
+# Overrides as `dvc exp run -S` would hand them to Hydra.
+SETTINGS = [
+    [],
+    ["variant=bwd_data"],
+    ["op=gemm", "dtype=fp8", "arch=gfx950"],
+    ["experiment=log1p", "model.num_leaves=9"],
+    ["stages=all"],
+    ["targets=[a,b]"],
+    ["gate.floors.grouped_conv.forward.p10=null"],
+    ["model.lambda_l2=1e-9", "tune.space.num_leaves=[3,4]"],
+    ["problem={N:1,C:2,Y:3}"],
+    ["arch.clock_mhz=1500"],
+    ["+model.extra=1"],
+    [r"data='a, b: \'c\' d=e\\'"],
+]
+
+
+def test_defaults_name_the_default_target() -> None:
+    cfg = compose()
+    assert cfg.target == "grouped_conv_forward_bf16_sm90"
+    assert cfg.model_dir == f"models/{cfg.target}"
+    assert cfg.tracking.experiment == cfg.target
+    assert list(cfg.targets) == [cfg.target]
+
+
+@pytest.mark.parametrize("overrides", SETTINGS, ids=" ".join)
+def test_params_file_gives_back_what_it_was_composed_from(overrides: list[str], tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    compose_and_dump(params, str(conf_dir()), None, "config", ".", overrides)  # what `dvc exp run` does
+    assert to_text(compose(overrides)) == params.read_text()
+    assert to_text(compose([f"params={params}"])) == params.read_text()
+
+
+def test_overrides_come_on_top_of_a_params_file(tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    params.write_text(to_text(compose(["model.num_leaves=9", "tracking.experiment=mine", "arch.clock_mhz=1500"])))
+    cfg = compose([f"params={params}", "target=gemm_universal_fp8_gfx950", "n_splits=3"])
+    assert cfg.n_splits == 3
+    assert cfg.model.num_leaves == 9
+    assert cfg.tracking.experiment == "mine"  # set in the file
+    assert cfg.model_dir == "models/gemm_universal_fp8_gfx950"  # derived, so derived anew
+    assert cfg.arch.clock_mhz == load_arch("gfx950").clock_mhz  # another arch was chosen
+
+
+def test_the_same_target_on_top_of_a_params_file_changes_nothing(tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    params.write_text(to_text(compose(["variant=bwd_data", "arch.clock_mhz=1500"])))
+    assert to_text(compose([f"params={params}", "target=grouped_conv_bwd_data_bf16_sm90"])) == params.read_text()
+
+
+def test_a_group_chosen_on_top_of_a_params_file_is_not_taken_from_it(tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    params.write_text(to_text(compose(["model.num_leaves=9"])))
+    assert to_text(compose([f"params={params}", "model=default"])) == to_text(compose())
+
+
+@pytest.mark.parametrize("arch", group_options()["arch"])
+@pytest.mark.parametrize("dtype", group_options()["dtype"])
+def test_target_chooses_its_four_groups(arch: str, dtype: str) -> None:
+    target = Target("gemm", "universal", dtype, arch)
+    cfg = compose([f"target={target.name}"])
+    assert cfg.target == target.name
+    assert (cfg.op.name, cfg.variant.name, cfg.dtype.name, cfg.arch.name) == ("gemm", "universal", dtype, arch)
+    assert cfg.arch.device == load_arch(arch).device
+
+
+def test_gemm_brings_its_only_variant() -> None:
+    assert compose(["op=gemm"]).variant.name == "universal"
+
+
+@pytest.mark.parametrize("text", ["problem={N:1,C:2,Y:3}", 'problem={"N": 1, "C": 2, "Y": 3}'])
+def test_problem_in_hydra_or_json(text: str) -> None:
+    assert dict(compose([text]).problem) == PROBLEM
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_composes_and_opens_with_its_command(name: str) -> None:
+    cfg = compose([f"experiment={name}"])
+    assert to_text(cfg) != to_text(compose()), "an experiment that changes nothing"
+    package, command = (conf_dir() / "experiment" / f"{name}.yaml").read_text().splitlines()[:2]
+    assert package == "# @package _global_"
+    assert command.startswith("# tilewise ")
+    assert f"experiment={name}" in command
+
+
+@pytest.mark.parametrize("group", sorted(group_options()))
+def test_every_option_of_every_group_composes(group: str) -> None:
+    for option in group_options()[group]:
+        beside = ["op=gemm"] if option == "universal" else []
+        compose([f"{group}={option}", *beside])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("n_splits", "'n_splits' is no override; expected key=value"),
+        ("n_split=3", "'n_split' is no key of the configuration; did you mean 'n_splits'"),
+        ("zzzzzz=3", "'zzzzzz' is no key of the configuration; --cfg prints all there are"),
+        ("model.num_leavs=3", "did you mean 'model.num_leaves'"),
+        ("variant=fwd", "variant=fwd is unknown; variant has bwd_data, bwd_weight, forward, universal"),
+        ("variant=universal", "variant 'universal' is unknown; grouped_conv has"),
+        ("n_splits=abc", "n_splits must be a whole number, got 'abc'"),
+        ("n_splits=2.5", "n_splits must be a whole number, got 2.5"),
+        ("n_splits=true", "n_splits must be a whole number, got True"),
+        ("n_splits=null", "n_splits must be a whole number, got None"),
+        ("model.learning_rate=fast", "model.learning_rate must be a number, got 'fast'"),
+        ("holdout=3", r"holdout must be a mapping such as \{a:1\}, got 3"),
+        ("targets=all", r"targets must be a list such as \[1,2\], got 'all'"),
+        ("data=7", "data must be a text, got 7"),
+        ("problem={N:1", r"cannot read 'problem=\{N:1'"),
+        ("data=a=b", "cannot read 'data=a=b'.*put special characters in quotes"),
+        ("target=conv", "'conv' is not a target; expected"),
+        ("target=gemm_universal_bf16_sm80", "arch=sm80 is unknown; arch has gfx942, gfx950, sm90"),
+        ("data=${nowhere}", "Interpolation key 'nowhere' not found"),
+    ],
+)
+def test_a_wrong_override_is_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        compose([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert compose(["model.learning_rate=1"]).model.learning_rate == 1
+
+
+def test_a_floor_of_the_gate_may_be_taken_away() -> None:
+    assert compose(["gate.floors.grouped_conv.forward.mean=null"]).gate.floors.grouped_conv.forward.mean is None
+
+
+def test_target_and_its_parts_may_not_contradict() -> None:
+    with pytest.raises(ConfigError, match="says dtype=bf16, but dtype=fp16 is given beside it"):
+        compose(["target=gemm_universal_bf16_sm90", "dtype=fp16"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read it"),
+        ("a: [", "cannot read it"),
+        ("", "not a composed configuration"),
+        ("- 1", "not a composed configuration"),
+        ("op: {name: gemm}", "not a composed configuration"),
+    ],
+)
+def test_a_wrong_params_file_is_named(content: str | None, message: str, tmp_path: Path) -> None:
+    params = tmp_path / "p.yaml"
+    if content is not None:
+        params.write_text(content)
+    with pytest.raises(ConfigError, match=f"p.yaml: {message}"):
+        compose([f"params={params}"])
+
+
+def test_expand_leaves_plain_overrides_alone() -> None:
+    assert expand(["+a=1", "~tune.space", "n_splits=3"]) == ["+a=1", "~tune.space", "n_splits=3"]
+
+
+def test_configuration_is_read_only() -> None:
+    with pytest.raises(Exception, match="read-only"):
+        compose().n_splits = 3
