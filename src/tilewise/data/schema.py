@@ -65,7 +65,7 @@ def read_raw(path: Path, target: Target | None = None) -> pd.DataFrame:
     """
     frames: list[pd.DataFrame] = []
     others: set[str] = set()
-    for file in _files(Path(path)):
+    for file in parquet_files(Path(path)):
         frame = _read(file, target.op if target else None, others)
         if frame is not None:
             frames.append(frame)
@@ -201,7 +201,12 @@ def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
     return faults.set_axis(frame.index)
 
 
-def _files(path: Path) -> list[Path]:
+def parquet_files(path: Path) -> list[Path]:
+    """`path` itself, or the parquet files of a folder, to any depth, in the order of the names.
+
+    Raises:
+        DataError: there is none.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():

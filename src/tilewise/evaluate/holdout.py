@@ -86,8 +86,8 @@ def _require_unseen(model: TrainedModel, fraction: float) -> None:
     trained = float(model.manifest.get("holdout_fraction", 0.0))
     if fraction > trained:
         raise ConfigError(
-            f"holdout.fraction {fraction} holds problems that {model.where} was trained on: it was trained with {trained}; "
-            "evaluate with that fraction or less, or train again"
+            f"holdout.fraction {fraction} holds problems that {model.where} was trained on (it was trained with "
+            f"{trained}); evaluate with that fraction or less, or train again"
         )
 
 

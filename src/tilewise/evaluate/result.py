@@ -34,8 +34,9 @@ class Evaluation:
     Attributes:
         target: of the model.
         per_problem: a row a problem: its problem columns, `oracle`, `selected` (kernel names), `oracle_tflops`,
-            `selected_tflops`, `predicted_tflops`, `efficiency` in (0, 1], `oracle_rank` (place of the oracle by score, 0 is
-            first), `n_kernels` (candidates measured), `origin`, and :data:`tilewise.evaluate.slices.SLICES`. Join on the problem columns.
+            `selected_tflops`, `predicted_tflops`, `efficiency` in (0, 1], `oracle_rank` (place of the oracle by score,
+            0 is first), `n_kernels` (candidates measured), `origin`, and :data:`tilewise.evaluate.slices.SLICES`. Join
+            on the problem columns.
         metrics: names as in :data:`tilewise.metrics.METRICS`, over these problems.
         pool_size: kernels that the model may choose from.
         split_rule: which problems these are, in words.

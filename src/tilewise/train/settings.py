@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tilewise.errors import ConfigError
 
@@ -162,6 +162,47 @@ class TrainSettings:
         )
         require("threads must be 0 (all cores) or more", _is_int(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
+
+
+def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:
+    """The settings in a composed configuration: ``model``, ``tune``, ``holdout``, ``n_splits``, ``seed``, ``threads``.
+
+    Keys that a section leaves out keep their defaults.
+
+    Raises:
+        ConfigError: a key of a section is unknown, or a value breaks a rule.
+    """
+    model, tune = dict(cfg["model"]), dict(cfg["tune"])
+    for section, values, kind in (("model", model, ModelSettings), ("tune", tune, TuneSettings)):
+        known = [f.name for f in dataclasses.fields(kind)]
+        for name in values:
+            require(f"{section} has the keys {', '.join(known)}", name in known, name)
+    model["extra_labels"] = tuple(model.get("extra_labels") or ())
+    if "space" in tune:
+        tune["space"] = {n: _range(n, ends) for n, ends in (tune["space"] or {}).items() if ends is not None}
+    return TrainSettings(
+        model=_make(ModelSettings, "model", model),
+        tune=_make(TuneSettings, "tune", tune),
+        n_splits=cfg["n_splits"],
+        seed=cfg["seed"],
+        threads=cfg["threads"],
+        holdout_fraction=cfg["holdout"]["fraction"],
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _make(kind: type[_T], section: str, values: Mapping[str, Any]) -> _T:
+    try:
+        return kind(**values)
+    except TypeError as e:  # comparing a number with what is none
+        raise ConfigError(f"{section} has a value of the wrong kind: {e}") from e
+
+
+def _range(name: str, ends: Any) -> tuple[float, float]:
+    require(f"tune.space.{name} must be [low, high]", isinstance(ends, Sequence) and len(ends) == 2, ends)
+    return ends[0], ends[1]
 
 
 def _is_int(value: object) -> bool:

@@ -1,0 +1,97 @@
+"""Train a model on measurements, log the training to MLflow and register the model as candidate.
+
+tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
+
+Problems of the holdout are dropped here, whatever table is given. The model is written before anything is logged: if
+the tracking server goes away meanwhile, the training is not lost, and `tilewise promote` publishes it later.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tilewise.arch import load_arch
+from tilewise.cli.figures import show_figures
+from tilewise.data.schema import read_measurements
+from tilewise.errors import ConfigError
+from tilewise.evaluate.noise import noise_ceiling
+from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions
+from tilewise.model.artefact import write_artefact
+from tilewise.ops import Target
+from tilewise.registry.publish import publish
+from tilewise.registry.tracking import connect, log_training
+from tilewise.train.fit import train
+from tilewise.train.pool import pool_of
+from tilewise.train.result import FoldRecord, TrainingResult, TrialRecord
+from tilewise.train.settings import TrainSettings, settings_from_config
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from omegaconf import DictConfig
+
+
+def run(cfg: DictConfig) -> None:
+    """Train ``cfg.target`` on ``cfg.data`` into ``cfg.out`` (default ``cfg.model_dir``).
+
+    Raises:
+        ConfigError: a setting is wrong, or asks for what is not there yet.
+        DataError: the table cannot be used.
+        RegistryUnavailableError: the tracking server does not answer; nothing was trained yet.
+    """
+    from omegaconf import OmegaConf
+
+    if cfg.warm_start is not None:
+        raise ConfigError(f"warm_start must be null: models cannot be continued yet, got {cfg.warm_start!r}")
+    settings = settings_from_config(cast("dict[str, Any]", OmegaConf.to_container(cfg, resolve=True)))
+    target = Target.parse(cfg.target)
+    uri = connect(cfg.tracking.uri)
+    frame = read_measurements(Path(cfg.data), target)
+    console = Console()
+    result = _train(frame, target, settings, console)
+    folder = Path(cfg.out or cfg.model_dir)
+    write_artefact(folder, result.parts)
+    with tempfile.TemporaryDirectory() as scratch:
+        run_id = log_training(result, folder, _plots(result, Path(scratch)), experiment=cfg.tracking.experiment)
+    version = publish(folder, run_id, experiment=cfg.tracking.experiment)
+    show_figures(
+        console,
+        f"{target.name}, out of fold",
+        {"cv": result.cv_metrics},
+        pool_size=len(result.parts.pool),
+        split_rule=result.split_rule,
+        ceiling=noise_ceiling(frame, target),
+    )
+    console.print(f"model: {folder}, registered as {version} (candidate) at {uri}", soft_wrap=True, highlight=False)
+
+
+def _train(frame: pd.DataFrame, target: Target, settings: TrainSettings, console: Console) -> TrainingResult:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    tuning = settings.tune.n_trials if settings.tune.n_trials > 1 and settings.tune.space else 0
+    with Progress(*columns, console=console) as progress:
+        trials = progress.add_task("tuning", total=tuning, visible=tuning > 0)
+        folds = progress.add_task("cross-validation", total=settings.n_splits)
+
+        def on_trial(trial: TrialRecord) -> None:
+            progress.update(trials, advance=1, description=f"tuning ({trial.value:.4f} {trial.state})")
+
+        def on_fold(fold: FoldRecord) -> None:
+            mean = fold.metrics["mean_efficiency"]
+            progress.update(folds, advance=1, description=f"cross-validation ({100 * mean:.2f} %)")
+
+        pool = pool_of(frame, target)
+        arch = load_arch(target.arch)
+        return train(frame, target, pool, arch, settings, on_trial=on_trial, on_fold=on_fold)
+
+
+def _plots(result: TrainingResult, folder: Path) -> list[Path]:
+    predicted = result.out_of_fold
+    return [
+        plot_efficiency({"out of fold": predicted.efficiency}, folder / "efficiency.png"),
+        plot_predictions(predicted.measured, predicted.predicted, folder / "predictions.png"),
+        plot_importances(result.feature_importances, folder / "feature_importances.png"),
+    ]
