@@ -60,7 +60,8 @@ def _parts(name: str, trees: int, sign: float, note: str) -> ArtefactParts:
         scale_text=_fit(of_problem.matrix(columns, {}, **options), best, trees),
         cv_metrics={"mean_efficiency": 0.9, "p10_efficiency": 0.8},
         feature_importances={"tile_m": 1.0},
-        manifest={"data_hash": "d" * 64, "git_revision": "unknown", "parameters": {"n_estimators": trees}, "note": note},
+        manifest={"data_hash": "d" * 64, "git_revision": "unknown", "parameters": {"n_estimators": trees}}
+        | {"holdout_fraction": 0.18, "note": note},
         selftest_problems=[OPS[target.op].from_dict(r) for r in rows[problem_names].head(1).to_dict("records")],
     )
 

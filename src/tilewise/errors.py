@@ -10,6 +10,7 @@ A class exists where a caller would act differently::
     │   ├── DataError           a measurement table that cannot be used; names file and row
     │   ├── ArtefactError       a model folder that is missing, damaged or foreign
     │   └── UnknownTargetError  nothing is known under this target's name
+    ├── PromotionRefusedError   the gate said no; production stays as it is
     ├── RegistryUnavailableError  the tracking server or its store cannot be reached
     └── MeasurementError        measuring itself failed (no GPU, a worker that cannot start)
 """
@@ -53,6 +54,10 @@ class ArtefactError(UsageError):
 
 class UnknownTargetError(UsageError):
     """Nothing is known under this target's name."""
+
+
+class PromotionRefusedError(TilewiseError):
+    """The gate said no; production stays as it is. The message holds the reasons."""
 
 
 class RegistryUnavailableError(TilewiseError):

@@ -107,7 +107,7 @@ class Shelf:
         """
         with tempfile.TemporaryDirectory() as scratch:
             downloaded = versions.download(version, scratch)
-            model = load_verified(version, downloaded)
+            model = versions.load_verified(version, downloaded)
             folder = self.folder / model.content_hash
             try:
                 with replace_folder(folder) as fresh:
@@ -156,22 +156,6 @@ class Shelf:
             _log.warning("local copy %s is not what its name says", folder)
             return None
         return Fetched(model, folder, number, from_registry)
-
-
-def load_verified(version: Version, folder: Path) -> TrainedModel:
-    """Load a downloaded version.
-
-    Raises:
-        ArtefactError: the files are not sound, are another target's, or are not those that were published.
-    """
-    model = load_artefact(folder)
-    if model.target.name != version.target:
-        raise ArtefactError(f"{version}: its files are a model of {model.target.name}")
-    if version.content_hash and model.content_hash != version.content_hash:
-        raise ArtefactError(
-            f"{version}: its files have content hash {model.content_hash[:12]}; they were changed after publishing"
-        )
-    return model
 
 
 def _unknown(target: str, alias: str) -> str:

@@ -48,6 +48,24 @@ def stored_version(model: TrainedModel) -> Version | None:
     return next((v for v in same if versions.is_stored(v)), None)
 
 
+def open_run(version: Version, experiment: str) -> str:
+    """The run behind a version, to log to; a new one where that was deleted."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if version.run_id and mlflow.MlflowClient().get_run(version.run_id).info.lifecycle_stage == "active":
+            return version.run_id
+    except MlflowException as e:
+        if e.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    with mlflow.start_run(
+        experiment_id=experiment_id(experiment), run_name=f"promote {version.target}", nested=True
+    ) as run:
+        mlflow.set_tags({"tilewise.target": version.target, "tilewise.kind": "promote"})
+    return str(run.info.run_id)
+
+
 def _register(model: TrainedModel, model_dir: Path, run_id: str | None, experiment: str) -> Version:
     import mlflow
 

@@ -67,7 +67,7 @@ def resolve_uri(uri: str | None = None) -> str:
 
 def shown(uri: str) -> str:
     """`uri` for messages, without a password."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:***@", uri)
+    return re.sub(r"(//[^/@:\s]*):[^/\s]*@", r"\1:***@", uri)
 
 
 def is_missing(uri: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import ArtefactError
+from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.registry.tracking import guard
 
 if TYPE_CHECKING:
@@ -174,6 +175,22 @@ def download(version: Version, folder: str | Path) -> Path:
     if len(found) != 1:
         raise ArtefactError(f"{version}: not a model that tilewise published (no single folder in its data)")
     return found[0]
+
+
+def load_verified(version: Version, folder: Path) -> TrainedModel:
+    """Load a downloaded version.
+
+    Raises:
+        ArtefactError: the files are not sound, are another target's, or are not those that were published.
+    """
+    model = load_artefact(folder)
+    if model.target.name != version.target:
+        raise ArtefactError(f"{version}: its files are a model of {model.target.name}")
+    if version.content_hash and model.content_hash != version.content_hash:
+        raise ArtefactError(
+            f"{version}: its files have content hash {model.content_hash[:12]}; they were changed after publishing"
+        )
+    return model
 
 
 def _uri(version: Version) -> str:

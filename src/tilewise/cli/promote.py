@@ -1,0 +1,73 @@
+"""Publish a model and let the gate decide whether it replaces @production.
+
+tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.mean_drop=0.5 ...]
+
+The candidate and the model in production are evaluated here and now on the same holdout problems. The decision, with
+every number and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also when the answer is
+no; then the exit status is 1. Running it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from tilewise.data.schema import read_measurements
+from tilewise.errors import PromotionRefusedError
+from tilewise.model.artefact import load_artefact
+from tilewise.registry.gate import GateDecision, Thresholds
+from tilewise.registry.promote import Promotion, promote
+from tilewise.registry.tracking import connect
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_SHOWN_REGRESSIONS = 10
+
+
+def run(cfg: DictConfig) -> None:
+    """Promote ``cfg.model_dir``.
+
+    Raises:
+        PromotionRefusedError: the gate said no.
+    """
+    target = load_artefact(cfg.model_dir, verify=False).target
+    thresholds = Thresholds.from_config(cfg.gate, target)
+    connect(cfg.tracking.uri)
+    frame = read_measurements(Path(cfg.data), target)
+    promotion = promote(
+        cfg.model_dir,
+        frame,
+        thresholds,
+        cfg.reports,
+        holdout_fraction=float(cfg.holdout.fraction),
+        experiment=cfg.tracking.experiment,
+    )
+    _show(promotion, Console())
+    if not promotion.in_production:
+        raise PromotionRefusedError(f"{promotion.version} is refused: {'; '.join(promotion.reasons)}")
+
+
+def _show(promotion: Promotion, console: Console) -> None:
+    if promotion.gate:
+        console.print(_checks(promotion.gate, f"{promotion.version}: {promotion.outcome}"))
+        for problem in promotion.gate.regressed[:_SHOWN_REGRESSIONS]:
+            dimensions = " ".join(f"{k}={v}" for k, v in problem.problem.items())
+            console.print(f"  {problem.production:.1%} -> {problem.candidate:.1%}  {dimensions}", soft_wrap=True)
+    for reason in promotion.reasons:
+        console.print(f"{promotion.version}: {reason}", soft_wrap=True, highlight=False)
+    console.print(f"record: {promotion.path}", soft_wrap=True, highlight=False)
+
+
+def _checks(gate: GateDecision, title: str) -> Table:
+    table = Table(title=f"{title} ({gate.n_problems} holdout problems)", title_justify="left")
+    for column in ("criterion", "candidate", "floor" if gate.production is None else "production", "points", "passed"):
+        table.add_column(column, justify="left" if column in ("criterion", "passed") else "right")
+    for check in gate.checks:
+        name = "worst problem" if check.name == "problem" else check.name
+        figures = (f"{check.candidate:.2%}", f"{check.reference:.2%}", f"{check.change_points:+.2f}")
+        table.add_row(name, *figures, "yes" if check.passed else "NO")
+    return table

@@ -1,0 +1,88 @@
+"""Pick the kernel for one problem, by the model in production.
+
+tilewise select problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME]
+
+A terminal gets a table, a pipe or output=FILE gets JSON. `why` says who decided: the model, or the fallback (the
+pool's default kernel) where no model was promoted yet.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tilewise.dispatch import Dispatcher, Selection
+from tilewise.errors import ConfigError, UnknownTargetError
+from tilewise.files import write_text
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_SHOWN = 5
+
+
+def run(cfg: DictConfig) -> None:
+    """Select for ``cfg.problem``."""
+    from omegaconf import OmegaConf
+
+    if not cfg.problem:
+        raise ConfigError(
+            "problem: missing; give its dimensions, e.g. problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}"
+        )
+    problem: dict[str, Any] = dict(OmegaConf.to_container(cfg.problem, resolve=True))  # type: ignore[arg-type]
+    dispatcher = _dispatcher(cfg.target, cfg.tracking.uri)
+    ranked = dispatcher.rank(problem, _SHOWN)
+    text = json.dumps(_document(dispatcher, problem, ranked), indent=1) + "\n"
+    if cfg.output:
+        write_text(cfg.output, text)
+    elif sys.stdout.isatty():
+        _show(dispatcher, ranked, Console())
+    else:
+        sys.stdout.write(text)
+
+
+def _dispatcher(target: str, uri: str | None) -> Dispatcher:
+    """From the registry; where that answers but has nothing in production, the shipped pool's default kernel."""
+    try:
+        return Dispatcher.from_registry(target, uri=uri, fallback=False)
+    except UnknownTargetError as reason:
+        try:
+            dispatcher = Dispatcher.from_pool(target)
+        except UnknownTargetError as no_pool:
+            raise UnknownTargetError(f"{reason}; {no_pool}") from reason
+        print(f"tilewise: no model, so the default kernel is taken: {reason}", file=sys.stderr)
+        return dispatcher
+
+
+def _document(dispatcher: Dispatcher, problem: dict[str, Any], ranked: tuple[Selection, ...]) -> dict[str, Any]:
+    best = ranked[0]
+    return {
+        "target": dispatcher.target.name,
+        "problem": problem,
+        "kernel_name": best.kernel_name,
+        "predicted_tflops": best.predicted_tflops,
+        "why": best.why,
+        "kernel": asdict(best.kernel),
+        "model_version": dispatcher.version,
+        "content_hash": dispatcher.content_hash,
+        "kernel_count": dispatcher.kernel_count,
+        "ranking": [{"kernel_name": s.kernel_name, "predicted_tflops": s.predicted_tflops} for s in ranked],
+    }
+
+
+def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], console: Console) -> None:
+    source = "no model" if dispatcher.version is None else f"version {dispatcher.version}"
+    title = f"{dispatcher.target.name} @production ({source}, {dispatcher.kernel_count} kernels), best first"
+    table = Table(title=title, title_justify="left")
+    table.add_column("kernel", overflow="fold")
+    table.add_column("predicted TFLOPS", justify="right")
+    table.add_column("why")
+    for selection in ranked:
+        tflops = "-" if selection.predicted_tflops is None else f"{selection.predicted_tflops:.1f}"
+        table.add_row(selection.kernel_name, tflops, selection.why)
+    console.print(table)

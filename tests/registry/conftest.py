@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store import fresh_store
+
+from tilewise.registry import tracking
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """An empty registry on SQLite, connected; its URI."""
+    with tracking.session(fresh_store(tmp_path / "store")) as uri:
+        yield uri

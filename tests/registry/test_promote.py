@@ -1,0 +1,319 @@
+"""Promotion on a real registry: who ends up in production, what is recorded, and that doing it again changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+from small_model import table, write_model
+from store import fresh_store
+from synthetic import CONV
+
+from tilewise.errors import ArtefactError, ConfigError, DataError, RegistryUnavailableError, UnknownTargetError
+from tilewise.registry import promote as promotion_module
+from tilewise.registry import tracking, versions
+from tilewise.registry.gate import Thresholds
+from tilewise.registry.promote import Promotion, promote, rollback
+
+# Seven held-out problems of which the small models know the answers: any floor between good and bad will do.
+THRESHOLDS = Thresholds(floor_mean=80, floor_p10=50)
+GOOD: dict[str, Any] = {"trees": 60}
+ALSO_GOOD: dict[str, Any] = {"trees": 60, "note": "second"}
+BAD: dict[str, Any] = {"trees": 60, "sign": -1.0}
+
+Promote = Callable[..., Promotion]
+
+
+@pytest.fixture
+def go(registry: str, tmp_path: Path) -> Promote:
+    """Promote a model described by the arguments of :func:`small_model.write_model`."""
+
+    def _go(model: dict[str, Any], thresholds: Thresholds = THRESHOLDS, frame: pd.DataFrame | None = None) -> Promotion:
+        folder = write_model(tmp_path / "models" / CONV, **model)
+        data = table() if frame is None else frame
+        return promote(folder, data, thresholds, tmp_path / "reports", holdout_fraction=0.18)
+
+    return _go
+
+
+def state() -> dict[str, Any]:
+    """Everything that promoting may change in a registry."""
+    client = mlflow.MlflowClient()
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    runs = client.search_runs(experiments)
+    return {
+        "aliases": versions.aliases(CONV),
+        "versions": versions.versions(CONV),
+        "runs": {r.info.run_id: (dict(r.data.metrics), dict(r.data.tags)) for r in runs},
+        "history": [client.get_metric_history(r.info.run_id, k) for r in runs for k in sorted(r.data.metrics)],
+    }
+
+
+class TestFirstModel:
+    def test_above_the_floors_it_goes_into_production(self, go: Promote) -> None:
+        promotion = go(GOOD)
+        assert promotion.outcome == "promoted"
+        assert versions.aliases(CONV) == {"candidate": 1, "production": 1}
+
+    def test_below_the_floors_nothing_is_in_production(self, go: Promote) -> None:
+        promotion = go(BAD)
+        assert (promotion.outcome, promotion.in_production) == ("refused", False)
+        assert any("does not exceed the first model's floor of 80 %" in r for r in promotion.reasons)
+        assert versions.aliases(CONV) == {"candidate": 1}
+
+    def test_the_record_has_every_number(self, go: Promote) -> None:
+        promotion = go(GOOD)
+        record = json.loads(promotion.path.read_text())
+        assert promotion.path.name == "promotion.json"
+        assert (record["target"], record["outcome"], record["production"]) == (CONV, "promoted", None)
+        assert record["candidate"]["content_hash"] == promotion.version.content_hash
+        assert record["candidate"]["pool_size"] == 24
+        assert "tilewise-holdout-1" in record["holdout"]["split_rule"]
+        assert [c["name"] for c in record["gate"]["checks"]] == ["floor_mean", "floor_p10"]
+        assert record["gate"]["thresholds"]["problem_drop"] == 10.0
+        assert record["gate"]["n_problems"] > 3
+
+    def test_mlflow_has_the_record_the_numbers_and_the_tags(self, go: Promote) -> None:
+        promotion = go(GOOD)
+        version = versions.by_alias(CONV, "production")
+        assert version is not None
+        assert version.tags["gate_decision"].startswith("promoted: first model")
+        run = mlflow.get_run(version.run_id)
+        assert "gate/floor_mean_change_points" in run.data.metrics
+        assert 0.8 < run.data.metrics["holdout/mean_efficiency"] <= 1
+        logged = mlflow.artifacts.load_text(f"runs:/{version.run_id}/promotion/promotion.json")
+        assert logged == promotion.path.read_text()
+
+
+class TestAgainstProduction:
+    def test_an_equal_model_replaces_it_and_previous_remembers(self, go: Promote) -> None:
+        go(GOOD)
+        assert go(ALSO_GOOD).outcome == "promoted"
+        assert versions.aliases(CONV) == {"candidate": 2, "production": 2, "previous": 1}
+
+    def test_a_worse_model_is_refused_with_every_regressed_problem(self, go: Promote) -> None:
+        go(GOOD)
+        promotion = go(BAD)
+        assert promotion.outcome == "refused"
+        assert versions.aliases(CONV) == {"candidate": 2, "production": 1}
+        record = json.loads(promotion.path.read_text())
+        assert record["outcome"] == "refused"
+        assert record["production"]["content_hash"] == versions.versions(CONV)[0].content_hash
+        worst = record["gate"]["regressed"][0]
+        assert worst["problem"].keys() >= {"N", "C", "K", "G", "Hi"}
+        assert worst["drop_points"] == pytest.approx((worst["production"] - worst["candidate"]) * 100)
+        version = versions.by_alias(CONV, "candidate")
+        assert version is not None
+        assert version.tags["gate_decision"].startswith("refused: mean efficiency")
+
+    def test_production_is_judged_anew_not_by_what_was_logged(self, go: Promote, registry: str) -> None:
+        """Lies in the log must not matter."""
+        go(BAD, Thresholds())
+        run_id = versions.versions(CONV)[0].run_id
+        mlflow.MlflowClient().log_metric(run_id, "holdout/mean_efficiency", 1.0)
+        promotion = go(GOOD)
+        assert promotion.outcome == "promoted"
+        assert promotion.gate is not None
+        assert promotion.gate.production is not None
+        assert promotion.gate.production["mean"] < promotion.gate.candidate["mean"]
+
+    def test_a_changed_holdout_is_said(self, go: Promote) -> None:
+        go(GOOD)
+        fewer = table()[lambda f: f["kernel_name"] != f["kernel_name"].iloc[5]]
+        record = go(ALSO_GOOD, frame=fewer).record
+        assert any("holdout rows differ" in note for note in record["notes"])
+
+    def test_a_production_that_knew_some_of_the_holdout_is_compared_on_the_rest(
+        self, go: Promote, tmp_path: Path
+    ) -> None:
+        go(GOOD)
+        write_model(tmp_path / "models" / CONV, **ALSO_GOOD)
+        wider = promote(tmp_path / "models" / CONV, table(), THRESHOLDS, tmp_path / "r", holdout_fraction=0.18)
+        assert wider.record["holdout"]["fraction"] == 0.18
+        _, notes = promotion_module._fair_fraction(_manifest(holdout_fraction=0.1), 0.18)
+        assert notes == ["production was trained with a holdout of 0.1; both are judged on that one"]
+
+    def test_files_of_production_that_cannot_be_loaded_leave_the_floors(self, go: Promote, tmp_path: Path) -> None:
+        go(GOOD)
+        for file in (tmp_path / "store").rglob("model_tflops.lgbm.gz"):
+            file.write_bytes(b"broken")
+        promotion = go(ALSO_GOOD)
+        assert promotion.outcome == "promoted"
+        assert any("cannot be loaded, so the floors apply" in n for n in promotion.record["notes"])
+        assert versions.aliases(CONV)["production"] == 2
+
+    def test_somebody_elses_promotion_meanwhile_is_judged_against(
+        self, go: Promote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """The first judgement is void, because production changed during it."""
+        go(BAD, Thresholds())
+        other = promotion_module.publish(write_model(tmp_path / "other", **GOOD))
+        real, calls = promotion_module._judge, []
+
+        def judge(*args: Any) -> Any:
+            calls.append(args[2].number)
+            judged = real(*args)
+            versions.set_alias(other, versions.PRODUCTION)
+            return judged
+
+        monkeypatch.setattr(promotion_module, "_judge", judge)
+        promotion = go({"trees": 60, "sign": -1.0, "note": "bad, but as good as production was"})
+        assert calls == [1, 2]
+        assert promotion.outcome == "refused"
+        assert versions.aliases(CONV)["production"] == other.number
+
+
+class TestAgain:
+    @pytest.mark.parametrize("model", [GOOD, BAD], ids=["promoted", "refused"])
+    def test_the_second_time_changes_nothing(self, go: Promote, model: dict[str, Any]) -> None:
+        first = go(model)
+        text, before = first.path.read_bytes(), state()
+        second = go(model)
+        assert second.in_production == first.in_production
+        assert second.path.read_bytes() == text
+        assert state() == before
+
+    def test_neither_does_it_after_a_replacement(self, go: Promote) -> None:
+        go(GOOD)
+        first = go(ALSO_GOOD)
+        text, before = first.path.read_bytes(), state()
+        assert go(ALSO_GOOD).outcome == "already_production"
+        assert first.path.read_bytes() == text
+        assert state() == before
+
+    def test_a_lost_record_comes_back_from_the_registry(self, go: Promote) -> None:
+        path = go(GOOD).path
+        text = path.read_bytes()
+        path.unlink()
+        go(GOOD)
+        assert path.read_bytes() == text
+
+    def test_a_new_registry_is_brought_to_what_the_record_tells(self, go: Promote, tmp_path: Path) -> None:
+        """A fresh clone: the models and reports are there, the registry is empty."""
+        go(GOOD)
+        path = go(ALSO_GOOD).path
+        text = path.read_bytes()
+        with tracking.session(fresh_store(tmp_path / "new")):
+            assert go(ALSO_GOOD).outcome == "promoted"
+            assert versions.aliases(CONV) == {"candidate": 1, "production": 1}
+            assert path.read_bytes() == text
+            before = state()
+            go(ALSO_GOOD)
+            assert state() == before
+        assert path.read_bytes() == text
+
+    def test_a_record_is_not_believed_where_the_gate_says_no(self, go: Promote, tmp_path: Path) -> None:
+        promotion = go(BAD, Thresholds())
+        assert promotion.outcome == "promoted"
+        with tracking.session(fresh_store(tmp_path / "new")):
+            assert go(BAD).outcome == "refused"
+            assert json.loads(promotion.path.read_text())["outcome"] == "refused"
+
+    def test_interrupted_before_the_alias_it_is_completed(self, go: Promote, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: Any) -> None:
+            raise RegistryUnavailableError("killed here")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(versions, "set_alias", lambda v, a: None if a == "candidate" else fail())
+            with pytest.raises(RegistryUnavailableError, match="killed here"):
+                go(GOOD)
+        assert "production" not in versions.aliases(CONV)
+        assert go(GOOD).outcome == "promoted"
+        assert versions.aliases(CONV)["production"] == 1
+
+    def test_production_without_its_files_is_mended(self, go: Promote, tmp_path: Path) -> None:
+        go(GOOD)
+        shutil.rmtree(tmp_path / "store" / "mlartifacts")
+        assert go(GOOD).outcome == "already_production"
+        production = versions.by_alias(CONV, "production")
+        assert production is not None
+        assert (production.number, versions.is_stored(production)) == (2, True)
+
+
+class TestBadInput:
+    def test_a_table_without_the_target(self, go: Promote) -> None:
+        with pytest.raises(DataError, match=f"no problem of {CONV}"):
+            go(GOOD, frame=table().assign(arch="gfx950"))
+        assert versions.aliases(CONV) == {"candidate": 1}
+
+    def test_a_holdout_that_the_candidate_was_trained_on(self, registry: str, tmp_path: Path) -> None:
+        folder = write_model(tmp_path / "model")
+        with pytest.raises(ConfigError, match="was trained on"):
+            promote(folder, table(), THRESHOLDS, tmp_path, holdout_fraction=0.5)
+
+
+class TestRollback:
+    def test_previous_is_in_production_again_and_both_know_why(self, go: Promote) -> None:
+        go(GOOD)
+        go(ALSO_GOOD)
+        now, before = rollback(CONV, reason="slow on depthwise")
+        assert (now.number, before.number) == (1, 2)
+        assert versions.aliases(CONV) == {"candidate": 2, "production": 1, "previous": 2}
+        tags = {v.number: v.tags for v in versions.versions(CONV)}
+        assert tags[2]["rolled_back"] == "slow on depthwise"
+        assert tags[1]["rolled_back_to"] == "from version 2: slow on depthwise"
+
+    def test_the_next_promotion_does_not_undo_it(self, go: Promote) -> None:
+        go(GOOD)
+        go(ALSO_GOOD)
+        rollback(CONV, reason="slow on depthwise")
+        promotion = go(ALSO_GOOD)
+        assert promotion.outcome == "refused"
+        assert promotion.reasons[0].startswith("it was rolled back from production: slow on depthwise")
+        assert versions.aliases(CONV)["production"] == 1
+
+    def test_twice_does_not_bring_the_bad_one_back_unless_named(self, go: Promote) -> None:
+        go(GOOD)
+        go(ALSO_GOOD)
+        rollback(CONV)
+        with pytest.raises(ConfigError, match=r"version 2 .* was rolled back itself \(no reason given\)"):
+            rollback(CONV)
+        rollback(CONV, 2, reason="it was the network")
+        assert versions.aliases(CONV)["production"] == 2
+        assert go(ALSO_GOOD).in_production
+
+    def test_the_record_of_one_put_there_by_hand_says_so(self, go: Promote) -> None:
+        go(GOOD)
+        assert go(BAD).outcome == "refused"
+        rollback(CONV, 2, reason="trying")
+        record = go(BAD).record
+        assert record["outcome"] == "already_production"
+        assert "without the gate" in record["reasons"][0]
+
+    @pytest.mark.parametrize(
+        ("number", "error", "match"),
+        [
+            (None, UnknownTargetError, "has no previous version; it has 1"),
+            (7, UnknownTargetError, "has no version 7; it has 1"),
+            (1, ConfigError, "in production already"),
+        ],
+    )
+    def test_mistakes(self, go: Promote, number: int | None, error: type[Exception], match: str) -> None:
+        go(GOOD)
+        with pytest.raises(error, match=match):
+            rollback(CONV, number, reason="x")
+
+    def test_nothing_in_production(self, registry: str) -> None:
+        with pytest.raises(UnknownTargetError, match="nothing in production"):
+            rollback(CONV, reason="x")
+
+    def test_never_to_broken_files(self, go: Promote, tmp_path: Path) -> None:
+        go(GOOD)
+        go(ALSO_GOOD)
+        for file in (tmp_path / "store").rglob("model_tflops.lgbm.gz"):
+            file.write_bytes(b"broken")
+        with pytest.raises(ArtefactError, match="model_tflops.lgbm.gz"):
+            rollback(CONV, reason="x")
+        assert versions.aliases(CONV)["production"] == 2
+
+
+def _manifest(**values: Any) -> Any:
+    from types import SimpleNamespace
+
+    return SimpleNamespace(manifest=values)
