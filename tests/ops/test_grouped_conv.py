@@ -79,9 +79,7 @@ def test_output_sizes_equal_counting_the_filters_positions(p: GroupedConvProblem
 def test_the_matrix_product_has_the_problems_flops(p: GroupedConvProblem) -> None:
     for variant in ("forward", "bwd_weight"):
         assert 2 * np.prod([int(d) for d in p.implicit_gemm(variant)], dtype=object) == p.flops
-    strided = max(p.stride_d, p.stride_h, p.stride_w) > 1
-    whole = all(getattr(p, s) + 2 * getattr(p, pad) >= getattr(p, s) for s, _, _, pad, _ in op._AXES)
-    if not strided and whole and p.output_sizes == (p.Di, p.Hi, p.Wi):
+    if p.output_sizes == (p.Di, p.Hi, p.Wi):
         assert 2 * np.prod([int(d) for d in p.implicit_gemm("bwd_data")], dtype=object) == p.flops
 
 

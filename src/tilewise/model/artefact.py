@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.arch import HardwareProfile
-from tilewise.errors import ArtefactError, UsageError
+from tilewise.errors import ArtefactError, KernelError, UsageError
 from tilewise.features import FeatureTable, feature_table
 from tilewise.files import replace_folder
 from tilewise.kernels.pool import Pool, dump_json
@@ -271,16 +271,15 @@ class TrainedModel:
 
 
 def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
-    spec = _parse_json(files, SPEC, where)
+    spec, pool = _parse_json(files, SPEC, where), _pool(files, where)
     try:
         target = Target(*(spec["target"][key] for key in ("op", "variant", "dtype", "arch")))
         arch = HardwareProfile.from_dict(spec["arch"])
         features = feature_table(target.op).select(f["name"] for f in spec["features"])
         label, schema = spec["label"], spec["schema_hash"]
-        pool = Pool.from_dict(_parse_json(files, POOL, where))
         _check_target(target, pool, arch, features)
     except UsageError as e:
-        raise ArtefactError(f"{where}: {SPEC}, {POOL}: {e}") from e
+        raise ArtefactError(f"{where}: {SPEC}: {e}") from e
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise ArtefactError(f"{where}: {SPEC} is none of this library: {e!r}") from e
     if schema != features.schema_hash:
@@ -305,6 +304,13 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         _ensemble(files, SCALE, features.of_role("problem"), where) if SCALE in files else None,
         {label: _ensemble(files, name, features, where) for label, name in EXTRAS.items() if name in files},
     )
+
+
+def _pool(files: Mapping[str, bytes], where: str) -> Pool:
+    try:
+        return Pool.from_dict(_parse_json(files, POOL, where))
+    except KernelError as e:
+        raise ArtefactError(f"{where}: {POOL}: {e}") from e
 
 
 def _check_target(target: Target, pool: Pool, arch: HardwareProfile, features: FeatureTable) -> None:

@@ -97,17 +97,18 @@ class Ensemble:
         matrix = np.ascontiguousarray(matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.n_features:
             raise ValueError(f"the matrix must be (rows, {self.n_features}), got {matrix.shape}")
+        plain = not ((self.missing == _MISSING_ZERO).any() or np.isnan(matrix).any())
         step = max(_CHUNK // self.n_trees, 1)
         scores = np.empty(len(matrix))
         for start in range(0, len(matrix), step):
             chunk = matrix[start : start + step]
-            leaves = self._leaves(chunk).reshape(self.n_trees, len(chunk))
-            np.add.reduce(self.value[leaves], axis=0, out=scores[start : start + step])  # adds tree by tree
+            values = self.value[self._leaves(chunk, plain)].reshape(self.n_trees, len(chunk))
+            # accumulate adds tree by tree, as LightGBM does; a plain sum may pair them up
+            scores[start : start + step] = np.add.accumulate(values, axis=0)[-1]
         return scores
 
-    def _leaves(self, matrix: np.ndarray) -> np.ndarray:
-        """The leaf of each (tree, row), flat: tree by tree."""
-        plain = not self.missing.any() or not (np.isnan(matrix).any() or (self.missing == _MISSING_ZERO).any())
+    def _leaves(self, matrix: np.ndarray, plain: bool) -> np.ndarray:
+        """The leaf of each (tree, row), flat: tree by tree. `plain`: no value can be missing."""
         values = matrix.ravel()
         row = np.tile(np.arange(len(matrix)) * self.n_features, self.n_trees)  # where each row begins in `values`
         node = np.repeat(self.roots, len(matrix))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import dataclasses
+from math import log2
+
+import pytest
+from hypothesis import given, settings
+
+from strategies import conv_kernels, gemm_problems
+from tilewise.arch import load_arch
+from tilewise.features import feature_table
+from tilewise.kernels.kernel import Kernel
+from tilewise.ops import GemmProblem
+
+SM90 = load_arch("sm90")
+TABLE = feature_table("gemm")
+
+
+def features(problem: GemmProblem, kernel: Kernel, dtype: str = "bf16") -> dict[str, float]:
+    row = TABLE.matrix(problem.to_dict(), kernel.to_dict(), variant="universal", dtype=dtype, arch=SM90)[0]
+    return dict(zip(TABLE.names, row.tolist(), strict=True))
+
+
+def test_golden() -> None:
+    seen = features(GemmProblem(M=300, N=1536, K=7168), Kernel(128, 128, 64, "plain", 8, 4, 8, 4), "fp8")
+    expected = {
+        "M": 300, "N": 1536, "K": 7168, "problem_split_k": 1,
+        "m_alignment": 4, "n_alignment": 16, "k_alignment": 16, "a_column_major": 0, "b_column_major": 1,
+        "flops_log2": log2(2 * 300 * 1536 * 7168),
+        "min_bytes_log2": log2(300 * 7168 + 7168 * 1536 + 2 * 300 * 1536),
+        "tiles_m_log2": log2(3), "tiles_n_log2": log2(12), "programs_log2": log2(144),
+        "efficiency_m": 300 / 384, "efficiency_n": 1, "efficiency_k": 1,
+        "steps_log2": log2(112), "program_steps_log2": log2(28), "fill_efficiency": 28 / 31,
+        "shared_bytes": 65_536, "accumulators": 64,
+        "a_traffic_log2": log2(12), "b_traffic_log2": log2(3),
+        "workspace_log2": log2(1 + 4 * 300 * 1536 * 4 / (300 * 7168 + 7168 * 1536 + 2 * 300 * 1536)),
+        "hw_peak_tflops": 1979.0, "hw_ridge": 1979e12 / 4800e9,
+    }  # fmt: skip
+    assert {k: seen[k] for k in expected} == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("layout", "flags"), [("rcr", (0, 1)), ("rrr", (0, 0)), ("crr", (1, 0)), ("ccr", (1, 1))])
+def test_layouts(layout: str, flags: tuple[int, int]) -> None:
+    seen = features(GemmProblem(M=8, N=8, K=8, layout=layout), Kernel(64, 64, 64, "plain", 4, 3))
+    assert (seen["a_column_major"], seen["b_column_major"]) == flags
+
+
+@given(gemm_problems(), conv_kernels())
+@settings(deadline=None, max_examples=50)
+def test_a_depth_kernel_of_another_op_is_only_a_name_here(problem: GemmProblem, kernel: Kernel) -> None:
+    assert features(problem, kernel) == features(problem, dataclasses.replace(kernel, pipeline="plain")) or (
+        kernel.pipeline == "depth"  # which the rules stage no shared memory for
+    )
+
+
+@given(gemm_problems())
+@settings(deadline=None, max_examples=50)
+def test_swapping_the_matrices_swaps_rows_and_columns(problem: GemmProblem) -> None:
+    kernel = Kernel(128, 64, 64, "plain", 4, 3)
+    one = features(problem, kernel)
+    other = features(
+        GemmProblem(M=problem.N, N=problem.M, K=problem.K), dataclasses.replace(kernel, tile_m=64, tile_n=128)
+    )
+    for a, b in (
+        ("tiles_m_log2", "tiles_n_log2"),
+        ("efficiency_m", "efficiency_n"),
+        ("a_traffic_log2", "b_traffic_log2"),
+    ):
+        assert (one[a], one[b]) == pytest.approx((other[b], other[a]))
+    for same in ("flops_log2", "min_bytes_log2", "programs_log2", "efficiency", "waves", "compute_time_log2"):
+        assert one[same] == pytest.approx(other[same])

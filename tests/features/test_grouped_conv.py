@@ -1,0 +1,332 @@
+"""Golden values worked out by hand, and what must hold for every problem and kernel whatever the formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+from math import log2
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from strategies import CONV_POOL, conv_kernels, conv_problems
+from tilewise.arch import load_arch
+from tilewise.features import feature_table
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.rules import shared_memory_bytes
+from tilewise.ops import GroupedConvProblem
+
+SM90 = load_arch("sm90")
+TABLE = feature_table("grouped_conv")
+# a grouped 3x3 layer: 8 x 14 x 14 = 1568 pixels, 48 input and 96 output channels a group, 2 groups
+GROUPED = GroupedConvProblem(N=8, C=96, K=192, G=2, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
+# a strided depthwise 3x3 layer: 4 x 14 x 14 = 784 pixels, 64 channels
+DEPTHWISE = GroupedConvProblem(N=4, C=64, K=64, G=64, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1, stride_h=2, stride_w=2)
+# a 1x1 layer with few pixels and many channels
+POINT = GroupedConvProblem(N=1, C=2048, K=512, G=1, Hi=7, Wi=7, Y=1, X=1)
+
+
+def features(problem: GroupedConvProblem, kernel: Kernel | str, **change: Any) -> dict[str, float]:
+    kernel = Kernel.from_config(kernel) if isinstance(kernel, str) else kernel
+    settings_ = {"variant": "forward", "dtype": "bf16", "arch": SM90} | change
+    row = TABLE.matrix(problem.to_dict(), kernel.to_dict(), **settings_)[0]
+    return dict(zip(TABLE.names, row.tolist(), strict=True))
+
+
+def check(problem: GroupedConvProblem, config: str, expected: dict[str, float]) -> None:
+    seen = features(problem, config)
+    assert {k: seen[k] for k in expected} == pytest.approx(expected, rel=1e-12)
+
+
+def test_problem_golden() -> None:
+    check(
+        GROUPED,
+        "128x64x32_taps_w4_s3_g8_k1",
+        {
+            "N": 8, "C": 96, "K": 192, "G": 2, "Hi": 14, "Wi": 14, "Ho": 14, "Wo": 14, "taps": 9,
+            "group_channels": 48, "group_filters": 96, "channel_alignment": 16, "filter_alignment": 16,
+            "gemm_m_log2": log2(1568), "gemm_n_log2": log2(96), "gemm_k_log2": log2(432),
+            "gemm_mn_log2": log2(1568 * 192),
+            "aspect_mn_log2": log2(1568 / 96), "aspect_mk_log2": log2(1568 / 432), "aspect_nk_log2": log2(96 / 432),
+            "flops_log2": log2(260_112_384),  # 2 x 1568 x 192 x 432
+            "a_bytes_log2": log2(301_056),  # 2 x 8 x 14 x 14 x 96
+            "b_bytes_log2": log2(165_888),  # 2 x 192 x 9 x 48
+            "result_bytes_log2": log2(602_112),  # 2 x 1568 x 192
+            "min_bytes_log2": log2(1_069_056),
+            "intensity_log2": log2(260_112_384 / 1_069_056),
+            "ridge_log2": log2(260_112_384 / 1_069_056 / (989.5e12 / 4800e9)),
+            "l2_log2": log2(1_069_056 / 62_914_560),
+            "overlap_log2": log2(9),
+            "is_pointwise": 0, "is_grouped": 1, "is_depthwise": 0, "is_strided": 0, "is_dilated": 0, "is_padded": 1,
+            "is_3d": 0,
+        },
+    )  # fmt: skip
+
+
+def test_kernel_golden() -> None:
+    check(
+        GROUPED,
+        "128x64x32_taps_w4_s3_g8_k1",
+        {
+            "tile_m": 128, "tile_n": 64, "tile_k": 32, "num_warps": 4, "num_stages": 3, "group_m": 8, "split_k": 1,
+            "tile_area_log2": 13, "tile_aspect_log2": 1, "tile_intensity": 8192 / 192,
+            "accumulators": 64,  # 8192 / 128 threads
+            "step_bytes": 12_288,  # (128 + 64) x 32 x 2
+            "step_bytes_thread": 96,
+            "shared_bytes": 36_864, "shared_share": 36_864 / 232_448,
+            "registers": 128,  # 40 + 64 sums + 96 bytes of operands
+            "resident": 4,  # registers: 65536 / (128 x 128); shared memory would allow 6
+            "resident_warps": 16,
+            "bytes_in_flight": 98_304,  # 4 blocks x 2 stages ahead x 12,288
+            "warpgroup": 1,
+            "pipeline_taps": 1, "pipeline_flat": 0, "pipeline_point": 0, "pipeline_depth": 0,
+        },
+    )  # fmt: skip
+
+
+def test_interaction_golden() -> None:
+    check(
+        GROUPED,
+        "128x64x32_taps_w4_s3_g8_k1",
+        {
+            "tiles_m_log2": log2(13), "tiles_n_log2": 1,
+            "steps_log2": log2(18),  # 9 taps x 2, as 48 channels need two steps of 32
+            "efficiency_m": 1568 / 1664, "efficiency_n": 0.75, "efficiency_k": 0.75,
+            "efficiency": 1568 / 1664 * 0.75 * 0.75,
+            "flat_efficiency_k": 432 / 448,
+            "programs_log2": log2(52), "programs_per_unit": 52 / 132,  # 13 x 2 x 2 groups
+            "waves": 52 / 528, "wave_efficiency": 52 / 528, "unit_efficiency": 52 / 132,
+            "program_steps_log2": log2(18), "fill_efficiency": 0.9, "steps_balance": 1,
+            "a_traffic_log2": log2(18),  # each pixel in 9 taps, for 2 column tiles
+            "b_traffic_log2": log2(13),  # each weight for 13 row tiles
+            "traffic_log2": log2((18 * 301_056 + 13 * 165_888 + 602_112) / 1_069_056),
+            "workspace_log2": 0,
+            "run_bytes": 64, "run_efficiency": 1, "store_bytes": 128, "store_efficiency": 1,
+            "channels_over_tile_log2": log2(1.5),
+        },
+    )  # fmt: skip
+
+
+def test_flat_rounds_once_over_all_taps() -> None:
+    check(
+        GROUPED,
+        "128x64x32_flat_w4_s3_g1_k1",
+        {"steps_log2": log2(14), "efficiency_k": 432 / 448, "pipeline_flat": 1, "pipeline_taps": 0},
+    )
+
+
+def test_depthwise_golden() -> None:
+    check(
+        DEPTHWISE,
+        "32x64x1_depth_w4_s2_g1_k1",
+        {
+            "is_depthwise": 1, "is_strided": 1, "channel_alignment": 1,
+            "tiles_m_log2": log2(25), "tiles_n_log2": 0,  # all 64 channels are columns of one product
+            "programs_log2": log2(25),
+            "efficiency_m": 0.98, "efficiency_n": 1, "efficiency_k": 1, "steps_log2": log2(9),
+            "shared_bytes": 0, "warpgroup": 0, "accumulators": 16,
+            "step_bytes": 4_224,  # 32 x 64 inputs and 64 weights of two bytes
+            "a_traffic_log2": log2(2.25),  # 9 taps, of which a stride of 2 x 2 shares out 4 pixels
+            "b_traffic_log2": log2(25),
+            "run_bytes": 128, "store_bytes": 128,
+        },
+    )  # fmt: skip
+
+
+def test_depthwise_by_matrix_units_wastes_them() -> None:
+    check(
+        DEPTHWISE,
+        "64x32x64_flat_w4_s2_g1_k1",
+        {
+            "efficiency_n": 1 / 32, "efficiency_k": 9 / 64, "programs_log2": log2(13 * 64),
+            "run_bytes": 2, "run_efficiency": 2 / 32, "store_efficiency": 2 / 32,
+        },
+    )  # fmt: skip
+
+
+def test_split_k_golden() -> None:
+    check(
+        POINT,
+        "64x64x64_taps_w4_s4_g1_k16",
+        {
+            "is_pointwise": 1, "tiles_m_log2": 0, "tiles_n_log2": 3, "steps_log2": 5, "program_steps_log2": 1,
+            "programs_log2": 7, "steps_balance": 1, "fill_efficiency": 0.4,
+            # 16 shares of 49 x 512 sums of 4 bytes, over 2 x (49 x 2048 + 512 x 2048 + 49 x 512)
+            "workspace_log2": log2(1 + 1_605_632 / 2_348_032),
+        },
+    )  # fmt: skip
+
+
+def test_backward_variants_swap_their_operands() -> None:
+    kernel = "128x64x32_taps_w4_s3_g8_k1"
+    data = features(GROUPED, kernel, variant="bwd_data")
+    assert data["a_bytes_log2"] == pytest.approx(log2(602_112))
+    assert data["result_bytes_log2"] == pytest.approx(log2(301_056))
+    assert data["gemm_n_log2"] == pytest.approx(log2(48))
+    assert data["steps_log2"] == pytest.approx(log2(9 * 3))  # 96 output channels a tap
+    weight = features(GROUPED, kernel, variant="bwd_weight")
+    assert weight["gemm_k_log2"] == pytest.approx(log2(1568))
+    assert weight["steps_log2"] == pytest.approx(log2(49))
+    assert weight["result_bytes_log2"] == pytest.approx(log2(165_888))
+
+
+def test_estimated_efficiency_by_hand() -> None:
+    """One program, one step, one wave: the pipeline model step by step."""
+    p = GroupedConvProblem(N=1, C=32, K=64, G=1, Hi=8, Wi=16, Y=1, X=1)
+    seen = features(p, "128x64x32_taps_w4_s3_g1_k1")
+    latency, launch = 800, 4000
+    flops_per_clock = 989.5e6 / (1980 * 132)
+    compute = 2 * 128 * 64 * 32 / flops_per_clock
+    grid = max(compute, 12_288 / 64, latency / 2) + 2 * latency + 128 * 64 * 2 / 64
+    least = max(2 * 128 * 64 * 32 / (flops_per_clock * 132), 2 * (4096 + 2048 + 8192) / (4800e3 / 1980))
+    expected = (least + launch) / (max(grid, least) + launch)
+    assert seen["estimated_efficiency_log2"] == pytest.approx(log2(expected))
+    assert seen["compute_time_log2"] == pytest.approx(log2(compute / (least + launch)))
+
+
+# ---- what must always hold ------------------------------------------------------------------------------------------
+
+SHARES = (
+    "efficiency_m", "efficiency_n", "efficiency_k", "efficiency", "flat_efficiency_k", "wave_efficiency",
+    "unit_efficiency", "fill_efficiency", "steps_balance", "run_efficiency", "store_efficiency",
+)  # fmt: skip
+
+
+@given(conv_problems(), conv_kernels())
+@settings(deadline=None)
+def test_shares_lie_between_0_and_1(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    seen = features(problem, kernel)
+    assert {name: seen[name] for name in SHARES if not 0 < seen[name] <= 1} == {}
+
+
+@given(conv_problems(), conv_kernels())
+@settings(deadline=None)
+def test_doubling_a_tile_never_raises_its_count(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    assume(kernel.pipeline != "depth")
+    base = features(problem, kernel)
+    for tile, count in (("tile_m", "tiles_m_log2"), ("tile_n", "tiles_n_log2"), ("tile_k", "steps_log2")):
+        doubled = features(problem, dataclasses.replace(kernel, **{tile: 2 * getattr(kernel, tile)}))
+        assert doubled[count] <= base[count]
+        assert doubled["programs_log2"] <= base["programs_log2"]
+        assert doubled["efficiency"] <= base["efficiency"] * (1 + 1e-12)
+
+
+@given(conv_kernels())
+@settings(deadline=None)
+def test_exact_multiples_waste_nothing(kernel: Kernel) -> None:
+    assume(kernel.pipeline != "depth")
+    problem = GroupedConvProblem(
+        N=kernel.tile_m, C=2 * kernel.tile_k * kernel.split_k, K=3 * kernel.tile_n, G=1, Hi=3, Wi=1, Y=1, X=1
+    )
+    seen = features(problem, kernel)
+    for name in ("efficiency_m", "efficiency_n", "efficiency_k", "efficiency", "steps_balance"):
+        assert seen[name] == 1
+    assert (seen["tiles_m_log2"], seen["tiles_n_log2"]) == pytest.approx((log2(3), log2(3)))
+    one_more = features(dataclasses.replace(problem, K=problem.K + 1), kernel)
+    assert one_more["efficiency_n"] < 1
+    assert one_more["tiles_n_log2"] == 2
+
+
+@given(conv_problems(), conv_kernels())
+@settings(deadline=None)
+def test_taps_never_wastes_less_than_flat(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    assume(kernel.pipeline != "depth")
+    taps = features(problem, dataclasses.replace(kernel, pipeline="taps"))
+    flat = features(problem, dataclasses.replace(kernel, pipeline="flat"))
+    assert taps["efficiency_k"] <= flat["efficiency_k"] == flat["flat_efficiency_k"]
+    if problem.Z * problem.Y * problem.X == 1:
+        assert taps["efficiency_k"] == flat["efficiency_k"]
+
+
+@given(conv_problems(), conv_kernels())
+@settings(deadline=None)
+def test_splitting_k_multiplies_programs_and_shares_out_steps(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    assume(kernel.pipeline != "depth")
+    whole = features(problem, dataclasses.replace(kernel, split_k=1))
+    split = features(problem, dataclasses.replace(kernel, split_k=4))
+    assert split["programs_log2"] == pytest.approx(whole["programs_log2"] + 2)
+    assert split["program_steps_log2"] <= whole["program_steps_log2"]
+    assert whole["workspace_log2"] == 0 < split["workspace_log2"]
+    assert split["traffic_log2"] > whole["traffic_log2"]
+
+
+@given(conv_problems(), conv_kernels())
+@settings(deadline=None)
+def test_more_images_are_more_rows_and_nothing_else(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    one, two = features(problem, kernel), features(dataclasses.replace(problem, N=2 * problem.N), kernel)
+    assert two["gemm_m_log2"] == pytest.approx(one["gemm_m_log2"] + 1)
+    assert two["flops_log2"] == pytest.approx(one["flops_log2"] + 1)
+    for name in ("gemm_n_log2", "gemm_k_log2", "steps_log2", "tiles_n_log2", "b_bytes_log2", "run_bytes", "resident"):
+        assert two[name] == one[name]
+
+
+@given(conv_problems(), conv_kernels())
+@settings(deadline=None)
+def test_the_estimate_is_never_faster_than_the_roofline(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    seen = features(problem, kernel)
+    if kernel.pipeline != "depth":  # the roofline is that of matrix units with whole tiles, which depth does without
+        assert seen["estimated_efficiency_log2"] <= 1e-9
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_shared_memory_is_that_of_the_rules(dtype: str) -> None:
+    rows = TABLE.select(["shared_bytes"]).matrix(
+        GROUPED.to_dict(), CONV_POOL.columns, variant="forward", dtype=dtype, arch=SM90
+    )
+    assert rows[:, 0].tolist() == [shared_memory_bytes(k, dtype) for k in CONV_POOL.kernels]
+
+
+@given(conv_kernels())
+@settings(deadline=None)
+def test_resident_blocks_fit_a_compute_unit(kernel: Kernel) -> None:
+    for name in ("sm90", "gfx942", "gfx950"):
+        arch = load_arch(name)
+        seen = features(GROUPED, kernel, arch=arch)
+        blocks = seen["resident"]
+        assert blocks >= 1
+        if blocks > 1:
+            assert blocks * seen["shared_bytes"] <= arch.shared_memory_unit_bytes
+            assert blocks * kernel.num_warps * arch.warp_size <= arch.max_threads
+            assert blocks * seen["registers"] * kernel.num_warps * arch.warp_size <= arch.registers
+            assert blocks <= arch.max_blocks
+
+
+def test_a_row_swizzle_raises_the_reuse_of_a_wave() -> None:
+    """A wide product: going along the columns of one row tile reuses little, a block of rows more."""
+    problem = GroupedConvProblem(N=64, C=1024, K=65536, G=1, Hi=16, Wi=16, Y=1, X=1)
+    plain = features(problem, "128x128x64_taps_w4_s4_g1_k1")
+    swizzled = features(problem, "128x128x64_taps_w4_s4_g8_k1")
+    assert swizzled["wave_reuse_log2"] > plain["wave_reuse_log2"] + 1
+
+
+def test_warpgroup_instructions_need_four_warps_and_64_rows() -> None:
+    flags = {
+        config: features(GROUPED, config)["warpgroup"]
+        for config in ("64x64x64_taps_w4_s3_g1_k1", "32x64x64_taps_w4_s3_g1_k1", "64x64x64_taps_w2_s3_g1_k1")
+    }
+    assert list(flags.values()) == [1, 0, 0]
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(1, 1), (3, 1), (6, 2), (8, 8), (24, 8), (48, 16), (64, 16)])
+def test_alignment_is_a_power_of_two_up_to_16(channels: int, expected: int) -> None:
+    problem = dataclasses.replace(GROUPED, C=2 * channels)
+    assert features(problem, CONV_POOL.default)["channel_alignment"] == expected
+
+
+def test_a_third_dimension_is_seen() -> None:
+    flat, deep = GROUPED, dataclasses.replace(GROUPED, Di=4, Z=3, pad_d=1)
+    one, other = features(flat, CONV_POOL.default), features(deep, CONV_POOL.default)
+    assert (one["is_3d"], other["is_3d"]) == (0, 1)
+    assert other["taps"] == 27
+    assert other["gemm_m_log2"] == pytest.approx(one["gemm_m_log2"] + 2)
+
+
+def test_the_schema_is_pinned() -> None:
+    """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (120, "?")
+
+
+def test_features_are_numbers_for_huge_problems() -> None:
+    huge = GroupedConvProblem(N=2**19, C=2**12, K=2**12, G=1, Hi=2**9, Wi=2**9, Y=1, X=1)
+    assert np.isfinite(list(features(huge, CONV_POOL.default).values())).all()

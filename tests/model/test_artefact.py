@@ -1,0 +1,379 @@
+"""A model folder: written at once, byte for byte the same, and refused whenever anything in it is not as written."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strategies import CONV_POOL, CONV_TARGET
+from tilewise.arch import load_arch
+from tilewise.errors import ArtefactError
+from tilewise.features import FeatureTable, feature_table
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+from tilewise.kernels.rules import unsupported
+from tilewise.model import LABELS, ArtefactParts, TrainedModel, artefact, load_artefact, write_artefact
+from tilewise.ops import GroupedConvProblem, Target
+
+SM90 = load_arch("sm90")
+TABLE = feature_table("grouped_conv")
+POOL = Pool("grouped_conv", "forward", "bf16", CONV_POOL.kernels[::9])
+LAYER = GroupedConvProblem(N=8, C=64, K=128, G=1, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
+POINT = dataclasses.replace(LAYER, Y=1, X=1, pad_h=0, pad_w=0)
+DEPTHWISE = dataclasses.replace(LAYER, G=64, K=64)
+PROBLEMS = (LAYER, POINT, DEPTHWISE, dataclasses.replace(LAYER, C=3))
+
+
+def matrix(table: FeatureTable, kernels: Any) -> np.ndarray:
+    each = [table.matrix(p.to_dict(), kernels, variant="forward", dtype="bf16", arch=SM90) for p in PROBLEMS]
+    return np.vstack(each)
+
+
+def booster(x: np.ndarray, y: np.ndarray) -> str:
+    params = {"verbose": -1, "num_threads": 1, "min_data_in_leaf": 1, "min_data_in_bin": 1, "num_leaves": 7}
+    return str(lgb.train(params, lgb.Dataset(x, y), 20).model_to_string())
+
+
+def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: Any) -> ArtefactParts:
+    x = matrix(table, POOL.columns)
+    estimate = matrix(TABLE.select(["estimated_efficiency_log2"]), POOL.columns)[:, 0]
+    best = np.array([40.0, 20.0, 2.0, 10.0])
+    parts: dict[str, Any] = {
+        "target": CONV_TARGET,
+        "pool": POOL,
+        "arch": SM90,
+        "features": table,
+        "label": label,
+        "booster_text": booster(x, estimate if label == "relative" else np.exp2(estimate) * 4),
+        "scale_text": booster(matrix(table.of_role("problem"), {}), np.log(best)) if label == "relative" else None,
+        "cv_metrics": {"mean_efficiency": 0.97},
+        "feature_importances": {"tile_m": 1.0},
+        "manifest": {"data_hash": "abc"},
+        "selftest_problems": PROBLEMS[:3],
+        "extra_boosters": {"latency": booster(x, -estimate)},
+    }
+    return ArtefactParts(**(parts | change))
+
+
+@pytest.fixture(scope="module")
+def parts() -> ArtefactParts:
+    return make_parts()
+
+
+@pytest.fixture(scope="module")
+def written(parts: ArtefactParts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / CONV_TARGET.name
+    write_artefact(folder, parts)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(written: Path) -> TrainedModel:
+    return load_artefact(written)
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(written, tmp_path / written.name))
+
+
+# ---- what it holds --------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_holds_the_promised_files(written: Path) -> None:
+    assert {p.name for p in written.iterdir()} == {
+        "model_tflops.lgbm.gz", "model_scale.lgbm.gz", "model_latency.lgbm.gz", "feature_spec.json", "pool.json",
+        "cv_metrics_tflops.json", "feature_importances_tflops.json", "train_manifest.json", "selftest.json",
+    }  # fmt: skip
+
+
+def test_a_model_comes_back_as_it_was_written(model: TrainedModel, parts: ArtefactParts) -> None:
+    assert (model.target, model.pool, model.arch, model.label) == (CONV_TARGET, POOL, SM90, "relative")
+    assert model.features.names == TABLE.names
+    assert model.manifest == parts.manifest
+    assert model.cv_metrics == parts.cv_metrics
+
+
+def test_equal_parts_give_equal_bytes(written: Path, parts: ArtefactParts, tmp_path: Path) -> None:
+    write_artefact(tmp_path / "again", parts)
+    for path in written.iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+    assert load_artefact(tmp_path / "again").content_hash == load_artefact(written).content_hash
+
+
+def test_the_content_hash_follows_the_content_alone(folder: Path, model: TrainedModel) -> None:
+    (folder / "notes.txt").write_text("no part of the model")
+    assert load_artefact(folder).content_hash == model.content_hash
+    other = make_parts(manifest={"data_hash": "abd"})
+    write_artefact(folder, other)
+    assert load_artefact(folder).content_hash != model.content_hash
+
+
+def test_features_are_described_in_the_folder(written: Path) -> None:
+    spec = json.loads((written / "feature_spec.json").read_text())
+    assert [f["name"] for f in spec["features"]] == list(TABLE.names)
+    assert {"name", "unit", "role", "meaning"} == set(spec["features"][0])
+    assert spec["arch"]["name"] == "sm90"
+
+
+def test_writing_replaces_what_was_there(folder: Path) -> None:
+    (folder / "leftover").touch()
+    write_artefact(folder, make_parts("log1p", extra_boosters={}))
+    assert "leftover" not in {p.name for p in folder.iterdir()}
+    assert "model_scale.lgbm.gz" not in {p.name for p in folder.iterdir()}
+    assert load_artefact(folder).label == "log1p"
+
+
+# ---- what it answers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
+    parts = make_parts(label)
+    write_artefact(tmp_path / "m", parts)
+    model = load_artefact(tmp_path / "m")
+    for problem in PROBLEMS:
+        rows = TABLE.matrix(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
+        scores = np.asarray(lgb.Booster(model_str=parts.booster_text).predict(rows, num_threads=1))
+        assert model.score(problem).tobytes() == scores.tobytes()
+        if label == "relative":
+            problem_rows = rows[:1, [i for i, f in enumerate(TABLE.features) if f.role == "problem"]]
+            best = lgb.Booster(model_str=parts.scale_text).predict(problem_rows)
+            assert model.predict_tflops(problem) == pytest.approx(np.exp(scores) * np.exp(best))
+        else:
+            assert model.predict_tflops(problem) == pytest.approx(np.maximum(np.expm1(scores), 1e-9))
+        assert (model.predict_tflops(problem) > 0).all()
+
+
+def test_extra_models_predict_their_own_quantity(model: TrainedModel) -> None:
+    latency = model.predict_extra("latency", LAYER)
+    assert latency.shape == (len(POOL),)
+    assert (latency > 0).all()
+    with pytest.raises(ArtefactError, match="trained without bandwidth"):
+        model.predict_extra("bandwidth", LAYER)
+
+
+def test_whole_tables_score_as_single_problems(model: TrainedModel) -> None:
+    rows = [(p, k) for p in PROBLEMS for k in POOL.kernels]
+    problems = {n: np.array([getattr(p, n) for p, _ in rows]) for n in GroupedConvProblem.column_names()}
+    kernels = {n: np.array([getattr(k, n) for _, k in rows]) for n in Kernel.column_names()}
+    expected = np.concatenate([model.score(p) for p in PROBLEMS])
+    assert model.score_rows(problems, kernels).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_ranking_holds_the_supported_kernels_best_first(model: TrainedModel, problem: GroupedConvProblem) -> None:
+    rank, scores = model.rank(problem), model.score(problem)
+    supported = {i for i, k in enumerate(POOL.kernels) if unsupported(k, problem, "forward") is None}
+    assert set(rank.tolist()) == supported == set(np.flatnonzero(model.supported(problem)).tolist())
+    assert 0 in rank  # the default
+    order = [(-scores[i], i) for i in rank]
+    assert order == sorted(order)  # ties in the pool's order
+    assert model.rank(problem, 3).tolist() == rank[:3].tolist()
+    assert model.rank(problem).tobytes() == rank.tobytes()
+
+
+def test_what_no_kernel_can_index_has_an_empty_ranking(model: TrainedModel) -> None:
+    assert len(model.rank(dataclasses.replace(LAYER, N=2**20))) == 0
+
+
+def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
+    old = TABLE.select([n for n in TABLE.names if not n.startswith(("hw_", "wave_", "estimated"))])
+    write_artefact(tmp_path / "old", make_parts(table=old))
+    model = load_artefact(tmp_path / "old")
+    assert model.features.names == old.names
+    assert len(model.rank(LAYER)) > 0
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": "rank"}, "label must be one of relative, log1p, got 'rank'"),
+        ({"scale_text": None}, "scale_text belongs to label 'relative'"),
+        ({"label": "log1p"}, "scale_text belongs to label 'relative'"),
+        ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),
+        (
+            {"arch": load_arch("gfx942")},
+            "the hardware profile is of gfx942, the model of grouped_conv_forward_bf16_sm90",
+        ),
+        ({"features": feature_table("gemm")}, "the features are of gemm"),
+        ({"target": Target.parse("grouped_conv_forward_fp16_sm90")}, "the pool is of grouped_conv forward bf16"),
+    ],
+)
+def test_parts_that_do_not_belong_together(parts: ArtefactParts, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArtefactError, match=message):
+        dataclasses.replace(parts, **change)
+
+
+def test_a_booster_of_other_features_is_not_written(parts: ArtefactParts, tmp_path: Path) -> None:
+    foreign = dataclasses.replace(parts, features=TABLE.select(TABLE.names[:-1]))
+    with pytest.raises(ArtefactError, match=r"model_tflops.* takes 120 features, feature_spec.json describes 119"):
+        write_artefact(tmp_path / "m", foreign)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="nowhere: no such folder; `tilewise train` writes one"):
+        load_artefact(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", artefact.REQUIRED)
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ArtefactError, match=f"{name}: missing; the folder holds no whole model"):
+        load_artefact(folder)
+
+
+def test_a_missing_scale_is_named(folder: Path) -> None:
+    (folder / "model_scale.lgbm.gz").unlink()
+    with pytest.raises(ArtefactError, match=r"label 'relative' and the presence of model_scale\.lgbm\.gz do not fit"):
+        load_artefact(folder)
+
+
+def _gzip(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    return lambda data: gzip.compress(change(gzip.decompress(data)), mtime=0)
+
+
+def _json(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    def edit(data: bytes) -> bytes:
+        value = json.loads(data)
+        change(value)
+        return json.dumps(value).encode()
+
+    return edit
+
+
+DAMAGES: list[tuple[str, Callable[[bytes], bytes], str]] = [
+    ("model_tflops.lgbm.gz", lambda b: b[: len(b) // 2], "model_tflops.lgbm.gz: cut off; fetch it again"),
+    ("model_tflops.lgbm.gz", lambda b: b"", "model_tflops.lgbm.gz: cut off"),
+    ("model_tflops.lgbm.gz", lambda b: b"not gzip at all", "model_tflops.lgbm.gz: damaged"),
+    ("model_tflops.lgbm.gz", lambda b: b[:200] + b"x" + b[201:], "model_tflops.lgbm.gz: damaged"),
+    ("model_tflops.lgbm.gz", _gzip(lambda b: b"\xff\xfe"), "model_tflops.lgbm.gz: damaged"),
+    ("model_tflops.lgbm.gz", _gzip(lambda b: b[:-1] + b" "), "model_tflops.lgbm.gz is not the file that was written"),
+    ("model_scale.lgbm.gz", lambda b: b[:-3], "model_scale.lgbm.gz: cut off"),
+    ("model_latency.lgbm.gz", lambda b: b[:-3], "model_latency.lgbm.gz: cut off"),
+    ("feature_spec.json", lambda b: b[:-9], "feature_spec.json is no JSON"),
+    ("feature_spec.json", lambda b: b"[]", "feature_spec.json must be a JSON object, got list"),
+    ("feature_spec.json", lambda b: b"{}", "feature_spec.json is none of this library: KeyError"),
+    ("feature_spec.json", _json(lambda v: v.update(schema_hash="0")), r"feature_spec.json: .*schema hash '0', here"),
+    ("feature_spec.json", _json(lambda v: v["features"].reverse()), "mean something else in this library"),
+    ("feature_spec.json", _json(lambda v: v["features"][0].update(name="n")), "no feature of grouped_conv: n"),
+    ("feature_spec.json", _json(lambda v: v["target"].update(op="x")), "op 'x' is unknown"),
+    ("feature_spec.json", _json(lambda v: v["target"].update(dtype="fp16")), "the pool is of grouped_conv forward"),
+    ("feature_spec.json", _json(lambda v: v["arch"].update(l2_bytes=-1)), "'l2_bytes' must be positive"),
+    ("feature_spec.json", _json(lambda v: v["arch"].update(peak_tflops="x")), "none of this library"),
+    ("feature_spec.json", _json(lambda v: v["arch"].update(clock_mhz=1981)), "feature_spec.json is not the file"),
+    ("feature_spec.json", _json(lambda v: v.update(label="log1p")), "label 'log1p' and the presence of"),
+    ("pool.json", lambda b: b"nothing", "pool.json is no JSON"),
+    ("pool.json", _json(lambda v: v["kernels"].pop()), "pool.json: the pool's names or hash do not belong"),
+    ("pool.json", _json(lambda v: v.update(Pool("grouped_conv", "forward", "bf16", POOL.kernels[1:]).to_dict())),
+     "selftest.json: pool.json is not the file that was written with this model"),
+    ("train_manifest.json", _json(lambda v: v.update(data_hash="other")), "train_manifest.json is not the file"),
+    ("cv_metrics_tflops.json", lambda b: b"\x00", "cv_metrics_tflops.json is no JSON"),
+    ("feature_importances_tflops.json", lambda b: b"[" * 100_000, "feature_importances_tflops.json is no JSON"),
+    ("selftest.json", lambda b: b"{}", "selftest.json is damaged: KeyError"),
+    ("selftest.json", _json(lambda v: v.update(files=[])), "selftest.json is damaged"),
+    ("selftest.json", _json(lambda v: v.update(pool_hash="0")), "selftest.json: pool_hash is '0', the model has"),
+    ("selftest.json", _json(lambda v: v.update(schema_hash="0")), "selftest.json: schema_hash is '0', the model has"),
+    ("selftest.json", _json(lambda v: v["problems"][1]["problem"].update(N=-1)), "selftest.json: N: must be at least"),
+    ("selftest.json", _json(lambda v: v["problems"][1]["ranking"].reverse()), "problem 1: the ranking differs"),
+    ("selftest.json", _json(lambda v: v["problems"][2]["scores"].append(0.0)), "selftest.json is damaged"),
+    ("selftest.json", _json(lambda v: v["problems"][2].update(scores=[9.0] * len(POOL))), "problem 2: scores differ"),
+    ("selftest.json", _json(lambda v: v["problems"][0]["features"].clear()), "problem 0: .* ranks among the best"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGES)
+def test_damage_is_named(folder: Path, name: str, damage: Callable[[bytes], bytes], message: str) -> None:
+    path = folder / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ArtefactError, match=message) as e:
+        load_artefact(folder)
+    assert str(folder) in str(e.value)
+
+
+def test_a_bomb_does_not_unpack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefact, "MAX_MODEL_BYTES", 1 << 20)
+    (folder / "model_tflops.lgbm.gz").write_bytes(gzip.compress(b"0" * (1 << 23)))
+    with pytest.raises(ArtefactError, match=r"model_tflops\.lgbm\.gz: unpacks to more than 1048576 bytes"):
+        load_artefact(folder)
+
+
+def test_a_huge_file_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefact, "MAX_FILE_BYTES", 1000)
+    with pytest.raises(ArtefactError, match="larger than 1000 bytes"):
+        load_artefact(folder)
+
+
+def test_a_folder_in_a_files_place_is_named(folder: Path) -> None:
+    (folder / "pool.json").unlink()
+    (folder / "pool.json").mkdir()
+    with pytest.raises(ArtefactError, match=r"pool\.json: cannot be read: Is a directory"):
+        load_artefact(folder)
+
+
+@pytest.mark.parametrize(("what", "message"), [("run_bytes", "problem 0: feature run_bytes of"), ("N", "feature N of")])
+def test_a_feature_that_means_something_else_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, what: str, message: str
+) -> None:
+    """The names agree, the values do not: what no hash of names can see."""
+
+    def changed(op: str) -> FeatureTable:
+        wrong = [dataclasses.replace(f, compute=lambda i: 77) if f.name == what else f for f in TABLE.features]
+        return FeatureTable(op, tuple(wrong), TABLE.inputs)
+
+    monkeypatch.setattr(artefact, "feature_table", changed)
+    with pytest.raises(ArtefactError, match=message):
+        load_artefact(folder)
+    assert load_artefact(folder, verify=False)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_changed_byte_never_goes_unseen(folder: Path, model: TrainedModel, data: st.DataObject) -> None:
+    path = folder / data.draw(st.sampled_from(sorted(p.name for p in folder.iterdir())))
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    path.write_bytes(whole[:at] + bytes([data.draw(st.integers(0, 255))]) + whole[at + 1 :])
+    try:
+        loaded = load_artefact(folder)
+    except ArtefactError:
+        pass
+    else:  # the same byte, or one of the self-test that means the same
+        assert loaded.rank(LAYER).tobytes() == model.rank(LAYER).tobytes()
+        assert loaded.pool == model.pool
+    finally:
+        path.write_bytes(whole)
+
+
+def test_loading_needs_numpy_alone(written: Path) -> None:
+    """Cold start counts: no lightgbm, pandas, mlflow or yaml on the way to a ranking."""
+    code = (
+        "import sys; from tilewise.model import load_artefact; from tilewise.ops import GroupedConvProblem; "
+        f"m = load_artefact({str(written)!r}); "
+        "print(len(m.rank(GroupedConvProblem(N=1, C=8, K=8, G=1, Hi=8, Wi=8, Y=1, X=1)))); "
+        "heavy = {'lightgbm', 'pandas', 'mlflow', 'yaml', 'optuna', 'hydra', 'sklearn', 'torch', 'triton', 'pyarrow'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    env = {"PYTHONPATH": ":".join(sys.path), "PATH": ""}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    ranked, heavy = out.stdout.split("\n")[:2]
+    assert int(ranked) > 0
+    assert heavy == "[]"
