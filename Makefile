@@ -79,8 +79,7 @@ repro-all: $(RUNTIME)  ## the same for every target that has committed measureme
 
 .PHONY: show
 show: $(RUNTIME)
-	@tilewise evaluate show
-	@tilewise select 'problem=$(PROBLEM)'
+	@python -m tilewise.cli.summary 'problem=$(PROBLEM)'
 
 .PHONY: ui
 ui: $(RUNTIME)  ## open MLflow's pages on the runs and models of this folder

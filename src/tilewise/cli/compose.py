@@ -255,7 +255,7 @@ def _explain(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def _main(argv: Sequence[str]) -> int:
+def _main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tilewise.cli.compose", description="Compose conf/ into one file.")
     parser.add_argument("-o", "--output", type=Path, help="file to write; standard output otherwise")
     parser.add_argument("overrides", nargs="*")
@@ -265,8 +265,9 @@ def _main(argv: Sequence[str]) -> int:
         write_text(args.output, text)
     else:
         sys.stdout.write(text)
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(_main(sys.argv[1:]))
+    from tilewise.cli.main import reporting_errors  # not above: main imports this module when it runs a verb
+
+    raise SystemExit(reporting_errors(lambda: _main(sys.argv[1:])))

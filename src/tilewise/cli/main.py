@@ -21,7 +21,7 @@ from tilewise.errors import PromotionRefusedError, TilewiseError, UsageError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["VERBS", "Verb", "main"]
+__all__ = ["VERBS", "Verb", "main", "reporting_errors"]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,13 @@ class _Request:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit status: 0 done, 2 the caller's mistake, 3 the gate refused, 1 other errors."""
+    return reporting_errors(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def reporting_errors(action: Callable[[], int | None]) -> int:
+    """Do `action`; an error is one line on stderr. Returns the exit status, that of `action` if it has one."""
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        return action() or EXIT_OK
     except KeyboardInterrupt:
         print("tilewise: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
