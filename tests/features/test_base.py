@@ -14,7 +14,7 @@ from strategies import CONV_POOL, conv_kernels, conv_problems, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError, ConfigError, KernelError, ProblemError
 from tilewise.features import OPS_WITH_FEATURES, Feature, FeatureTable, feature_table
-from tilewise.features._base import Inputs
+from tilewise.features._base import ROLES, Inputs
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
 from tilewise.ops import OPS, GemmProblem, GroupedConvProblem, Problem
@@ -32,8 +32,8 @@ OTHERS: dict[str, Problem] = {
 
 
 def matrix(op: str, problem: Any, kernel: Any = CONV_POOL.columns, **change: Any) -> np.ndarray:
-    table = change.pop("table", feature_table(op))
-    settings_ = {"variant": OPS[op].variants[0], "dtype": "bf16", "arch": SM90} | change
+    table: FeatureTable = change.pop("table", feature_table(op))
+    settings_: dict[str, Any] = {"variant": OPS[op].variants[0], "dtype": "bf16", "arch": SM90} | change
     problem = problem.to_dict() if isinstance(problem, Problem) else problem
     kernel = kernel.to_dict() if isinstance(kernel, Kernel) else kernel
     return table.matrix(problem, kernel, **settings_)
@@ -102,8 +102,7 @@ def test_problem_features_need_no_kernel(op: str) -> None:
 @pytest.mark.parametrize(("op", "least"), [("grouped_conv", (30, 21, 30, 12)), ("gemm", (13, 21, 9, 12))])
 def test_every_role_has_its_features(op: str, least: tuple[int, ...]) -> None:
     table = feature_table(op)
-    roles = ("problem", "kernel", "interaction", "hardware")
-    counts = tuple(len(table.of_role(role).names) for role in roles)
+    counts = tuple(len(table.of_role(role).names) for role in ROLES)
     assert all(count >= enough for count, enough in zip(counts, least, strict=True))
     assert sum(counts) == len(table.names)
 
