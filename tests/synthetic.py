@@ -149,7 +149,8 @@ def latency_ms(problem: Problem, kernel: Kernel, target: Target, arch: HardwareP
     unit_flops_ms = arch.peak(target.dtype) * 1e9 / arch.compute_units
     compute = waves * math.ceil(steps / kernel.split_k) * 2 * area * kernel.tile_k / (unit_flops_ms * max(rate, 0.02))
     traffic = problem.min_bytes(target.dtype) + (kernel.split_k - 1) * 8 * gemm.m * gemm.n * gemm.batch
-    return max(compute, traffic / (0.8 * arch.dram_gb_s * 1e6)) + _LAUNCH_MS * (1 if kernel.split_k == 1 else 2)
+    launches = 1 if kernel.split_k == 1 else 2
+    return float(max(compute, traffic / (0.8 * arch.dram_gb_s * 1e6)) + _LAUNCH_MS * launches)
 
 
 def _timing(latency: float, problem: Problem, target: Target) -> dict[str, Any]:

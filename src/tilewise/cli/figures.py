@@ -65,7 +65,7 @@ def _notes(pool_size: int, split_rule: str, ceiling: NoiseCeiling | None) -> lis
     if ceiling:
         measured = f"{ceiling.n_problems} problems measured again, picked by one run, judged by another"
     return [
-        f"efficiency: TFLOPS of the selected kernel / TFLOPS of the fastest measured, from a pool of {pool_size} kernels",
+        f"efficiency: TFLOPS of the selected kernel / of the fastest measured; pool of {pool_size} kernels",
         f"split: {split_rule}",
         f"noise ceiling: {measured}",
     ]

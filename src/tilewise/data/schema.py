@@ -66,12 +66,13 @@ def read_raw(path: Path, target: Target | None = None) -> pd.DataFrame:
     frames: list[pd.DataFrame] = []
     others: set[str] = set()
     for file in parquet_files(Path(path)):
-        frame = _read(file, target.op if target else None, others)
-        if frame is not None:
-            frames.append(frame)
-    ops = {str(f["op"].iloc[0]) for f in frames if len(f)}
-    if len(ops) > 1:
-        raise DataError(f"{path}: tables of several ops ({', '.join(sorted(ops))}) do not fit together; name a target")
+        table, op = _open(file)
+        if target and op != target.op:
+            others.add(f"tables of {op}")
+        elif frames and op not in (None, frames[0]["op"].iloc[0]):
+            raise DataError(f"{path}: tables of {frames[0]['op'].iloc[0]} and {op} do not fit together; name a target")
+        elif op:
+            frames.append(_typed(table, op, file))
     frame = pd.concat(frames, ignore_index=True) if frames else None
     if frame is not None and target is not None:
         others |= {"_".join(t) for t in frame[[c.name for c in TARGET]].drop_duplicates().itertuples(index=False)}
@@ -88,8 +89,8 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
     Args:
         raw: of one op, from :func:`read_raw`, or a measurement table.
     """
-    raw = raw.reset_index(drop=True)
     op = str(raw["op"].iloc[0])
+    raw = raw.reset_index(drop=True).astype({c.name: _RAW_TYPES[c.kind] for c in measurement_columns(op)})
     faults = _column_faults(raw, op)
     sound = raw[faults == ""]
     if len(sound):
@@ -143,17 +144,18 @@ def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
         cases = e.failure_cases
         if cases["index"].isna().any():  # types were settled on reading: a rule about the table itself
             raise DataError(f"table of {op}: {cases[cases['index'].isna()]['check'].iloc[0]}") from e
-        for case in cases.drop_duplicates(["index", "check", "column"]).itertuples():
+        cases = cases.sort_values("schema_context", kind="stable")  # rules of a column before those between columns
+        for case in cases.drop_duplicates("index").itertuples():
             row = int(cast(int, case.index))
-            if not faults[row]:
-                faults[row] = _fault(str(case.check), str(case.column), raw, row)
+            column = str(case.column) if case.schema_context == "Column" else None
+            faults[row] = _fault(str(case.check), column, raw, row)
     return faults
 
 
-def _fault(check: str, column: str, raw: pd.DataFrame, row: int) -> str:
-    if check == "not_nullable":
-        return f"{column} is empty"
-    return f"{check}, got {raw[column].iloc[row]!r}" if column in raw.columns else check
+def _fault(check: str, column: str | None, raw: pd.DataFrame, row: int) -> str:
+    if column is None:
+        return check
+    return f"{column} is empty" if check == "not_nullable" else f"{check}, got {raw[column].tolist()[row]!r}"
 
 
 def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
@@ -217,30 +219,28 @@ def parquet_files(path: Path) -> list[Path]:
     return files
 
 
-def _read(file: Path, op: str | None, others: set[str]) -> pd.DataFrame | None:
-    """One file in raw types; None if it is of another op, which is noted in `others`."""
+def _open(file: Path) -> tuple[arrow.Table, str | None]:
+    """A file and the op that it is of, None where it has no rows."""
     try:
         table = pq.ParquetFile(file).read()
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
     if "op" not in table.column_names:
         raise DataError(f"{file}: column op is missing; not a measurement table")
-    ops = [str(v) for v in arrow.compute.unique(table["op"]).to_pylist()]
-    if not ops:
-        return None
+    ops = [str(v) for v in table["op"].unique().to_pylist()]
     if len(ops) > 1:
         raise DataError(f"{file}: column op must hold one op a file, got {', '.join(sorted(ops))}")
-    if ops[0] not in OPS:
+    if ops and ops[0] not in OPS:
         raise DataError(f"{file}: row 0: op must be one of {', '.join(OPS)}, got {ops[0]!r}")
-    if op is not None and ops[0] != op:
-        others.add(f"tables of {ops[0]}")
-        return None
-    columns = measurement_columns(ops[0])
+    return table, ops[0] if ops else None
+
+
+def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
+    """The table's columns in raw types, and where its rows are from."""
+    columns = measurement_columns(op)
     missing = [c.name for c in columns if c.name not in table.column_names]
     if missing:
-        raise DataError(
-            f"{file}: column {', '.join(missing)} is missing; a table of {ops[0]} has {len(columns)} columns"
-        )
+        raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
     frame = table.select([c.name for c in columns]).to_pandas()
     typed = {c.name: _convert(frame[c.name], c, file) for c in columns}
     return pd.DataFrame({**typed, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})

@@ -1,0 +1,36 @@
+"""Equal tables hash alike, any change shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from synthetic import measurements
+from tilewise.data.digest import table_hash
+from tilewise.data.schema import read_measurements
+
+FRAME = measurements(n_problems=3, n_kernels=5)
+
+
+def test_the_hash_survives_files_and_their_division(tmp_path: Path) -> None:
+    FRAME[:7].to_parquet(tmp_path / "a.parquet", compression="gzip")
+    FRAME[7:].to_parquet(tmp_path / "b.parquet")
+    assert table_hash(read_measurements(tmp_path)) == table_hash(FRAME)
+
+
+def test_every_kind_of_change_shows() -> None:
+    row = FRAME.index[FRAME["is_valid"]][0]
+    changed = [FRAME.copy() for _ in range(5)]
+    changed[0].loc[row, "latency_ms"] += 1e-12
+    changed[1].loc[row, "error"] = "x"
+    changed[2].loc[row, "repeats"] = pd.NA
+    changed[3].loc[row, "is_valid"] = False
+    changed[4].loc[row, "N"] += 1
+    frames = [FRAME, *changed, FRAME.iloc[::-1], FRAME.rename(columns={"N": "n"}), FRAME.iloc[:-1]]
+    assert len({table_hash(f) for f in frames}) == len(frames)
+
+
+def test_text_cannot_be_shifted_between_cells() -> None:
+    a, b = (pd.DataFrame({"t": cells}, dtype="str") for cells in (["ab", "c"], ["a", "bc"]))
+    assert table_hash(a) != table_hash(b)

@@ -1,0 +1,91 @@
+"""The holdout rule may never change: these keys and numbers are its specification."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthetic import CONV, measurements, problems
+from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
+from tilewise.ops import Target
+
+FRAME = measurements(n_problems=5, n_kernels=6, repeats=2)
+
+
+@pytest.mark.parametrize("target", [CONV, "gemm_universal_bf16_sm90"])
+def test_keys_of_a_table_are_those_of_its_problems(target: str) -> None:
+    shapes = problems(Target.parse(target), 20)
+    columns = pd.DataFrame([p.to_dict() for p in shapes])
+    assert group_keys(Target.parse(target).op, columns).tolist() == [list(p.group_key) for p in shapes]
+
+
+def test_gemm_keys_leave_layout_and_split_k_out() -> None:
+    columns = {"M": [1, 1], "N": [2, 2], "K": [3, 3], "layout": ["rcr", "rrr"], "split_k": [1, 4]}
+    assert group_keys("gemm", columns).tolist() == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_the_rule_is_the_one_that_was_fixed_in_advance() -> None:
+    digest = hashlib.sha256(b"tilewise-holdout-1:gemm:128,256,512").digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
+    key = [[128, 256, 512]]
+    assert holdout_mask("gemm", key, position + 1e-9).tolist() == [True]
+    assert holdout_mask("gemm", key, position - 1e-9).tolist() == [False]
+    assert position == pytest.approx(0.0008235788555, abs=1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9999), st.integers(1, 9999)), min_size=1, max_size=30), st.permutations(range(5))
+)
+def test_a_key_is_held_out_whatever_else_is_in_the_table(keys: list[tuple[int, int]], order: list[int]) -> None:
+    together = holdout_mask("gemm", keys, 0.5)
+    alone = [bool(holdout_mask("gemm", [key], 0.5)[0]) for key in keys]
+    assert together.tolist() == alone
+
+
+def test_a_larger_fraction_holds_out_more_and_never_other_keys() -> None:
+    keys = np.arange(3000).reshape(-1, 3)
+    small, large = holdout_mask("gemm", keys, 0.1), holdout_mask("gemm", keys, 0.3)
+    assert not (small & ~large).any()
+    assert small.mean() == pytest.approx(0.1, abs=0.03)
+    assert large.mean() == pytest.approx(0.3, abs=0.04)
+    assert not holdout_mask("gemm", keys, 0).any()
+    assert holdout_mask("gemm", keys, 1).all()
+
+
+def test_no_keys_give_no_mask() -> None:
+    assert holdout_mask("gemm", np.empty((0, 3)), 0.5).shape == (0,)
+
+
+def test_the_rule_is_told_in_words() -> None:
+    assert split_rule(0.18) == "holdout: 18% of the group keys by hash (tilewise-holdout-1)"
+    assert split_rule(0.18, 5).endswith("; 5-fold GroupKFold on the group key for the rest")
+
+
+def primary_runs(frame: pd.DataFrame) -> list[str]:
+    return sorted(set(frame.loc[is_primary(frame, "grouped_conv"), "run_id"]))
+
+
+def test_the_run_with_most_rows_is_primary() -> None:
+    one = FRAME[(FRAME["N"] == FRAME["N"].iloc[0]) & (FRAME["C"] == FRAME["C"].iloc[0])].reset_index(drop=True)
+    assert primary_runs(one.drop(index=0)) == ["synthetic-2"]
+    assert primary_runs(one) == ["synthetic-1"]  # a tie: the earlier
+
+
+def test_ties_go_to_the_earlier_then_to_the_name_and_unknown_times_come_last() -> None:
+    repeated = FRAME[FRAME["run_id"] == "synthetic-2"]
+    pair = pd.concat([repeated.assign(run_id="b"), repeated.assign(run_id="a")], ignore_index=True)
+    assert primary_runs(pair) == ["a"]
+    early = pair.assign(measured_at=np.where(pair["run_id"] == "b", "2024-01-01T00:00:00Z", pair["measured_at"]))
+    assert primary_runs(early) == ["b"]
+    assert primary_runs(pair.assign(measured_at=pair["measured_at"].where(pair["run_id"] == "b"))) == ["b"]
+
+
+def test_each_problem_has_one_primary_run() -> None:
+    mask = is_primary(FRAME, "grouped_conv")
+    assert mask.sum() == 5 * 6
+    assert set(FRAME.loc[~mask, "run_id"]) == {"synthetic-2"}

@@ -1,0 +1,87 @@
+"""Selections are judged by hand-typed tables; the formulas are the contract of every efficiency that is printed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.metrics import METRICS, objective, select, summarise
+
+# two problems: 3 kernels and 2 kernels
+PROBLEM = np.array([0, 0, 0, 1, 1])
+MEASURED = np.array([50.0, 100.0, 80.0, 20.0, 10.0])
+
+
+def test_efficiency_is_measured_selection_over_measured_oracle() -> None:
+    chosen = select(PROBLEM, MEASURED, np.array([0.1, 0.2, 0.9, 0.5, 0.4]))
+    assert chosen.selected.tolist() == [2, 3]
+    assert chosen.oracle.tolist() == [1, 3]
+    assert chosen.efficiency.tolist() == [0.8, 1.0]
+    assert chosen.oracle_rank.tolist() == [1, 0]
+    assert chosen.top3_efficiency.tolist() == [1.0, 1.0]
+
+
+def test_ties_go_to_the_earlier_row() -> None:
+    chosen = select(PROBLEM, np.ones(5), np.zeros(5))
+    assert chosen.selected.tolist() == [0, 3]
+    assert chosen.oracle.tolist() == [0, 3]
+
+
+def test_rows_need_not_be_sorted_by_problem() -> None:
+    order = np.array([4, 1, 3, 0, 2])
+    chosen = select(PROBLEM[order], MEASURED[order], MEASURED[order])
+    assert chosen.efficiency.tolist() == [1.0, 1.0]
+
+
+def test_what_cannot_be_selected_may_be_the_oracle() -> None:
+    chosen = select(PROBLEM, MEASURED, np.array([0.1, -np.inf, 0.9, 0.5, -np.inf]))
+    assert chosen.selected.tolist() == [2, 3]
+    assert chosen.oracle.tolist() == [1, 3]
+    assert chosen.top3_efficiency.tolist() == [0.8, 1.0]
+
+
+def test_summary_has_every_metric_in_its_range() -> None:
+    predicted = np.array([50.0, 60.0, 80.0, 20.0, np.nan])
+    metrics = summarise(select(PROBLEM, MEASURED, np.array([0.1, 0.2, 0.9, 0.5, 0.4])), MEASURED, predicted)
+    assert tuple(metrics) == METRICS
+    assert metrics["n_problems"] == 2
+    assert metrics["mean_efficiency"] == pytest.approx(0.9)
+    assert metrics["min_efficiency"] == pytest.approx(0.8)
+    assert metrics["kernel_match_rate"] == metrics["top1_accuracy"] == 0.5
+    assert metrics["top5_hit_rate"] == 1
+    assert metrics["ndcg_at_1"] == pytest.approx((15 / 31 + 1) / 2)
+    assert metrics["rmse"] == pytest.approx(20.0)  # over the four rows that have a prediction
+    assert metrics["r2"] == pytest.approx(1 - 1600 / np.var([50, 100, 80, 20]) / 4)
+
+
+def test_a_near_tie_is_right_but_no_match() -> None:
+    metrics = summarise(
+        select(np.zeros(2, int), np.array([99.95, 100.0]), np.array([1.0, 0.0])), np.ones(2), np.ones(2)
+    )
+    assert (metrics["top1_accuracy"], metrics["kernel_match_rate"]) == (1, 0)
+
+
+def test_constant_measurements_have_no_r2() -> None:
+    rows = np.array([5.0, 5.0])
+    assert summarise(select(np.zeros(2, int), rows, rows), rows, rows)["r2"] == 0
+
+
+def test_the_objective_counts_the_tail_as_much_as_the_mean() -> None:
+    assert objective(np.array([1.0] * 8 + [0.5] * 2)) == pytest.approx((0.9 + 0.5) / 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(0.1, 1e3), st.floats(-5, 5)), min_size=1, max_size=60))
+def test_selection_agrees_with_a_plain_loop(rows: list[tuple[int, float, float]]) -> None:
+    numbers = {p: i for i, p in enumerate(dict.fromkeys(p for p, _, _ in rows))}
+    problem = np.array([numbers[p] for p, _, _ in rows])
+    measured, score = np.array([m for _, m, _ in rows]), np.array([s for _, _, s in rows])
+    chosen = select(problem, measured, score)
+    for p in numbers.values():
+        mine = np.flatnonzero(problem == p)
+        best = mine[np.argsort(-score[mine], kind="stable")]
+        assert chosen.selected[p] == best[0]
+        assert chosen.efficiency[p] == measured[best[0]] / measured[mine].max()
+        assert chosen.top3_efficiency[p] == measured[best[:3]].max() / measured[mine].max()
+        assert best[chosen.oracle_rank[p]] == chosen.oracle[p]
