@@ -100,7 +100,8 @@ class Bins:
     def _labelled(self, rows: Ints, labels: Labels) -> lgb.Dataset:
         data = self._subset(rows)
         data.set_label(labels.values[rows])
-        data.set_weight(None if labels.weight is None else labels.weight[rows])
+        # Not set_weight: that leaves the weights of an earlier fit where it is given None.
+        data.set_field("weight", None if labels.weight is None else labels.weight[rows].astype(np.float32))
         return data
 
     def _subset(self, rows: Ints) -> lgb.Dataset:

@@ -1,0 +1,101 @@
+"""No group stands on both sides of a fold, and folds score over bins exactly what the model scores over values."""
+
+from __future__ import annotations
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthetic import CONV
+from tilewise.arch import load_arch
+from tilewise.errors import DataError
+from tilewise.metrics import METRICS
+from tilewise.ops import Target
+from tilewise.train.boosting import Bins, lightgbm_params, model_text
+from tilewise.train.cross_validation import cross_validate, make_folds
+from tilewise.train.dataset import Table, build_table
+from tilewise.train.labels import labels
+from tilewise.train.pool import pool_of
+from tilewise.train.result import FoldRecord
+from tilewise.train.settings import ModelSettings, TrainSettings
+
+MODEL = ModelSettings(n_estimators=25, num_leaves=15, learning_rate=0.2)
+
+
+@pytest.fixture(scope="module")
+def table(frame: pd.DataFrame) -> Table:
+    target = Target.parse(CONV)
+    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
+
+
+@pytest.fixture(scope="module")
+def bins(table: Table) -> Bins:
+    return Bins(table.matrix, table.features.names, MODEL.max_bin, 1)
+
+
+def test_folds_part_groups_and_cover_every_problem_once(table: Table) -> None:
+    shared = table.__class__(
+        **{**vars(table), "group": table.group // 2}
+    )  # pairs of problems share a key, as layouts do
+    folds = make_folds(shared, 5, 0)
+    for fold in folds:
+        assert not set(shared.group[fold.train]) & set(shared.group[fold.test])
+        assert not set(shared.problem[shared.rows_of(fold.train)]) & set(fold.test)
+    assert sorted(np.concatenate([f.test for f in folds])) == list(range(len(table.problems)))
+
+
+def test_folds_depend_on_the_seed_alone(table: Table) -> None:
+    first, again, other = (make_folds(table, 4, seed) for seed in (0, 0, 1))
+    assert all(np.array_equal(a.test, b.test) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a.test, b.test) for a, b in zip(first, other, strict=True))
+
+
+def test_too_few_groups_are_refused(table: Table) -> None:
+    with pytest.raises(DataError, match=r"\d+ distinct group keys cannot make 500 folds"):
+        make_folds(table, 500, 0)
+
+
+def test_scores_over_bins_equal_those_of_a_model_over_values(table: Table, bins: Bins) -> None:
+    train, test = table.rows_of(np.arange(20)), table.rows_of(np.arange(20, len(table.problems)))
+    wanted = labels(table, MODEL)
+    over_bins = bins.fit_predict(MODEL, wanted, train, test, seed=1, threads=1)
+    data = lgb.Dataset(
+        table.matrix, wanted.values, params=lightgbm_params(MODEL, 1, 1), feature_name=list(table.features.names)
+    )
+    booster = lgb.Booster(lightgbm_params(MODEL, 1, 1), data.construct().subset(train.tolist()).construct())
+    for _ in range(MODEL.n_estimators):
+        booster.update()
+    assert np.array_equal(over_bins, booster.predict(table.matrix[test]))
+
+
+def test_labels_and_weights_of_one_fit_do_not_leak_into_the_next(table: Table, bins: Bins) -> None:
+    rows, test = table.rows_of(np.arange(20)), table.rows_of(np.arange(20, 30))
+    plain, weighted = labels(table, MODEL), labels(table, ModelSettings(top_weight=3))
+    before = bins.fit_predict(MODEL, plain, rows, test, 0, 1)
+    bins.fit_predict(MODEL, weighted, rows, test, 0, 1)
+    assert np.array_equal(bins.fit_predict(MODEL, plain, rows, test, 0, 1), before)
+
+
+def test_the_text_does_not_tell_the_number_of_threads(table: Table, bins: Bins) -> None:
+    texts = {model_text(bins.fit(MODEL, labels(table, MODEL), 0, threads)) for threads in (1, 2)}
+    assert len(texts) == 1
+    assert "[num_threads: 0]" in texts.pop()
+
+
+@pytest.mark.parametrize("label", ["relative", "log1p"])
+def test_every_row_is_predicted_once_and_metrics_add_up(table: Table, bins: Bins, label: str) -> None:
+    model = ModelSettings(label=label, n_estimators=40, num_leaves=15, learning_rate=0.2)
+    seen: list[FoldRecord] = []
+    done = cross_validate(
+        table, bins, make_folds(table, 3, 0), model, TrainSettings(model, n_splits=3, threads=1), seen.append
+    )
+    assert tuple(seen) == done.folds
+    assert [f.fold for f in seen] == [0, 1, 2]
+    assert tuple(done.metrics) == METRICS
+    assert sum(f.metrics["n_problems"] for f in seen) == done.metrics["n_problems"] == len(table.problems)
+    assert done.metrics["mean_efficiency"] == pytest.approx(done.out_of_fold.efficiency.mean())
+    assert np.isfinite(done.out_of_fold.predicted).all()
+    assert (done.out_of_fold.predicted > 0).all()
+    assert done.metrics["mean_efficiency"] > 0.8  # random choice: about 0.5
+    assert done.metrics["r2"] > 0.3

@@ -1,0 +1,106 @@
+"""What training learns from: primary, valid, supported rows of the pool, and never a holdout problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthetic import CONV
+from tilewise.arch import load_arch
+from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.errors import DataError
+from tilewise.kernels.pool import Pool
+from tilewise.ops import Target
+from tilewise.train.dataset import Table, build_table
+from tilewise.train.pool import pool_of
+
+TARGET = Target.parse(CONV)
+ARCH = load_arch("sm90")
+
+
+def table_of(frame: pd.DataFrame, fraction: float = 0.18, pool: Pool | None = None) -> Table:
+    return build_table(frame, TARGET, pool or pool_of(frame, TARGET), ARCH, fraction)
+
+
+def test_holdout_problems_are_dropped_whatever_is_handed_in(frame: pd.DataFrame) -> None:
+    table = table_of(frame, 0.3)
+    held = holdout_mask("grouped_conv", group_keys("grouped_conv", frame), 0.3)
+    forbidden = set(map(tuple, group_keys("grouped_conv", frame[held]).tolist()))
+    assert forbidden
+    assert not forbidden & {p.group_key for p in table.problems}
+    assert table.n_holdout_problems == len(forbidden)
+    assert len(table.problems) + len(forbidden) == 45
+
+
+def test_rows_are_the_valid_ones_of_the_primary_run(frame: pd.DataFrame) -> None:
+    table = table_of(frame, 0)
+    expected = frame[frame["is_valid"] & (frame["run_id"] == "synthetic-1")]
+    assert sorted(table.tflops) == sorted(expected["tflops"])
+    best = expected.groupby(["N", "C", "K", "G", "Hi", "Y", "stride_h"])["tflops"].max()
+    assert sorted(table.best) == sorted(best)
+
+
+def test_rows_are_sorted_by_problem_and_pool_order(frame: pd.DataFrame) -> None:
+    table = table_of(frame.sample(frac=1, random_state=4), 0)
+    again = table_of(frame, 0)
+    assert (np.diff(table.problem) >= 0).all()
+    assert (np.diff(table.kernel)[np.diff(table.problem) == 0] > 0).all()
+    assert np.array_equal(table.matrix, again.matrix)
+    assert table.problems == again.problems
+
+
+def test_features_belong_to_their_row(frame: pd.DataFrame) -> None:
+    table = table_of(frame, 0)
+    row = 100
+    problem, kernel = table.problems[table.problem[row]], table.pool.kernels[table.kernel[row]]
+    alone = table.features.matrix(problem.to_dict(), kernel.to_dict(), variant="forward", dtype="bf16", arch=ARCH)
+    assert np.array_equal(table.matrix[row], alone[0])
+    of_problem = table.features.of_role("problem")
+    alone = of_problem.matrix(problem.to_dict(), {}, variant="forward", dtype="bf16", arch=ARCH)
+    assert np.array_equal(table.problem_matrix[table.problem[row]], alone[0])
+
+
+def test_constant_features_are_left_out(frame: pd.DataFrame) -> None:
+    table = table_of(frame, 0)
+    assert (table.matrix.min(axis=0) < table.matrix.max(axis=0)).all()
+    assert not {"Di", "Z", "is_3d"} & set(table.features.names)
+
+
+def test_kernels_outside_the_pool_are_not_learnt(frame: pd.DataFrame) -> None:
+    whole = pool_of(frame, TARGET)
+    small = Pool(whole.op, whole.variant, whole.dtype, whole.kernels[:4])
+    table = table_of(frame, 0, small)
+    assert set(table.kernel) == {0, 1, 2, 3}
+
+
+def test_rows_that_the_dispatcher_would_not_launch_are_not_learnt(frame: pd.DataFrame) -> None:
+    unsupported = frame.index[frame["status"] == "unsupported"][0]
+    lied = frame.copy()
+    lied.loc[unsupported, ["status", "is_valid", "tflops", "latency_ms", "bandwidth_gb_s"]] = [
+        "ok",
+        True,
+        9.0,
+        1.0,
+        1.0,
+    ]
+    assert len(table_of(lied, 0).problem) == len(table_of(frame, 0).problem)
+
+
+def test_nothing_to_learn_is_said(frame: pd.DataFrame) -> None:
+    pool = pool_of(frame, TARGET)
+    with pytest.raises(DataError, match="no row of grouped_conv_forward_fp16_sm90"):
+        build_table(frame, Target.parse("grouped_conv_forward_fp16_sm90"), pool, ARCH, 0.2)
+    with pytest.raises(DataError, match=r"no valid row of .* outside the holdout \(45 problems\)"):
+        build_table(frame, TARGET, pool, ARCH, 1.0)
+    with pytest.raises(DataError, match=r"no valid row of .* outside the holdout \(0 problems\)"):
+        build_table(frame.assign(is_valid=False), TARGET, pool, ARCH, 0)
+
+
+def test_rows_of_problems(frame: pd.DataFrame, tmp_path: Path) -> None:
+    table = table_of(frame, 0)
+    rows = table.rows_of(np.array([3, 1]))
+    assert set(table.problem[rows]) == {1, 3}
+    assert len(rows) == np.isin(table.problem, [1, 3]).sum()

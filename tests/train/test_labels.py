@@ -1,0 +1,52 @@
+"""Labels are what the settings say, and lead back to TFLOPS."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthetic import CONV
+from tilewise.arch import load_arch
+from tilewise.ops import Target
+from tilewise.train.dataset import Table, build_table
+from tilewise.train.labels import labels, to_tflops
+from tilewise.train.pool import pool_of
+from tilewise.train.settings import ModelSettings
+
+
+@pytest.fixture(scope="module")
+def table(frame: pd.DataFrame) -> Table:
+    target = Target.parse(CONV)
+    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
+
+
+def test_relative_labels_are_zero_for_the_best_kernel_of_each_problem(table: Table) -> None:
+    values = labels(table, ModelSettings(label_floor=0)).values
+    assert np.maximum.reduceat(values, np.flatnonzero(np.diff(table.problem, prepend=-1))).tolist() == [0.0] * len(
+        table.problems
+    )
+    assert to_tflops("relative", values, np.log(table.best)[table.problem]) == pytest.approx(table.tflops)
+
+
+def test_log1p_labels_lead_back(table: Table) -> None:
+    values = labels(table, ModelSettings(label="log1p")).values
+    assert to_tflops("log1p", values, None) == pytest.approx(table.tflops)
+
+
+def test_predicted_tflops_are_positive() -> None:
+    assert (to_tflops("log1p", np.array([-1.0, 0.0]), None) > 0).all()
+
+
+def test_the_floor_lifts_hopeless_kernels_only(table: Table) -> None:
+    plain = labels(table, ModelSettings(label_floor=0)).values
+    floored = labels(table, ModelSettings(label_floor=0.2)).values
+    assert plain.min() < np.log(0.2)
+    assert np.array_equal(floored, np.maximum(plain, np.log(0.2)))
+
+
+def test_weights_follow_efficiency(table: Table) -> None:
+    assert labels(table, ModelSettings(top_weight=0)).weight is None
+    weight = labels(table, ModelSettings(top_weight=2)).weight
+    assert weight is not None
+    assert weight == pytest.approx((table.tflops / table.best[table.problem]) ** 2)

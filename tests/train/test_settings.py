@@ -1,0 +1,93 @@
+"""A wrong setting is refused where it is made, with rule and value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewise.errors import ConfigError
+from tilewise.train.settings import (
+    TUNABLE,
+    ModelSettings,
+    TrainSettings,
+    TuneSettings,
+    settings_from_config,
+    with_params,
+)
+
+CONFIG: dict[str, Any] = {
+    "model": {"label": "log1p", "n_estimators": 7, "extra_labels": ["latency"]},
+    "tune": {"n_trials": 2, "space": {"num_leaves": [7, 31], "lambda_l2": None}},
+    "holdout": {"fraction": 0.25},
+    "n_splits": 4,
+    "seed": 3,
+    "threads": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"label": "rank"}, "model.label must be one of relative, log1p, got 'rank'"),
+        ({"n_estimators": 0}, "model.n_estimators must be an integer of at least 1, got 0"),
+        ({"num_leaves": 1.5}, "model.num_leaves must be an integer of at least 2, got 1.5"),
+        ({"feature_fraction": 0}, r"model.feature_fraction must be in \(0, 1\], got 0"),
+        ({"learning_rate": 2}, "model.learning_rate"),
+        ({"lambda_l2": -1}, "model.lambda_l2"),
+        ({"bagging_freq": -1}, "model.bagging_freq"),
+        ({"label_floor": 1}, "model.label_floor"),
+        ({"top_weight": -1}, "model.top_weight"),
+        ({"extra_labels": ("power",)}, "model.extra_labels must be of latency, bandwidth, got 'power'"),
+    ],
+)
+def test_model_settings_are_checked(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ModelSettings(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_trials": -1}, "tune.n_trials must be 0 or more, got -1"),
+        ({"n_folds": 0}, "tune.n_folds"),
+        ({"space": {"max_bin": (15, 255)}}, "tune.space may name .*, got 'max_bin'"),
+        ({"space": {"num_leaves": (31, 7)}}, r"tune.space.num_leaves must be \[low, high\]"),
+        ({"space": {"lambda_l2": (0, 1)}}, r"0 < low <= high, got \(0, 1\)"),
+    ],
+)
+def test_tune_settings_are_checked(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TuneSettings(**values)
+
+
+@pytest.mark.parametrize("values", [{"n_splits": 1}, {"threads": -1}, {"holdout_fraction": 1.0}])
+def test_train_settings_are_checked(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        TrainSettings(**values)
+
+
+def test_a_configuration_gives_settings_and_leaves_defaults() -> None:
+    settings = settings_from_config(CONFIG)
+    assert settings.model == ModelSettings(label="log1p", n_estimators=7, extra_labels=("latency",))
+    assert settings.tune.space == {"num_leaves": (7, 31)}
+    assert (settings.n_splits, settings.seed, settings.threads, settings.holdout_fraction) == (4, 3, 1, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("model", "leaves", 3, "model has the keys label, .*, got 'leaves'"),
+        ("tune", "trials", 3, "tune has the keys n_trials, .*, got 'trials'"),
+        ("model", "learning_rate", "fast", "model has a value of the wrong kind"),
+        ("tune", "space", {"num_leaves": 7}, r"tune.space.num_leaves must be \[low, high\], got 7"),
+    ],
+)
+def test_a_configuration_with_a_mistake_is_refused(section: str, key: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_from_config(CONFIG | {section: CONFIG[section] | {key: value}})
+
+
+def test_tuned_parameters_replace_given_ones() -> None:
+    assert with_params(ModelSettings(), {"num_leaves": 9}) == ModelSettings(num_leaves=9)
+    assert all(hasattr(ModelSettings(), name) for name in TUNABLE)
