@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -46,7 +47,7 @@ def _parts(name: str, trees: int, sign: float, note: str) -> ArtefactParts:
     rows = table(name)[lambda f: f["is_valid"]]
     problem_names = list(OPS[target.op].column_names())
     best = np.log(rows.groupby(problem_names)["tflops"].transform("max").to_numpy())
-    options = {"variant": target.variant, "dtype": target.dtype, "arch": arch}
+    options: dict[str, Any] = {"variant": target.variant, "dtype": target.dtype, "arch": arch}
     columns = {c: rows[c].to_numpy() for c in rows.columns}
     x = features.matrix(columns, columns, **options)
     of_problem = features.of_role("problem")

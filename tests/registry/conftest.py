@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store import fresh_store
 
+from store import fresh_store
 from tilewise.registry import tracking
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+
 from small_model import table, write_model
 from synthetic import CONV
-
 from tilewise.errors import ArtefactError, ProblemError
 from tilewise.model.artefact import load_artefact
 from tilewise.ops import GroupedConvProblem
@@ -35,7 +35,7 @@ def test_a_first_version_is_candidate_and_says_what_it_is(registry: str, model_d
     assert version.tags["data_hash"] == "d" * 64
     assert version.tags["git_revision"] == "unknown"
     assert versions.aliases(CONV) == {"candidate": 1}
-    described = mlflow.MlflowClient().get_model_version(CONV, "1").description
+    described = str(mlflow.MlflowClient().get_model_version(CONV, "1").description)
     assert "24 kernels" in described
     assert "| mean_efficiency | 0.9000 |" in described
 
@@ -72,7 +72,7 @@ def test_files_that_were_deleted_are_published_anew(registry: str, model_dir: Pa
     first = publish(model_dir)
     shutil.rmtree(tmp_path / "store" / "mlartifacts")
     assert not versions.is_stored(first)
-    with pytest.raises(ArtefactError, match="version 1 .* has no files for it any more"):
+    with pytest.raises(ArtefactError, match=r"version 1 .* has no files for it any more"):
         versions.download(first, tmp_path / "copy")
     second = publish(model_dir)
     assert (second.number, second.content_hash) == (2, first.content_hash)
@@ -92,7 +92,7 @@ def test_only_the_models_own_text_and_gzip_files_are_stored(registry: str, model
 def test_a_damaged_folder_is_refused_and_nothing_is_registered(registry: str, model_dir: Path) -> None:
     file = model_dir / "model_tflops.lgbm.gz"
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(ArtefactError, match="model_tflops.lgbm.gz"):
+    with pytest.raises(ArtefactError, match=r"model_tflops\.lgbm\.gz"):
         publish(model_dir)
     assert versions.targets() == []
 
@@ -104,7 +104,7 @@ def test_files_changed_in_the_registry_are_refused(registry: str, model_dir: Pat
     shutil.rmtree(stored)
     write_model(stored, note="tampered")
     copy = versions.download(version, tmp_path / "copy")
-    with pytest.raises(ArtefactError, match="version 1 .*they were changed after publishing"):
+    with pytest.raises(ArtefactError, match=r"version 1 .*they were changed after publishing"):
         versions.load_verified(version, copy)
 
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tilewise.registry.tracking import is_missing, resolve_uri, session, shown
 from tilewise.registry.versions import Version
 
 _log = logging.getLogger(__name__)
+_HASH = re.compile("[0-9a-f]{64}")  # becomes the name of a folder, so nothing else will do
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Shelf:
 
     def _load(self, content_hash: str, number: int, *, from_registry: bool) -> Fetched | None:
         folder = self.folder / content_hash
-        if not content_hash or not folder.is_dir():
+        if not _HASH.fullmatch(content_hash) or not folder.is_dir():
             return None
         try:
             model = load_artefact(folder)

@@ -219,9 +219,7 @@ def _holdout_rows(frame: pd.DataFrame, target: Target, fraction: float) -> pd.Da
     return rows[holdout_mask(target.op, group_keys(target.op, rows), fraction)].reset_index(drop=True)
 
 
-def _evaluate_incumbent(
-    incumbent: TrainedModel | None, holdout: pd.DataFrame, notes: list[str]
-) -> Evaluation | None:
+def _evaluate_incumbent(incumbent: TrainedModel | None, holdout: pd.DataFrame, notes: list[str]) -> Evaluation | None:
     if incumbent is None:
         return None
     try:

@@ -11,7 +11,7 @@ import re
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -82,7 +82,7 @@ def connect(uri: str | None = None) -> str:
         uri: see :func:`resolve_uri`.
 
     Returns:
-        The URI that is now in use.
+        The URI that is now in use, for messages: without a password.
 
     Raises:
         ConfigError: the URI is of no kind that MLflow knows.
@@ -99,7 +99,7 @@ def connect(uri: str | None = None) -> str:
         mlflow.MlflowClient().search_experiments(max_results=1)
     for name, value in _PATIENCE.items():
         os.environ.setdefault(name, value)
-    return resolved
+    return shown(resolved)
 
 
 @contextmanager
@@ -240,40 +240,42 @@ def log_training(
 
 @contextmanager
 def training_run(experiment: str, target: str) -> Iterator[str]:
-    """An active run: that of ``mlflow run`` where there is one, else a new one in `experiment`.
+    """An active run: that of ``mlflow run`` where there is one and nobody took it yet, else a new one in `experiment`.
 
-    A second target inside one ``mlflow run`` (Hydra multirun) becomes a child: parameters of a run cannot differ.
+    A second target of the same process (Hydra multirun) gets a run of its own: a run's parameters cannot change.
     """
     import mlflow
 
-    given = os.environ.get("MLFLOW_RUN_ID") if mlflow.active_run() is None else None
-    outer = _own_run(given) if given else None
-    if outer is None:
+    given = os.environ.pop("MLFLOW_RUN_ID", None) if mlflow.active_run() is None else None
+    if given and _exists(given):
+        with mlflow.start_run(run_id=given):
+            yield given
+    else:
         with mlflow.start_run(experiment_id=experiment_id(experiment), run_name=f"train {target}", nested=True) as run:
             yield run.info.run_id
-    elif "tilewise.target" not in outer.data.tags:
-        with mlflow.start_run(run_id=given):
-            yield given or ""
-    else:
-        with mlflow.start_run(run_id=given), mlflow.start_run(run_name=f"train {target}", nested=True) as run:
-            yield run.info.run_id
 
 
-def _own_run(run_id: str) -> Any:
-    """The run of ``mlflow run``, or None where it belongs to another server than the one in use."""
+def _exists(run_id: str) -> bool:
+    """Whether the run is of the server in use: ``mlflow run`` may have been pointed at another one."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    with suppress(MlflowException):
-        return mlflow.MlflowClient().get_run(run_id)
-    os.environ.pop("MLFLOW_RUN_ID")  # start_run would insist on it
-    return None
+    try:
+        mlflow.MlflowClient().get_run(run_id)
+    except MlflowException as e:
+        if e.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return False
+        raise
+    return True
 
 
 def _log_trial(trial: TrialRecord) -> None:
     import mlflow
 
-    with mlflow.start_run(run_name=f"trial {trial.number}", nested=True):
+    parent = mlflow.active_run()
+    assert parent is not None
+    # Without its experiment a child lands in MLflow's default one.
+    with mlflow.start_run(experiment_id=parent.info.experiment_id, run_name=f"trial {trial.number}", nested=True):
         mlflow.log_params(dict(trial.params))
         mlflow.set_tags({"tilewise.kind": "trial", "trial.state": trial.state})
         for fold, value in enumerate(trial.fold_values):

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store import fresh_store
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """The URI of an empty registry on SQLite."""
+    return fresh_store(tmp_path / "store")
