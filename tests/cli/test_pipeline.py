@@ -1,0 +1,146 @@
+"""DVC's stages and MLproject's entry points name exactly what the code reads, so neither can drift from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from imports import sources_of
+from tilewise.cli.compose import compose, group_options, to_text
+from tilewise.cli.main import VERBS
+
+ROOT = Path(__file__).parents[2]
+STAGES: dict[str, dict[str, Any]] = {
+    name: stage["do"] for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items()
+}
+ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]
+VERB_FILES = sorted(path for path in (ROOT / "src/tilewise/cli").glob("*.py") if path.stem in VERBS)
+
+# Sources that cannot change what a stage writes: messages, atomic writing, tables on the terminal.
+SHOWN_ONLY = ("__init__.py", "errors.py", "files.py", "cli/__init__.py", "cli/figures.py")
+# train logs to MLflow and shows the noise ceiling, but writes neither into the model.
+SHOWN_ONLY_BY = {"train": ("registry/", "evaluate/")}
+
+
+def test_params_file_is_what_conf_composes_to() -> None:
+    assert (ROOT / "params.yaml").read_text() == to_text(compose()), "conf/ and params.yaml differ: run 'make params'"
+
+
+def test_params_file_holds_no_interpolation() -> None:
+    assert "${" not in (ROOT / "params.yaml").read_text()
+
+
+def test_stages_are_the_pipeline() -> None:
+    assert list(STAGES) == ["prepare", "train", "evaluate", "promote"]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stage_calls_a_verb_with_the_tracked_parameters(name: str) -> None:
+    command = STAGES[name]["cmd"]
+    assert re.match(r"tilewise (\w+)", command)[1] in VERBS  # type: ignore[index]  # a None fails as well
+    assert " params=params.yaml target=${item}" in command
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stage_depends_on_the_sources_it_uses(name: str) -> None:
+    stage = STAGES[name]
+    if stage.get("always_changed"):
+        pytest.skip("runs every time")
+    verb = stage["cmd"].split()[1]
+    listed = {dep.removeprefix("src/tilewise/") for dep in stage["deps"] if dep.startswith("src/tilewise/")}
+    used = {file.removeprefix("tilewise/") for file in sources_of(f"tilewise.cli.{verb}")}
+    decisive = {file for file in used - set(SHOWN_ONLY) if not file.startswith(SHOWN_ONLY_BY.get(name, ("\0",)))}
+    packages = {file for file in decisive if file.endswith("__init__.py")}  # a package's file comes with any in it
+    missing = {file for file in decisive - packages if not any(_covers(dep, file) for dep in listed)}
+    unused = {dep for dep in listed - {"kernels/pools"} if not any(_covers(dep, file) for file in decisive)}
+    assert not missing, f"dvc.yaml: {name} should depend on them"
+    assert not unused, f"dvc.yaml: {name} need not depend on them"
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stage_lists_existing_inputs_and_keys(name: str) -> None:
+    inputs = [dep for dep in STAGES[name]["deps"] if not dep.startswith(("build/", "models/")) and dep != "data"]
+    assert [dep for dep in inputs if not (ROOT / dep).exists()] == []
+    assert [key for key in STAGES[name].get("params", []) if OmegaConf.select(compose(), key) is None] == []
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stage_tracks_the_keys_that_decide_its_output(name: str) -> None:
+    expected = {
+        "prepare": set(),  # no setting changes what a good row is
+        "train": {"arch", "holdout", "model", "n_splits", "seed", "tune"},
+        "evaluate": {"holdout"},
+        "promote": {"gate", "holdout"},
+    }
+    assert set(STAGES[name].get("params", [])) == expected[name]
+
+
+def test_outputs_that_are_reproduced_are_not_pushed() -> None:
+    for name, stage in STAGES.items():
+        for out in [*stage.get("outs", []), *stage.get("metrics", []), *stage.get("plots", [])]:
+            ((path, flags),) = out.items()
+            assert flags.get("push") is False or flags.get("cache") is False, f"{name}: {path}"
+
+
+@pytest.mark.parametrize("file", VERB_FILES, ids=lambda path: path.stem)
+def test_every_key_that_a_verb_reads_is_in_conf(file: Path) -> None:
+    read = set(re.findall(r"\bcfg\.([a-z_][\w.]*)", file.read_text()))
+    read |= set(re.findall(r"\bcfg\.get\(\"([\w.]+)\"", file.read_text()))
+    known = {key for key in _keys(OmegaConf.to_container(compose()))}
+    assert {key for key in read if key != "get" and key not in known} == set()
+
+
+def test_model_and_tune_hold_exactly_the_fields_of_their_settings() -> None:
+    import dataclasses
+
+    from tilewise.train.settings import ModelSettings, TuneSettings, settings_from_config
+
+    values: Any = OmegaConf.to_container(compose())
+    assert set(values["model"]) == {field.name for field in dataclasses.fields(ModelSettings)}
+    assert set(values["tune"]) == {field.name for field in dataclasses.fields(TuneSettings)}
+    settings = settings_from_config(values)
+    assert settings.model.num_leaves == values["model"]["num_leaves"]
+
+
+@pytest.mark.parametrize("variant", group_options()["variant"])
+def test_gate_has_thresholds_for_every_variant(variant: str) -> None:
+    from tilewise.ops import Target
+    from tilewise.registry.gate import Thresholds
+
+    op = "gemm" if variant == "universal" else "grouped_conv"
+    cfg = compose([f"op={op}", f"variant={variant}"])
+    assert Thresholds.from_config(cfg.gate, Target.parse(cfg.target)).problem_drop == cfg.gate.problem_drop
+
+
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_entry_point_calls_its_verb_with_the_defaults_of_conf(name: str) -> None:
+    entry = ENTRY_POINTS[name]
+    verb, *words = entry["command"].removeprefix("tilewise ").split()
+    assert verb == ("train" if name == "main" else name)
+    assert verb in VERBS
+    cfg = compose()
+    defaults = {group: value["default"] for group, value in entry["parameters"].items()}
+    assert defaults == {group: cfg[group].name for group in ("op", "variant", "dtype", "arch")}
+    assert words == [f"{group}={{{group}}}" for group in defaults]
+
+
+def test_ci_runs_what_a_developer_runs() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111, ".ci/run must be executable"
+    assert script.read_text().rstrip().endswith("exec make test")
+
+
+def _covers(dep: str, file: str) -> bool:
+    return file == dep or file.startswith(f"{dep}/")
+
+
+def _keys(values: Any, prefix: str = "") -> list[str]:
+    if not isinstance(values, dict):
+        return []
+    here = [f"{prefix}{key}" for key in values]
+    return here + [key for name, value in values.items() for key in _keys(value, f"{prefix}{name}.")]

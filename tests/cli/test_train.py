@@ -1,0 +1,160 @@
+"""The verbs data, train and evaluate, as a user types them: files, exit status, what is printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from synthetic import CONV, measurements
+from tilewise.cli.main import main
+from tilewise.metrics import METRICS
+from tilewise.model.artefact import load_artefact
+
+SMALL = (
+    "tune.n_trials=2",
+    "tune.n_estimators=10",
+    "model.n_estimators=30",
+    "model.num_leaves=15",
+    "n_splits=3",
+    "threads=1",
+)
+TABLE = measurements(n_problems=40, n_kernels=10, repeats=5, seed=4)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where prepare, train and evaluate were run, one after the other."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "data").mkdir()
+    TABLE.to_parquet(folder / "data" / "table.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        assert main(["data", "prepare"]) == 0
+        assert main(["train", f"data=build/prepared/{CONV}.parquet", *SMALL]) == 0
+        assert main(["evaluate"]) == 0
+    return folder
+
+
+@pytest.fixture
+def _inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.mark.usefixtures("_inside")
+class TestAfterTraining:
+    def test_prepared_table_is_the_measured_one(self) -> None:
+        pd.testing.assert_frame_equal(pd.read_parquet(f"build/prepared/{CONV}.parquet", dtype_backend="numpy_nullable"),
+                                      TABLE.convert_dtypes(convert_floating=True), check_dtype=False)  # fmt: skip
+        assert not Path(f"build/prepared/{CONV}.quarantined.parquet").exists()
+
+    def test_the_model_is_where_it_belongs(self) -> None:
+        model = load_artefact(f"models/{CONV}")
+        assert model.target.name == CONV
+        assert model.manifest["parameters"]["n_estimators"] == 30
+
+    def test_the_training_is_logged_and_registered_as_candidate(self) -> None:
+        import mlflow
+
+        client = mlflow.MlflowClient(f"sqlite:///{Path.cwd() / 'mlflow.db'}", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+        assert client.get_model_version_by_alias(CONV, "candidate").version == "1"
+        experiment = client.get_experiment_by_name(CONV)
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'train'")
+        assert runs[0].data.metrics["cv/mean_efficiency"] > 0.5
+        plots = {f.path for f in client.list_artifacts(runs[0].info.run_id, "plots")}
+        assert plots == {f"plots/{n}.png" for n in ("efficiency", "predictions", "feature_importances")}
+        trials = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'trial'")
+        assert len(trials) == 2
+
+    def test_the_report_has_cv_and_holdout(self) -> None:
+        report = json.loads(Path(f"reports/{CONV}/metrics.json").read_text())
+        assert set(METRICS) <= set(report["holdout"])
+        assert set(METRICS) <= set(report["cv"])
+        assert len(pd.read_parquet(f"reports/{CONV}/predictions.parquet")) == report["holdout"]["n_problems"]
+
+    def test_figures_are_printed_with_pool_split_and_ceiling(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["evaluate"]) == 0
+        printed = capsys.readouterr().out
+        for words in (
+            "pool of 10 kernels",
+            "tilewise-holdout-1",
+            "3-fold GroupKFold",
+            "5 problems measured again",
+            "mean",
+        ):
+            assert words in printed
+
+    def test_a_larger_holdout_than_trained_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["evaluate", "holdout.fraction=0.5", "out=elsewhere"]) == 2
+        assert "was trained on" in capsys.readouterr().err
+        assert not Path("elsewhere").exists()
+
+    def test_every_problem_is_judged_where_nothing_is_held_out(self) -> None:
+        assert main(["evaluate", "holdout.fraction=0", "out=all"]) == 0
+        assert json.loads(Path("all/metrics.json").read_text())["holdout"]["n_problems"] == 40
+
+    def test_describe_counts(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["data", "describe"]) == 0
+        printed = capsys.readouterr().out
+        assert "synthetic-2" in printed
+        assert "400" in printed
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["train", "data=nowhere.parquet"], "nowhere.parquet: no such file"),
+            (["train", "variant=bwd_data"], "no row of grouped_conv_bwd_data_bf16_sm90"),
+            (["train", "warm_start=models/x"], "warm_start must be null"),
+            (["train", "model.label=rank"], "model.label must be one of relative, log1p, got 'rank'"),
+            (["train", "n_splits=500"], "cannot make 500 folds"),
+            (["evaluate", "model_dir=nowhere"], "nowhere: no such folder"),
+            (["data"], "data needs an action"),
+        ],
+    )
+    def test_mistakes_are_told_in_a_line(
+        self, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert len(error.splitlines()) == 1
+
+
+def test_an_unreachable_server_is_noticed_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    TABLE.to_parquet(tmp_path / "t.parquet")
+    assert main(["train", "data=t.parquet", "tracking.uri=http://127.0.0.1:9", *SMALL]) == 1
+    assert "http://127.0.0.1:9" in capsys.readouterr().err
+    assert not (tmp_path / "models").exists()
+
+
+def test_doubtful_rows_are_quarantined_and_too_many_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table, valid = TABLE.copy(), TABLE.index[TABLE["is_valid"]]
+    table.loc[valid[3], "latency_ms"] = -1.0
+    table.to_parquet("t.parquet")
+    assert main(["data", "prepare", "input=t.parquet", "output=good.parquet"]) == 0
+    assert len(pd.read_parquet("good.parquet")) == len(TABLE) - 1
+    quarantined = pd.read_parquet("good.quarantined.parquet")
+    assert quarantined["source_row"].tolist() == [valid[3]]
+    assert "latency_ms must be positive" in capsys.readouterr().out
+
+    table.loc[valid[:20], "latency_ms"] = -1.0
+    table.to_parquet("t.parquet")
+    assert main(["data", "prepare", "input=t.parquet", "output=blocked.parquet"]) == 2
+    assert "20 of 450 rows are bad, more than 1%" in capsys.readouterr().err
+    assert not Path("blocked.parquet").exists()
+    assert len(pd.read_parquet("blocked.quarantined.parquet")) == 20
+
+    TABLE.to_parquet("t.parquet")
+    assert main(["data", "prepare", "input=t.parquet", "output=good.parquet"]) == 0
+    assert not Path("good.quarantined.parquet").exists()
