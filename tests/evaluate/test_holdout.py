@@ -1,0 +1,121 @@
+"""An efficiency is measured over measured, on problems and kernels that the rules name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tilewise.data.rows import problems_of, sort_rows
+from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.errors import ConfigError, DataError
+from tilewise.evaluate.holdout import evaluate
+from tilewise.kernels.pool import Pool
+from tilewise.metrics import METRICS
+from tilewise.model.artefact import TrainedModel
+from tilewise.ops import OPS
+
+NAMES = list(OPS["grouped_conv"].column_names())
+
+
+def trained_with(model: TrainedModel, fraction: float) -> TrainedModel:
+    return dataclasses.replace(model, manifest={**model.manifest, "holdout_fraction": fraction})
+
+
+def primary(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["is_valid"] & (frame["run_id"] == "synthetic-1")]
+
+
+def test_the_selection_is_the_dispatchers_among_measured_kernels(model: TrainedModel, frame: pd.DataFrame) -> None:
+    evaluation = evaluate(model, frame)
+    assert len(evaluation.per_problem) == 60
+    valid = sort_rows(primary(frame), model.target, model.pool)
+    for row, problem in zip(evaluation.per_problem.to_dict("records"), problems_of(valid, model.target), strict=True):
+        measured = valid[(valid[NAMES] == pd.Series(problem.to_dict())).all(axis=1)].set_index("kernel_name")["tflops"]
+        expected = next(i for i in model.rank(problem) if model.pool.names[i] in measured.index)
+        assert {n: row[n] for n in NAMES} == problem.to_dict()
+        assert row["selected"] == model.pool.names[expected]
+        assert row["oracle"] == measured.idxmax()
+        assert row["efficiency"] == pytest.approx(measured[row["selected"]] / measured.max())
+        assert row["selected_tflops"] == measured[row["selected"]]
+        assert row["predicted_tflops"] == pytest.approx(model.predict_tflops(problem)[expected])
+        assert row["n_kernels"] == len(measured)
+
+
+def test_metrics_summarise_the_problems(model: TrainedModel, frame: pd.DataFrame) -> None:
+    evaluation = evaluate(model, frame)
+    assert tuple(evaluation.metrics) == METRICS
+    efficiency = evaluation.per_problem["efficiency"]
+    assert evaluation.metrics["mean_efficiency"] == pytest.approx(efficiency.mean())
+    assert evaluation.metrics["p10_efficiency"] == pytest.approx(np.percentile(efficiency, 10))
+    assert efficiency.between(0, 1, inclusive="right").all()
+    assert evaluation.pool_size == len(model.pool)
+    assert evaluation.noise_ceiling is not None
+    assert evaluation.noise_ceiling.n_problems == 8
+    assert evaluation.n_unjudged == 0
+
+
+def test_only_the_holdout_is_judged_where_asked(model: TrainedModel, frame: pd.DataFrame) -> None:
+    evaluation = evaluate(trained_with(model, 0.3), frame, 0.3)
+    held = holdout_mask("grouped_conv", group_keys("grouped_conv", frame), 0.3)
+    expected = set(frame.loc[held, NAMES].itertuples(index=False, name=None))
+    assert set(evaluation.per_problem[NAMES].itertuples(index=False, name=None)) == expected
+    assert evaluation.split_rule == "holdout: 30% of the group keys by hash (tilewise-holdout-1)"
+    assert evaluation.noise_ceiling == evaluate(model, frame).noise_ceiling  # from all repeats: no model enters it
+
+
+def test_a_holdout_that_was_trained_on_is_refused(model: TrainedModel, frame: pd.DataFrame) -> None:
+    with pytest.raises(ConfigError, match=r"holdout.fraction 0.3 holds problems that .* was trained on .*with 0.18\)"):
+        evaluate(trained_with(model, 0.18), frame, 0.3)
+    assert len(evaluate(trained_with(model, 0.3), frame, 0.18).per_problem) < len(
+        evaluate(trained_with(model, 0.3), frame, 0.3).per_problem
+    )
+
+
+def test_repeats_are_not_judged(model: TrainedModel, frame: pd.DataFrame) -> None:
+    once = frame[frame["run_id"] == "synthetic-1"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(evaluate(model, frame).per_problem, evaluate(model, once).per_problem)
+    assert evaluate(model, once).noise_ceiling is None
+
+
+def test_the_order_of_rows_does_not_matter(model: TrainedModel, frame: pd.DataFrame) -> None:
+    shuffled = frame.sample(frac=1, random_state=3)
+    pd.testing.assert_frame_equal(evaluate(model, frame).per_problem, evaluate(model, shuffled).per_problem)
+
+
+def test_the_oracle_may_lie_outside_the_pool(model: TrainedModel, frame: pd.DataFrame) -> None:
+    small = dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", model.pool.kernels[:5]))
+    whole, part = evaluate(model, frame).per_problem, evaluate(small, frame).per_problem
+    shared = whole.merge(part, on=NAMES, suffixes=("", "_part"))
+    assert (shared["oracle"] == shared["oracle_part"]).all()
+    assert set(part["selected"]) <= set(model.pool.names[:5])
+    assert part["efficiency"].mean() < whole["efficiency"].mean()
+
+
+def test_problems_without_a_candidate_are_counted_not_judged(model: TrainedModel, frame: pd.DataFrame) -> None:
+    default, others = model.pool.names[0], frame["kernel_name"] != model.pool.names[0]
+    broken = frame.assign(is_valid=frame["is_valid"] & (others | (frame["N"] != 1)))
+    small = dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", model.pool.kernels[:1]))
+    evaluation = evaluate(small, broken)
+    rows = primary(broken)
+    with_default = rows.loc[rows["kernel_name"] == default, NAMES].drop_duplicates()
+    assert evaluation.n_unjudged == len(rows[NAMES].drop_duplicates()) - len(with_default) > 0
+    assert len(evaluation.per_problem) == len(with_default)
+    assert set(evaluation.per_problem["selected"]) == {default}
+    assert not (evaluation.per_problem["N"] == 1).any()
+
+
+def test_kernels_that_the_rules_forbid_are_no_candidates(model: TrainedModel, frame: pd.DataFrame) -> None:
+    lied = frame.copy()
+    unsupported = lied["status"] == "unsupported"
+    lied.loc[unsupported, "tflops"] = 1e-6
+    lied.loc[unsupported, ["status", "is_valid"]] = ["ok", True]
+    pd.testing.assert_frame_equal(evaluate(model, lied).per_problem, evaluate(model, frame).per_problem)
+
+
+@pytest.mark.parametrize("change", [{"is_valid": False}, {"arch": "gfx950"}, {"kernel_name": "k"}])
+def test_nothing_to_judge_by_is_said(model: TrainedModel, frame: pd.DataFrame, change: dict[str, object]) -> None:
+    with pytest.raises(DataError, match=r"no problem of grouped_conv_forward_bf16_sm90 to judge by"):
+        evaluate(model, frame.assign(**change))

@@ -1,0 +1,61 @@
+"""The ceiling: picked by one run, judged by the other, in both directions."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from synthetic import CONV, measurements
+from tilewise.evaluate.noise import noise_ceiling
+from tilewise.ops import Target
+
+TARGET = Target.parse(CONV)
+BASE = measurements(n_problems=2, n_kernels=3, seed=1, failures=0).assign(status="ok", is_valid=True)
+
+
+def run(name: str, tflops: list[float | None], frame: pd.DataFrame = BASE) -> pd.DataFrame:
+    """The rows of `frame` as another run; None leaves a row invalid."""
+    values = pd.Series(tflops, index=frame.index, dtype="float64")
+    return frame.assign(run_id=name, tflops=values, is_valid=values.notna())
+
+
+def test_each_run_picks_for_the_other() -> None:
+    one, two = run("a", [10, 9, 1, 5, 6, 7]), run("b", [8, 10, 1, 5, 6, 7])
+    ceiling = noise_ceiling(pd.concat([one, two], ignore_index=True), TARGET)
+    assert ceiling is not None
+    assert ceiling.n_problems == 2
+    first = (8 / 10 + 9 / 10) / 2  # a's pick judged by b, b's pick judged by a
+    assert ceiling.mean_efficiency == pytest.approx((first + 1) / 2)
+    assert ceiling.same_kernel_rate == 0.5
+    assert ceiling.median_efficiency == pytest.approx((first + 1) / 2)
+    assert ceiling.p10_efficiency == pytest.approx(first + 0.1 * (1 - first))
+
+
+def test_only_kernels_valid_in_both_runs_take_part() -> None:
+    one, two = run("a", [10, 9, 1, 5, 6, 7]), run("b", [None, 10, 1, None, None, None])
+    ceiling = noise_ceiling(pd.concat([one, two], ignore_index=True), TARGET)
+    assert ceiling is not None
+    assert (ceiling.n_problems, ceiling.mean_efficiency) == (1, 1.0)
+
+
+def test_three_runs_judge_in_all_pairs() -> None:
+    runs = [run("a", [10, 9, 1, 1, 1, 2]), run("b", [8, 10, 1, 1, 1, 2]), run("c", [10, 5, 1, 1, 1, 2])]
+    ceiling = noise_ceiling(pd.concat(runs, ignore_index=True), TARGET)
+    assert ceiling is not None
+    first = (0.8 + 0.9 + 1 + 1 + 0.8 + 0.5) / 6
+    assert ceiling.mean_efficiency == pytest.approx((first + 1) / 2)
+
+
+def test_without_repeats_there_is_none() -> None:
+    assert noise_ceiling(BASE, TARGET) is None
+    assert noise_ceiling(BASE.assign(is_valid=False), TARGET) is None
+    assert noise_ceiling(BASE, Target("grouped_conv", "forward", "fp16", "sm90")) is None
+    separate = pd.concat([run("a", [1, 2, 3, None, None, None]), run("b", [None, None, None, 1, 2, 3])])
+    assert noise_ceiling(separate, TARGET) is None
+
+
+def test_less_noise_is_a_higher_ceiling() -> None:
+    quiet, loud = (noise_ceiling(measurements(repeats=40, noise=noise), TARGET) for noise in (0.001, 0.1))
+    assert quiet is not None
+    assert loud is not None
+    assert 1 >= quiet.mean_efficiency > 0.998 > loud.mean_efficiency

@@ -1,0 +1,49 @@
+"""Reports hold what scripts and DVC read, the same bytes for the same evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from tilewise.evaluate.holdout import evaluate
+from tilewise.evaluate.report import METRICS_FILE, PREDICTIONS_FILE, write_report
+from tilewise.evaluate.slices import SLICES
+from tilewise.metrics import METRICS
+from tilewise.model.artefact import TrainedModel
+from tilewise.ops import OPS
+
+
+def test_metrics_stand_beside_what_they_depend_on(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
+    evaluation = evaluate(model, frame)
+    write_report(tmp_path / "r", evaluation, {**evaluation.metrics, "folds": [], "split_rule": "x"})
+    written = json.loads((tmp_path / "r" / METRICS_FILE).read_text())
+    assert written["target"] == model.target.name
+    assert written["pool_size"] == len(model.pool)
+    assert written["split_rule"] == evaluation.split_rule
+    assert written["noise_ceiling"]["n_problems"] == 8
+    assert set(written["cv"]) == set(METRICS)
+    assert set(METRICS) < set(written["holdout"])
+    assert 0 <= written["holdout"]["min_efficiency"] <= written["holdout"]["mean_efficiency"] <= 1
+
+
+def test_predictions_have_a_row_a_problem(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
+    evaluation = evaluate(model, frame)
+    write_report(tmp_path, evaluation, {})
+    predictions = pd.read_parquet(tmp_path / PREDICTIONS_FILE)
+    pd.testing.assert_frame_equal(predictions, evaluation.per_problem)
+    wanted = {*OPS["grouped_conv"].column_names(), "oracle", "selected", "efficiency", "origin", *SLICES}
+    assert wanted <= set(predictions.columns)
+
+
+def test_equal_evaluations_write_equal_bytes(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_report(tmp_path / folder, evaluate(model, frame), {})
+    for name in (METRICS_FILE, PREDICTIONS_FILE):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_an_unknown_ceiling_is_null(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
+    write_report(tmp_path, evaluate(model, frame[frame["run_id"] == "synthetic-1"]), {})
+    assert json.loads((tmp_path / METRICS_FILE).read_text())["noise_ceiling"] is None
