@@ -1,0 +1,225 @@
+"""The command line's contract: which verbs there are, what a mistake looks like, and what is not imported for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+import tilewise
+from tilewise.arch import conf_dir
+from tilewise.cli.main import VERBS, main, reporting_errors
+from tilewise.errors import MeasurementError, PromotionRefusedError, UsageError
+
+PROBLEM = "problem={N:8,C:64,K:64,G:1,Hi:7,Wi:7,Y:1,X:1}"
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens
+BUILT = [name for name in VERBS if importlib.util.find_spec(f"tilewise.cli.{name}")]
+
+Runs = list[DictConfig]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """`train` that only notes the configurations it is run with."""
+    runs: Runs = []
+    module = types.ModuleType("tilewise.cli.train")
+    module.run = runs.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tilewise.cli.train", module)
+    return runs
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(re.search(rf"^  {name} +{verb.summary}", out, re.MULTILINE) for name, verb in VERBS.items())
+
+
+def test_no_verb_shows_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "verbs:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", BUILT)
+def test_help_of_a_verb_is_the_docstring_of_its_module(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    source = (Path(tilewise.__file__).parent / "cli" / f"{verb}.py").read_text()
+    first_line = source.removeprefix('"""').splitlines()[0].removesuffix('"""')
+    assert first_line in out
+    assert "variant     bwd_data, bwd_weight, forward, universal" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tilewise {tilewise.__version__}\n"
+
+
+def test_cfg_prints_the_configuration_and_does_not_run(recorded: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--cfg", "n_splits=7"]) == 0
+    assert "n_splits: 7\n" in capsys.readouterr().out
+    assert recorded == []
+
+
+def test_overrides_reach_the_verb(recorded: Runs) -> None:
+    assert main(["train", "variant=bwd_data", "model.num_leaves=9"]) == 0
+    (cfg,) = recorded
+    assert (cfg.target, cfg.model.num_leaves) == ("grouped_conv_bwd_data_bf16_sm90", 9)
+
+
+def test_parameters_of_mlflow_run_reach_the_verb(recorded: Runs) -> None:
+    assert main(["train", "variant=bwd_data", "--tune.n_trials", "0", "--model.label=log1p"]) == 0
+    (cfg,) = recorded
+    assert (cfg.variant.name, cfg.tune.n_trials, cfg.model.label) == ("bwd_data", 0, "log1p")
+
+
+def test_an_action_reaches_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: Runs = []
+    module = types.ModuleType("tilewise.cli.data")
+    module.run = runs.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tilewise.cli.data", module)
+    assert main(["data", "describe", "data=x"]) == 0
+    assert runs[0].action == "describe"
+
+
+def test_multirun_runs_every_combination(
+    recorded: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")  # so that what main() sets is taken back
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    params = tmp_path / "params.yaml"
+    assert main(["train", "--cfg", "seed=5"]) == 0
+    params.write_text(capsys.readouterr().out)
+    targets = "target=grouped_conv_forward_bf16_sm90,gemm_universal_fp8_gfx950"
+    assert main(["train", "-m", f"params={params}", targets, "n_splits=3,4"]) == 0
+    assert [(cfg.op.name, cfg.arch.name, cfg.n_splits, cfg.seed) for cfg in recorded] == [
+        ("grouped_conv", "sm90", 3, 5),
+        ("grouped_conv", "sm90", 4, 5),
+        ("gemm", "gfx950", 3, 5),
+        ("gemm", "gfx950", 4, 5),
+    ]
+    assert main(["train", "-m", "variant=fwd,bwd_data"]) == 2
+    assert "variant=fwd is unknown; variant has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["trian"], "unknown verb 'trian'; known are collect, data, train"),
+        (["train", "hello"], "train: unexpected 'hello'; expected key=value"),
+        (["data", "describ"], "data: unexpected 'describ'; expected one of prepare, describe, or key=value"),
+        (["train", "n_split=3"], "'n_split' is no key of the configuration; did you mean 'n_splits'?"),
+        (["train", "variant=fwd"], "variant=fwd is unknown; variant has"),
+        (["train", "n_splits=two"], "n_splits must be a whole number, got 'two'"),
+        (["train", "model.num_leaves=1"], "model.num_leaves must be an integer of at least 2, got 1"),
+        (["train", "data=nope"], "nope: no such file or folder"),
+        (["train", "data=bad.parquet"], "bad.parquet: not a readable parquet file"),
+        (["data"], "data needs an action"),
+        (["data", "prepare", "input=bad.parquet"], "bad.parquet: not a readable parquet file"),
+        (["evaluate", "model_dir=nope"], "nope: no such folder"),
+        (["evaluate", "model_dir=half"], "half/model_tflops.lgbm.gz: missing"),
+        (["promote", "model_dir=nope"], "nope: no such folder"),
+        (["select"], "problem: missing; give its dimensions"),
+        (["select", "problem={N:8,C:64,K:65,G:4,Hi:7,Wi:7,Y:1,X:1}"], "K: must be divisible by G = 4, got 65"),
+        (["select", PROBLEM, "target=gemm_universal_fp8_gfx950"], "no pool for gemm_universal_fp8_gfx950"),
+        (["registry"], "no model is registered at"),
+        (["rollback"], "nothing in production"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_of_the_caller_is_one_clear_line(
+    command: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    (tmp_path / "half").mkdir()
+    assert main(command) == 2
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert last_line.startswith("tilewise: error: ")
+    assert message in last_line
+
+
+@pytest.mark.parametrize("command", [["train"], ["select", PROBLEM], ["registry"], ["rollback"]], ids=" ".join)
+def test_a_server_that_is_away_is_named(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, f"tracking.uri={NOWHERE}"]) == 1
+    assert re.search(f"^tilewise: error: .*{NOWHERE}", capsys.readouterr().err, re.MULTILINE)
+
+
+def _raise(error: BaseException) -> Callable[[], None]:
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UsageError("rule,\n  value"), 2, "tilewise: error: rule, value"),
+        (MeasurementError("no GPU"), 1, "tilewise: error: no GPU"),
+        (PromotionRefusedError("too slow"), 3, "tilewise: error: too slow"),
+        (PermissionError(13, "Permission denied", "x"), 1, "tilewise: error: [Errno 13] Permission denied: 'x'"),
+        (
+            ZeroDivisionError("division by zero"),
+            1,
+            "tilewise: error: ZeroDivisionError: division by zero (a fault of tilewise; TILEWISE_DEBUG=1 shows where)",
+        ),
+        (KeyboardInterrupt(), 130, "tilewise: interrupted"),
+    ],
+)
+def test_an_error_has_its_status_and_its_line(
+    error: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reporting_errors(_raise(error)) == status
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError, match="by zero"):
+        reporting_errors(_raise(ZeroDivisionError("by zero")))
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m tilewise train --cfg | head -1", shell=True, capture_output=True, text=True, env=_env()
+    )
+    assert (done.stdout, done.stderr) == ("dtype:\n", "")
+
+
+def test_module_runs_like_the_console_script() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewise", "train", "foo=1"], capture_output=True, text=True, env=_env()
+    )
+    assert done.returncode == 2
+    assert done.stderr == "tilewise: error: 'foo' is no key of the configuration; --cfg prints all there are\n"
+
+
+def test_selecting_imports_no_training_library() -> None:
+    code = (
+        "import sys; from tilewise.cli.main import main; status = main(sys.argv[1:]);"
+        "print(status, sorted({'lightgbm', 'optuna', 'matplotlib', 'dvc', 'torch', 'triton'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "select", PROBLEM], capture_output=True, text=True, env=_env())
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_every_group_has_a_default() -> None:
+    defaults = (conf_dir() / "config.yaml").read_text()
+    for group in (path.name for path in conf_dir().iterdir() if path.is_dir()):
+        assert re.search(rf"^  - {group}: ", defaults, re.MULTILINE), group
+
+
+def _env() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(tilewise.__file__).parents[1])}
