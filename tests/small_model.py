@@ -9,8 +9,8 @@ from typing import Any
 import lightgbm
 import numpy as np
 import pandas as pd
-from synthetic import CONV, kernels, measurements
 
+from synthetic import CONV, kernels, measurements
 from tilewise.arch import load_arch
 from tilewise.features import feature_table
 from tilewise.kernels.pool import Pool

@@ -4,7 +4,7 @@ tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.me
 
 The candidate and the model in production are evaluated here and now on the same holdout problems. The decision, with
 every number and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also when the answer is
-no; then the exit status is 1. Running it again changes nothing.
+no; then the exit status is 3. Running it again changes nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def run(cfg: DictConfig) -> None:
 
 def _show(promotion: Promotion, console: Console) -> None:
     if promotion.gate:
-        console.print(_checks(promotion.gate, f"{promotion.version}: {promotion.outcome}"))
+        title = f"{promotion.version}: {promotion.outcome}, judged on {promotion.gate.n_problems} holdout problems"
+        console.print(title, soft_wrap=True, highlight=False)
+        console.print(_checks(promotion.gate))
         for problem in promotion.gate.regressed[:_SHOWN_REGRESSIONS]:
             dimensions = " ".join(f"{k}={v}" for k, v in problem.problem.items())
             console.print(f"  {problem.production:.1%} -> {problem.candidate:.1%}  {dimensions}", soft_wrap=True)
@@ -62,12 +64,12 @@ def _show(promotion: Promotion, console: Console) -> None:
     console.print(f"record: {promotion.path}", soft_wrap=True, highlight=False)
 
 
-def _checks(gate: GateDecision, title: str) -> Table:
-    table = Table(title=f"{title} ({gate.n_problems} holdout problems)", title_justify="left")
+def _checks(gate: GateDecision) -> Table:
+    table = Table()
     for column in ("criterion", "candidate", "floor" if gate.production is None else "production", "points", "passed"):
         table.add_column(column, justify="left" if column in ("criterion", "passed") else "right")
     for check in gate.checks:
-        name = "worst problem" if check.name == "problem" else check.name
+        name = "worst problem" if check.name == "problem" else check.name.removeprefix("floor_")
         figures = (f"{check.candidate:.2%}", f"{check.reference:.2%}", f"{check.change_points:+.2f}")
         table.add_row(name, *figures, "yes" if check.passed else "NO")
     return table

@@ -32,6 +32,7 @@ def run(cfg: DictConfig) -> None:
         raise UnknownTargetError(f"no model is registered at {shown(uri)} yet; tilewise train registers one")
     console = Console()
     for name in names:
+        console.print(name, highlight=False)
         console.print(_table(name))
 
 
@@ -42,12 +43,12 @@ def _targets(uri: str) -> list[str]:
 
 def _table(target: str) -> Table:
     named = versions.aliases(target)
-    table = Table(title=target, title_justify="left")
-    for column in ("version", "aliases", "content", "data", "code", "registered (UTC)", "gate"):
-        table.add_column(column, justify="right" if column == "version" else "left")
+    table = Table()
+    for column in ("#", "aliases", "content", "data", "code", "registered", "gate"):
+        table.add_column(column, no_wrap=column not in ("aliases", "gate"))
     for version in reversed(versions.versions(target)):
-        aliases = ", ".join(sorted(alias for alias, number in named.items() if number == version.number))
-        made = datetime.fromtimestamp(version.created_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+        aliases = "\n".join(sorted(alias for alias, number in named.items() if number == version.number))
+        made = datetime.fromtimestamp(version.created_ms / 1000, UTC).strftime("%Y-%m-%d")
         hashes = (version.content_hash[:8], *(version.tags.get(k, "")[:8] for k in ("data_hash", "git_revision")))
         table.add_row(str(version.number), aliases, *hashes, made, _decision(version.tags))
     return table
@@ -55,4 +56,4 @@ def _table(target: str) -> Table:
 
 def _decision(tags: Mapping[str, str]) -> str:
     rolled_back = tags.get(versions.ROLLED_BACK_TAG)
-    return f"rolled back: {rolled_back}" if rolled_back else str(tags.get(versions.DECISION_TAG, ""))
+    return f"rolled back: {rolled_back}" if rolled_back else tags.get(versions.DECISION_TAG, "").partition(":")[0]

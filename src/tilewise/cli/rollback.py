@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(cfg: DictConfig) -> None:
     """Roll ``cfg.target`` back."""
     connect(cfg.tracking.uri)
-    now, before = rollback(cfg.target, cfg.get("version"), reason=str(cfg.get("reason") or ""))
+    now, before = rollback(cfg.target, cfg.version, reason=cfg.reason)
     Console().print(
         f"{now} is in production again, instead of version {before.number}", soft_wrap=True, highlight=False
     )

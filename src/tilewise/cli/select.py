@@ -37,7 +37,7 @@ def run(cfg: DictConfig) -> None:
     problem: dict[str, Any] = dict(OmegaConf.to_container(cfg.problem, resolve=True))  # type: ignore[arg-type]
     dispatcher = _dispatcher(cfg.target, cfg.tracking.uri)
     ranked = dispatcher.rank(problem, _SHOWN)
-    text = json.dumps(_document(dispatcher, problem, ranked), indent=1) + "\n"
+    text = _to_json(_document(dispatcher, problem, ranked))
     if cfg.output:
         write_text(cfg.output, text)
     elif sys.stdout.isatty():
@@ -75,10 +75,17 @@ def _document(dispatcher: Dispatcher, problem: dict[str, Any], ranked: tuple[Sel
     }
 
 
+def _to_json(document: dict[str, Any]) -> str:
+    """A key a line, so that people can read it too."""
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
+    return f"{{\n{lines}\n}}\n"
+
+
 def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], console: Console) -> None:
     source = "no model" if dispatcher.version is None else f"version {dispatcher.version}"
     title = f"{dispatcher.target.name} @production ({source}, {dispatcher.kernel_count} kernels), best first"
-    table = Table(title=title, title_justify="left")
+    console.print(title, soft_wrap=True, highlight=False)
+    table = Table()
     table.add_column("kernel", overflow="fold")
     table.add_column("predicted TFLOPS", justify="right")
     table.add_column("why")

@@ -1,0 +1,166 @@
+"""promote, rollback, registry and select as people call them: what is printed, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from small_model import table, write_model
+from store import fresh_store
+from synthetic import CONV
+from tilewise.cli.main import EXIT_REFUSED, main
+
+PROBLEM = "problem={N:8,C:64,K:64,G:1,Hi:28,Wi:28,Y:3,X:3,pad_h:1,pad_w:1}"
+FLOORS = ["gate.floors.grouped_conv.forward.mean=80", "gate.floors.grouped_conv.forward.p10=50"]
+
+
+class Shell:
+    """A project's folder with measurements and a registry."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.uri = fresh_store(folder / "store")
+        self._capsys = capsys
+        table().to_parquet(folder / "data.parquet")
+
+    def __call__(self, verb: str, *overrides: str, uri: str | None = None) -> tuple[int, str, str]:
+        """Exit status, standard output and standard error."""
+        self._capsys.readouterr()
+        code = main([verb, f"tracking.uri={uri or self.uri}", *overrides])
+        return code, *self._capsys.readouterr()
+
+    def promote(self, *overrides: str, sign: float = 1.0, note: str = "") -> tuple[int, str, str]:
+        write_model(self.folder / "models" / CONV, sign=sign, note=note)
+        return self("promote", "data=data.parquet", *FLOORS, *overrides)
+
+    @property
+    def record(self) -> dict[str, object]:
+        return dict(json.loads((self.folder / "reports" / CONV / "promotion.json").read_text()))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return Shell(tmp_path, capsys)
+
+
+class TestPromote:
+    def test_promoted(self, shell: Shell) -> None:
+        code, out, err = shell.promote()
+        assert (code, err) == (0, "")
+        assert "version 1" in out
+        assert "promoted, judged on" in out
+        assert shell.record["outcome"] == "promoted"
+
+    def test_again(self, shell: Shell) -> None:
+        shell.promote()
+        code, out, err = shell.promote()
+        assert (code, err) == (0, "")
+        assert "in production already" in out
+
+    def test_refused_says_why_and_exits_with_3(self, shell: Shell) -> None:
+        shell.promote()
+        code, out, err = shell.promote(sign=-1.0)
+        assert code == EXIT_REFUSED == 3
+        assert "NO" in out
+        assert "->" in out  # the regressed problems
+        assert err.startswith(f"tilewise: error: {CONV} version 2")
+        assert "mean efficiency" in err
+        assert shell.record["outcome"] == "refused"
+
+    @pytest.mark.parametrize(
+        ("override", "code", "message"),
+        [
+            ("model_dir=nowhere", 2, "nowhere: no such folder"),
+            ("data=nowhere.parquet", 2, "nowhere.parquet"),
+            ("tracking.uri=http://127.0.0.1:9", 1, "does not answer; start it, or set tracking.uri"),
+            ("holdout.fraction=0.5", 2, "was trained on"),
+            ("gate.mean_drop=-1", 2, "mean_drop must be a number from 0 to 100, got -1"),
+        ],
+    )
+    def test_mistakes_are_one_line(self, shell: Shell, override: str, code: int, message: str) -> None:
+        status, _, err = shell.promote(override)
+        assert status == code
+        assert message in err
+        assert err.count("\n") == 1
+
+
+class TestSelect:
+    def test_by_the_model_in_production(self, shell: Shell) -> None:
+        shell.promote()
+        code, out, err = shell("select", PROBLEM)
+        answer = json.loads(out)
+        assert (code, err) == (0, "")
+        assert answer["why"] == "model"
+        assert answer["predicted_tflops"] > 0
+        assert answer["kernel_name"].startswith("grouped_conv_forward_bf16_")
+        assert (answer["model_version"], answer["kernel_count"], len(answer["ranking"])) == (1, 24, 5)
+
+    def test_into_a_file(self, shell: Shell) -> None:
+        shell.promote()
+        code, out, _ = shell("select", PROBLEM, "output=answer.json")
+        assert (code, out) == (0, "")
+        assert json.loads((shell.folder / "answer.json").read_text())["target"] == CONV
+
+    def test_before_anything_was_promoted_the_default_kernel(self, shell: Shell) -> None:
+        code, out, err = shell("select", PROBLEM)
+        assert code == 0
+        assert json.loads(out)["why"] == "fallback"
+        assert "no model, so the default kernel is taken" in err
+
+    def test_offline_by_the_last_good_copy(self, shell: Shell) -> None:
+        shell.promote()
+        _, online, _ = shell("select", PROBLEM)
+        (shell.folder / "store" / "mlflow.db").write_bytes(b"x" * 4096)
+        code, offline, _ = shell("select", PROBLEM)
+        assert (code, offline) == (0, online)
+
+    @pytest.mark.parametrize(
+        ("overrides", "code", "message"),
+        [
+            ([], 2, "problem: missing; give its dimensions"),
+            (["problem={N:8}"], 2, "C: missing; grouped_conv needs it"),
+            ([PROBLEM, "op=gemm", "dtype=fp8"], 2, "gemm_universal_fp8_sm90 is not registered"),
+            ([PROBLEM, "target=nonsense"], 2, "'nonsense' is not a target"),
+            ([PROBLEM, "tracking.uri=http://127.0.0.1:9"], 1, "http://127.0.0.1:9"),
+        ],
+    )
+    def test_mistakes_are_one_line(self, shell: Shell, overrides: list[str], code: int, message: str) -> None:
+        status, out, err = shell("select", *overrides)
+        assert (status, out) == (code, "")
+        assert message in err
+        assert err.count("tilewise: error:") == 1
+        assert "Traceback" not in err
+
+
+class TestRollbackAndRegistry:
+    def test_there_and_back(self, shell: Shell) -> None:
+        shell.promote()
+        shell.promote(note="second")
+        code, out, _ = shell("rollback", "reason='slow on depthwise'")
+        assert code == 0
+        assert "version 1" in out
+        assert "instead of version 2" in out
+        code, out, _ = shell("registry")
+        assert code == 0
+        assert "rolled back" in out
+        code, _, err = shell.promote(note="second")
+        assert code == EXIT_REFUSED
+        assert "rolled back from production: slow on depthwise" in err
+        assert shell("rollback", "version=2")[0] == 0
+        assert shell.promote(note="second")[0] == 0
+
+    def test_nothing_to_roll_back_to(self, shell: Shell) -> None:
+        shell.promote()
+        code, _, err = shell("rollback")
+        assert code == 2
+        assert "has no previous version" in err
+
+    def test_an_empty_registry_says_so_and_makes_no_database(self, shell: Shell) -> None:
+        nowhere = shell.folder / "none.db"
+        code, _, err = shell("registry", uri=f"sqlite:///{nowhere}")
+        assert code == 2
+        assert "no model is registered" in err
+        assert not nowhere.exists()
