@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from tilewise.evaluate.holdout import evaluate
-from tilewise.evaluate.report import METRICS_FILE, PREDICTIONS_FILE, write_report
+from tilewise.evaluate.report import CURVE_FILE, METRICS_FILE, PREDICTIONS_FILE, efficiency_curve, write_report
 from tilewise.evaluate.slices import SLICES
 from tilewise.metrics import METRICS
 from tilewise.model.artefact import TrainedModel
@@ -40,10 +41,20 @@ def test_predictions_have_a_row_a_problem(model: TrainedModel, frame: pd.DataFra
 def test_equal_evaluations_write_equal_bytes(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write_report(tmp_path / folder, evaluate(model, frame), {})
-    for name in (METRICS_FILE, PREDICTIONS_FILE):
+    for name in (METRICS_FILE, PREDICTIONS_FILE, CURVE_FILE):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_an_unknown_ceiling_is_null(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     write_report(tmp_path, evaluate(model, frame[frame["run_id"] == "synthetic-1"]), {})
     assert json.loads((tmp_path / METRICS_FILE).read_text())["noise_ceiling"] is None
+
+
+def test_curve_is_sorted_and_ends_at_all_problems() -> None:
+    assert efficiency_curve(np.array([1.0, 0.5, 0.75, 1.0])).splitlines() == [
+        "share_of_problems,efficiency",
+        "0.250000,0.500000",
+        "0.500000,0.750000",
+        "0.750000,1.000000",
+        "1.000000,1.000000",
+    ]

@@ -1,4 +1,4 @@
-"""The report of an evaluation: ``metrics.json`` and ``predictions.parquet``, the same bytes for the same input."""
+"""The report of an evaluation: metrics, predictions and the curve for DVC, the same bytes for the same input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as arrow
 import pyarrow.parquet as pq
 
@@ -16,11 +18,11 @@ from tilewise.evaluate.result import Evaluation
 from tilewise.files import write_bytes, write_text
 from tilewise.metrics import METRICS
 
-METRICS_FILE, PREDICTIONS_FILE = "metrics.json", "predictions.parquet"
+METRICS_FILE, PREDICTIONS_FILE, CURVE_FILE = "metrics.json", "predictions.parquet", "efficiency.csv"
 
 
 def write_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> None:
-    """Write both files.
+    """Write the three files.
 
     Args:
         folder: ``reports/<target>``; other files in it stay.
@@ -36,6 +38,18 @@ def write_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, 
     pq.write_table(table, buffer, compression="zstd")
     write_bytes(folder / PREDICTIONS_FILE, buffer.getvalue())
     write_text(folder / METRICS_FILE, metrics)
+    write_text(folder / CURVE_FILE, efficiency_curve(evaluation.per_problem["efficiency"].to_numpy()))
+
+
+def efficiency_curve(efficiency: npt.NDArray[np.float64]) -> str:
+    """CSV for ``dvc plots``: which share of the problems stays at or below which efficiency.
+
+    Args:
+        efficiency: (problems,), in (0, 1].
+    """
+    ordered = np.sort(efficiency)
+    rows = (f"{(i + 1) / len(ordered):.6f},{value:.6f}\n" for i, value in enumerate(ordered))
+    return "share_of_problems,efficiency\n" + "".join(rows)
 
 
 def summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dict[str, Any]:
