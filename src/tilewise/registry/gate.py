@@ -124,8 +124,8 @@ class GateDecision:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the record: no time, no path, rounded, so that equal decisions give equal text anywhere."""
-        rounded: dict[str, Any] = _rounded(self._plain())
-        return rounded
+        plain: dict[str, Any] = rounded(self._plain())
+        return plain
 
     def _plain(self) -> dict[str, Any]:
         return {
@@ -184,12 +184,12 @@ def decide(
     )
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """The order of a vectorised sum depends on the CPU: 10 digits are the same everywhere, and more than are known."""
     if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
+        return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_rounded(v) for v in value]
+        return [rounded(v) for v in value]
     return round(value, 10) if isinstance(value, float) else value
 
 

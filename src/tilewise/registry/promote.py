@@ -26,7 +26,7 @@ from tilewise.files import write_text
 from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.ops import OPS, Target
 from tilewise.registry import versions
-from tilewise.registry.gate import GateDecision, Thresholds, decide
+from tilewise.registry.gate import GateDecision, Thresholds, decide, rounded
 from tilewise.registry.publish import open_run, publish
 from tilewise.registry.tracking import guard
 from tilewise.registry.versions import Version
@@ -188,7 +188,7 @@ def _judge(
             "hash": holdout_hash,
             "split_rule": ours.split_rule,
             "fraction": fraction,
-            "noise_ceiling": dataclasses.asdict(ours.noise_ceiling) if ours.noise_ceiling else None,
+            "noise_ceiling": rounded(dataclasses.asdict(ours.noise_ceiling)) if ours.noise_ceiling else None,
         },
         "gate": gate.to_dict(),
     }

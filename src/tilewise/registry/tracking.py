@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import socket
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ _QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",  # no git, no commit tag, no complaint
 }
 _CONNECT_SECONDS = 5.0
+_session_lock = threading.RLock()
 _NO_ANSWER = "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI"
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -106,20 +108,23 @@ def connect(uri: str | None = None) -> str:
 def session(uri: str | None = None) -> Iterator[str]:
     """:func:`connect` for the time of the block: an application's own choice of MLflow server is left as it was.
 
+    MLflow keeps the choice in one place for all threads, so sessions of several threads wait for each other.
+
     Raises:
         ConfigError, RegistryUnavailableError: as :func:`connect`.
     """
     quiet_mlflow()
     import mlflow
 
-    given, used = os.environ.get(_URI), mlflow.get_tracking_uri()
-    is_set = bool(mlflow.is_tracking_uri_set())  # type: ignore[no-untyped-call]
-    chosen = used if is_set and used != given else None
-    try:
-        with _environment(_PATIENCE):
-            yield connect(uri)
-    finally:
-        _set_tracking_uri(chosen)
+    with _session_lock:
+        given, used = os.environ.get(_URI), mlflow.get_tracking_uri()
+        is_set = bool(mlflow.is_tracking_uri_set())  # type: ignore[no-untyped-call]
+        chosen = used if is_set and used != given else None
+        try:
+            with _environment(_PATIENCE):
+                yield connect(uri)
+        finally:
+            _set_tracking_uri(chosen)
 
 
 def _set_tracking_uri(uri: str | None) -> None:
