@@ -38,7 +38,7 @@ def measurements(
     noise: float = 0.004,
     failures: float = 0.002,
 ) -> pd.DataFrame:
-    """A table of `n_problems` x `n_kernels` rows of run ``synthetic-1``, plus `repeats` problems again in ``synthetic-2``.
+    """A table of `n_problems` x `n_kernels` rows of ``synthetic-1``, plus `repeats` problems again in ``synthetic-2``.
 
     Args:
         target: a target or its name.

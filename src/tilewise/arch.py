@@ -44,7 +44,8 @@ class HardwareProfile:
         """
         known = {f.name for f in dataclasses.fields(cls)}
         for key in known ^ set(values):
-            raise ConfigError(f"{source}: {key!r} is {'missing' if key in known else 'no figure of a hardware profile'}")
+            fault = "missing" if key in known else "no figure of a hardware profile"
+            raise ConfigError(f"{source}: {key!r} is {fault}")
         for key, value in values.items():
             figures = value.values() if isinstance(value, Mapping) else [value]
             if any(isinstance(v, bool) or (isinstance(v, int | float) and v <= 0) for v in figures):
@@ -62,7 +63,8 @@ class HardwareProfile:
             ConfigError: the profile has no figure for it.
         """
         if dtype not in self.peak_tflops:
-            raise ConfigError(f"arch {self.name} has no peak_tflops for {dtype!r}; add it to conf/arch/{self.name}.yaml")
+            file = f"conf/arch/{self.name}.yaml"
+            raise ConfigError(f"arch {self.name} has no peak_tflops for {dtype!r}; add it to {file}")
         return self.peak_tflops[dtype]
 
 

@@ -53,4 +53,5 @@ class Target:
                 parts = name.removeprefix(f"{op}_").rsplit("_", 2)
                 if len(parts) == 3:
                     return cls(op, *parts)
-        raise ConfigError(f"{name!r} is not a target; expected {{op}}_{{variant}}_{{dtype}}_{{arch}} with op of {', '.join(OPS)}")
+        form = "{op}_{variant}_{dtype}_{arch}"
+        raise ConfigError(f"{name!r} is not a target; expected {form} with op of {', '.join(OPS)}")
