@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as arrow
+import pyarrow.parquet as pq
 import pytest
 
 from synthetic import CONV, measurements
@@ -94,6 +96,33 @@ def test_a_damaged_file_is_named(tmp_path: Path, keep: int) -> None:
         read_measurements(path)
 
 
+def test_no_damage_ends_in_another_error(tmp_path: Path) -> None:
+    whole, rng = written(tmp_path, FRAME).read_bytes(), np.random.default_rng(0)
+    refused: list[str] = []
+    path = tmp_path / "damaged.parquet"
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for at in rng.integers(len(whole), size=rng.choice([1, 3, 20])):
+            damaged[at] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            read_measurements(path)
+        except DataError as e:
+            refused.append(str(e))
+    assert all("damaged.parquet" in message for message in refused)
+    assert len(refused) > 30  # a flipped bit may change a latency without a trace: the file has no checksums
+
+
+def test_checksums_reveal_every_damage_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    FRAME.to_parquet(path, write_page_checksum=True, compression="none")
+    whole = path.read_bytes()
+    at = whole.index(FRAME["latency_ms"].iloc[VALID].tobytes())
+    path.write_bytes(whole[: at + 3] + bytes([whole[at + 3] ^ 1]) + whole[at + 4 :])
+    with pytest.raises(DataError, match=r"table\.parquet: not a readable parquet file: .*CRC"):
+        read_measurements(path)
+
+
 @pytest.mark.parametrize("column", ["tile_m", "N", "latency_ms", "run_id", "op"])
 def test_a_missing_column_is_named(tmp_path: Path, column: str) -> None:
     with pytest.raises(DataError, match=rf"table\.parquet: column {column} is missing"):
@@ -112,6 +141,37 @@ def test_a_column_of_another_type_is_named(tmp_path: Path, column: str, value: o
 def test_halves_are_no_integers(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="column tile_m must hold int values"):
         read_measurements(written(tmp_path, FRAME.assign(tile_m=FRAME["tile_m"] + 0.5)))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("N", arrow.array([[1]] * len(FRAME)), "column N must hold int values"),
+        ("N", arrow.array([np.inf] * len(FRAME)), "column N must hold int values"),
+        ("N", arrow.array([2**63] * len(FRAME), arrow.uint64()), "column N must hold int values"),
+        ("op", arrow.array([["grouped_conv"]] * len(FRAME)), "op must be one of"),
+        ("op", arrow.array(["grouped_conv", None] * (len(FRAME) // 2)), "column op must hold one op a file"),
+        ("error", arrow.array([b"\xff"] * len(FRAME)), "column error must hold str values"),
+        ("latency_ms", arrow.array(["x"] * len(FRAME)).dictionary_encode(), "column latency_ms must hold float values"),
+    ],
+)
+def test_strange_types_are_named(tmp_path: Path, column: str, values: arrow.Array, message: str) -> None:
+    table = arrow.Table.from_pandas(FRAME)
+    pq.write_table(table.set_column(table.column_names.index(column), column, values), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=rf"t\.parquet: .*{message}"):
+        read_measurements(tmp_path)
+
+
+def test_a_column_that_stands_there_twice_is_named(tmp_path: Path) -> None:
+    table = arrow.Table.from_pandas(FRAME)
+    pq.write_table(table.append_column("N", table["N"]), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="column N stands there more than once"):
+        read_measurements(tmp_path)
+
+
+def test_smaller_and_encoded_types_are_as_good(tmp_path: Path) -> None:
+    smaller = FRAME.astype({"N": "int16", "kernel_name": "category", "op": "category"}).assign(extra=1)
+    pd.testing.assert_frame_equal(read_measurements(written(tmp_path, smaller)), FRAME)
 
 
 def test_an_op_that_nobody_knows_is_named(tmp_path: Path) -> None:

@@ -100,5 +100,5 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     """The same bytes for the same table."""
     buffer = io.BytesIO()
     table = arrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    pq.write_table(table, buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     return buffer.getvalue()

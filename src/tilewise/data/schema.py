@@ -155,7 +155,10 @@ def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
 def _fault(check: str, column: str | None, raw: pd.DataFrame, row: int) -> str:
     if column is None:
         return check
-    return f"{column} is empty" if check == "not_nullable" else f"{check}, got {raw[column].tolist()[row]!r}"
+    if check == "not_nullable":
+        return f"{column} is empty"
+    value = raw[column].iloc[row]
+    return f"{check}, got {value.item() if isinstance(value, np.generic) else value!r}"
 
 
 def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
@@ -222,12 +225,14 @@ def parquet_files(path: Path) -> list[Path]:
 def _open(file: Path) -> tuple[arrow.Table, str | None]:
     """A file and the op that it is of, None where it has no rows."""
     try:
-        table = pq.ParquetFile(file).read()
+        table = pq.ParquetFile(file, page_checksum_verification=True).read()
+        table = table.replace_schema_metadata(None)  # what pandas noted there is not needed, and may be damaged
+        table.validate(full=True)
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
     if "op" not in table.column_names:
         raise DataError(f"{file}: column op is missing; not a measurement table")
-    ops = [str(v) for v in table["op"].unique().to_pylist()]
+    ops = sorted({str(v) for v in table["op"].to_pandas().map(str)})
     if len(ops) > 1:
         raise DataError(f"{file}: column op must hold one op a file, got {', '.join(sorted(ops))}")
     if ops and ops[0] not in OPS:
@@ -238,6 +243,9 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
 def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     """The table's columns in raw types, and where its rows are from."""
     columns = measurement_columns(op)
+    twice = [c.name for c in columns if table.column_names.count(c.name) > 1]
+    if twice:
+        raise DataError(f"{file}: column {', '.join(twice)} stands there more than once")
     missing = [c.name for c in columns if c.name not in table.column_names]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
@@ -251,7 +259,7 @@ def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
         if not (values.isna().all() or _holds(values, column)):
             raise TypeError(f"got {values.dtype}")
         return values.astype(_RAW_TYPES[column.kind])
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         raise DataError(f"{file}: column {column.name} must hold {column.kind} values: {e}") from e
 
 

@@ -35,7 +35,7 @@ def write_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, 
     metrics = json.dumps(summary(evaluation, cv_metrics), indent=1) + "\n"
     table = arrow.Table.from_pandas(evaluation.per_problem, preserve_index=False).replace_schema_metadata(None)
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     write_bytes(folder / PREDICTIONS_FILE, buffer.getvalue())
     write_text(folder / METRICS_FILE, metrics)
     write_text(folder / CURVE_FILE, efficiency_curve(evaluation.per_problem["efficiency"].to_numpy()))
