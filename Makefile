@@ -74,7 +74,7 @@ repro: $(RUNTIME)  ## build the default target: data, train, evaluate, promote; 
 .PHONY: repro-all
 repro-all: $(RUNTIME)  ## the same for every target that has committed measurements
 	dvc pull --quiet data.dvc
-	trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
+	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
 	  python -m tilewise.cli.compose --output params.yaml stages=all; dvc repro
 
 .PHONY: show
