@@ -111,7 +111,7 @@ params: $(RUNTIME)  ## compose conf/ into params.yaml, which DVC tracks
 
 .PHONY: lock
 lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer versions)
-	$(eval COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	$(eval COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade))
 	$(COMPILE) requirements/bootstrap.in --output-file requirements/bootstrap.txt
 	$(COMPILE) pyproject.toml --output-file requirements/runtime.txt
