@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from strategies import CONV_POOL, conv_problems
 from tilewise.arch import load_arch
 from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import load_pool
 from tilewise.kernels.rules import accumulators_per_thread, illegal, shared_memory_bytes, supported_mask, unsupported
-from tilewise.ops import GemmProblem, GroupedConvProblem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 SM90, GFX942 = load_arch("sm90"), load_arch("gfx942")
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
@@ -119,6 +120,8 @@ def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str) -> None:
 
 @given(conv_problems())
 @settings(deadline=None, max_examples=50)
-def test_the_default_supports_what_fits_32_bits(problem: GroupedConvProblem) -> None:
-    reason = unsupported(CONV_POOL.default, problem, "forward")
-    assert reason is None or "2^31 elements" in reason
+def test_the_shipped_pool_has_a_default_for_whatever_fits_32_bits(problem: GroupedConvProblem) -> None:
+    pool = load_pool(Target("grouped_conv", "forward", "bf16", "sm90"))
+    default = pool.default_for(problem)
+    reason = unsupported(pool.default, problem, "forward") or ""
+    assert default is not None or "2^31 elements" in reason

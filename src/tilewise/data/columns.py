@@ -53,7 +53,9 @@ PROVENANCE = (
     Column("latency_min_ms", "float", "ms", "fastest sample", nullable=True),
     Column("latency_p20_ms", "float", "ms", "20th percentile", nullable=True),
     Column("latency_p80_ms", "float", "ms", "80th percentile", nullable=True),
-    Column("sm_clock_mhz", "int", "MHz", "clock of the multiprocessors, median over the samples' rounds", nullable=True),
+    Column(
+        "sm_clock_mhz", "int", "MHz", "clock of the multiprocessors, median over the samples' rounds", nullable=True
+    ),
 )
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
-from tilewise.ops import Target
+from tilewise.kernels.rules import unsupported
+from tilewise.ops import Problem, Target
 
 _POOLS = Path(__file__).parent / "pools"
 
@@ -53,8 +54,12 @@ class Pool:
 
     @property
     def default(self) -> Kernel:
-        """The kernel that supports every problem of the op."""
+        """The first kernel, good for most problems; :meth:`default_for` knows the exceptions."""
         return self.kernels[0]
+
+    def default_for(self, problem: Problem) -> Kernel | None:
+        """The first kernel that supports the problem, or None."""
+        return next((k for k in self.kernels if unsupported(k, problem, self.variant) is None), None)
 
     @cached_property
     def hash(self) -> str:

@@ -28,6 +28,8 @@ MAX_ACCUMULATORS = 128  # 32-bit registers a thread may spend on the output tile
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
+MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
+FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
 
 
 def illegal(kernel: Kernel, dtype: str, arch: HardwareProfile) -> str | None:
@@ -107,11 +109,23 @@ def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
     yield (kernel.pipeline == "point") & (taps > 1 or any(padding)), "point needs a 1x1 filter without padding"
     yield (kernel.pipeline == "depth") & (problem.C != problem.G), "depth needs one input channel a group"
     gemm, product = problem.implicit_gemm(variant), kernel.pipeline != "depth"
+    # bwd_weight sums over pixels, the other two over taps x channels: only their K falls apart into taps
+    taps = taps if variant != "bwd_weight" else 1
     yield product & (gemm.batch > MAX_GRID_YZ), f"more than {MAX_GRID_YZ} groups"
     split = product & (kernel.split_k > 1)
     yield split & (kernel.split_k > -(-gemm.k // kernel.tile_k)), "split_k leaves programs without work"
     workspace = kernel.split_k * output_elements(problem) * 4
     yield split & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
+    rows_cols = gemm.batch * _padded(gemm.m, kernel.tile_m) * _padded(gemm.n, kernel.tile_n)
+    by_tap = taps * _padded(gemm.k // taps, kernel.tile_k)
+    work = 2.0 * rows_cols * np.where(kernel.pipeline == "flat", _padded(gemm.k, kernel.tile_k), by_tap)
+    leanest = 2.0 * gemm.batch * _padded(gemm.m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(gemm.k, MIN_DOT)
+    wasted = (work > FREE_WORK) & (work > MAX_WASTE * leanest)
+    yield product & wasted, f"more than {MAX_WASTE} times the leanest tile's work"
+
+
+def _padded(size: int, tile: Any) -> Any:
+    return -(-size // tile) * tile
 
 
 _SUPPORT: dict[str, Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]] = {"grouped_conv": _conv}

@@ -1,0 +1,54 @@
+"""The contract between a worker process and what actually runs kernels.
+
+A worker owns one engine; the GPU one is :mod:`tilewise.collect.gpu`. Tests hand in others that hang, crash or lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewise.collect.plan import Item, Plan
+from tilewise.collect.results import Outcome
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where measurements come from; columns of the measurement table."""
+
+    hw_device: str
+    hw_uuid: str | None
+    driver: str | None
+    libraries: str
+    regime: str
+
+
+class EngineLostError(Exception):
+    """The device context is beyond repair (a faulting kernel): the worker must be replaced."""
+
+
+class Engine(Protocol):
+    """Measures one problem at a time."""
+
+    def device(self) -> Device:
+        """Describe the device."""
+
+    def measure(self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None]) -> list[Outcome]:
+        """Measure every kernel of the plan's pool on one problem.
+
+        Args:
+            item: the problem.
+            known: outcomes that stand already, by kernel index; those kernels are not run again.
+            begin: called with a kernel's index before anything of it runs, so that a hang or crash has a culprit;
+                with None before those that ran well are timed together.
+
+        Returns:
+            One outcome a kernel, in the pool's order.
+
+        Raises:
+            EngineLostError: the kernel begun last broke the device context.
+        """
+
+
+EngineFactory = Callable[[Plan, int], Engine]  # called in the worker process with the plan and a device index

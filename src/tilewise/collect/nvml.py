@@ -1,0 +1,51 @@
+"""The two figures that only the driver's management library knows: its version and the current clock.
+
+Read through ctypes, because a bare GPU machine has the driver but not always a Python package for it. Read only: clocks
+and other settings of the card are never touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+_CLOCK_SM = 1
+_OK = 0
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == _OK else None
+
+
+def driver_version() -> str | None:
+    """The GPU driver's version, or None where there is no driver."""
+    library = _library()
+    text = ctypes.create_string_buffer(96)
+    if library is None or library.nvmlSystemGetDriverVersion(text, len(text)) != _OK:
+        return None
+    return text.value.decode()
+
+
+@cache
+def _device(uuid: str) -> ctypes.c_void_p | None:
+    library = _library()
+    handle = ctypes.c_void_p()
+    if library is None or library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != _OK:
+        return None
+    return handle
+
+
+def sm_clock_mhz(uuid: str) -> int | None:
+    """The multiprocessors' present clock of the GPU with this id (``GPU-...``), or None where unknown."""
+    device = _device(uuid)
+    clock = ctypes.c_uint()
+    if device is None:
+        return None
+    library = _library()
+    assert library is not None
+    return clock.value if library.nvmlDeviceGetClockInfo(device, _CLOCK_SM, ctypes.byref(clock)) == _OK else None

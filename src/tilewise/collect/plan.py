@@ -1,0 +1,145 @@
+"""What to measure: problems x pool, with the settings of the timing. Plain data, so that a plan can travel."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from tilewise.arch import HardwareProfile
+from tilewise.errors import ConfigError, DataError, UsageError
+from tilewise.kernels.pool import Pool
+from tilewise.kernels.rules import illegal
+from tilewise.ops import OPS, Problem, Target
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How each kernel is timed. Times in milliseconds unless the name says otherwise.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+
+    rounds: int = 7  # samples of each kernel, one a round, unless budget_ms ends them earlier
+    min_rounds: int = 3
+    budget_ms: float = 6.0  # GPU time a kernel may take over all its rounds
+    trailing: float = 3.0  # a kernel slower than the fastest by this factor takes part in trailing_rounds only
+    trailing_rounds: int = 2
+    finalists: int = 4  # the fastest few are timed again, side by side
+    final_rounds: int = 8
+    window_us: float = 50.0  # a sample lasts at least this long: short kernels are unrolled in one CUDA graph
+    max_unroll: int = 16
+    clock_ratio: float = 0.9  # a round below this share of the best clock seen is rejected ...
+    max_retries: int = 3  # ... and repeated, at most this often
+    kernel_timeout_s: float = 20.0  # a kernel that takes longer, compilation included, is given up
+    rtol: float = 0.02  # results: |y - reference| <= rtol * (|reference| + rms(reference))
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_rounds <= self.rounds:
+            raise ConfigError(f"`1 <= min_rounds <= rounds` must hold, got {self.min_rounds} and {self.rounds}")
+        if self.finalists < 0 or self.final_rounds < 0 or self.max_retries < 0:
+            raise ConfigError("finalists, final_rounds and max_retries must not be negative")
+        if self.trailing < 1 or not 1 <= self.trailing_rounds <= self.min_rounds:
+            raise ConfigError("trailing must be at least 1 and trailing_rounds lie between 1 and min_rounds")
+        if self.max_unroll < 1 or self.window_us < 0:
+            raise ConfigError("max_unroll must be at least 1 and window_us not negative")
+        if not (0 < self.clock_ratio <= 1 and self.budget_ms > 0 and self.kernel_timeout_s > 0 and self.rtol > 0):
+            raise ConfigError("clock_ratio must lie in (0, 1]; budget_ms, kernel_timeout_s and rtol must be positive")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One problem to measure and where it comes from."""
+
+    problem: Problem
+    origin: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Problems x pool for one target on one arch.
+
+    Raises:
+        UsageError: a problem stands twice or belongs to another op, or a kernel is illegal on the arch.
+    """
+
+    target: Target
+    arch: HardwareProfile
+    pool: Pool
+    items: tuple[Item, ...]
+    timing: Timing
+    run_id: str
+
+    def __post_init__(self) -> None:
+        if (self.pool.op, self.pool.variant, self.pool.dtype) != (
+            self.target.op,
+            self.target.variant,
+            self.target.dtype,
+        ):
+            raise ConfigError(f"the pool is not one of {self.target.name}")
+        for kernel, name in zip(self.pool.kernels, self.pool.names, strict=True):
+            if why := illegal(kernel, self.target.dtype, self.arch):
+                raise ConfigError(f"{name} is illegal on {self.arch.name}: {why}")
+        seen: dict[Problem, int] = {}
+        for i, item in enumerate(self.items):
+            if item.problem.op != self.target.op:
+                raise ConfigError(f"problem {i} is a {item.problem.op}, the plan measures {self.target.op}")
+            if item.problem in seen:
+                raise ConfigError(f"problem {i} repeats problem {seen[item.problem]}: {item.problem}")
+            seen[item.problem] = i
+
+    @cached_property
+    def hash(self) -> str:
+        """Identity of the plan: SHA-256 over its JSON text."""
+        return hashlib.sha256(self.dumps().encode()).hexdigest()
+
+    def dumps(self) -> str:
+        """The plan as stable JSON text."""
+        values = {
+            "target": dataclasses.asdict(self.target),
+            "arch": self.arch.to_dict(),
+            "pool": self.pool.to_dict(),
+            "timing": dataclasses.asdict(self.timing),
+            "run_id": self.run_id,
+            "items": [{"origin": i.origin, "problem": i.problem.to_dict()} for i in self.items],
+        }
+        return json.dumps(values, indent=1) + "\n"
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`dumps`, after parsing.
+
+        Raises:
+            DataError: a key is missing or has the wrong form.
+        """
+        try:
+            target = Target(**values["target"])
+            problem = OPS[target.op]
+            return cls(
+                target,
+                HardwareProfile.from_dict(values["arch"]),
+                Pool.from_dict(values["pool"]),
+                tuple(Item(problem.from_dict(i["problem"]), str(i["origin"])) for i in values["items"]),
+                Timing(**values["timing"]),
+                str(values["run_id"]),
+            )
+        except (KeyError, TypeError) as e:
+            raise DataError(f"not a plan: {e!r}") from e
+
+
+def load_plan(path: Path) -> Plan:
+    """Read a plan.
+
+    Raises:
+        DataError: the file is missing or is no plan; the message names it.
+    """
+    try:
+        return Plan.from_dict(json.loads(path.read_text()))
+    except (OSError, json.JSONDecodeError, UsageError) as e:
+        raise DataError(f"{path}: {e}") from e

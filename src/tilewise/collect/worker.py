@@ -1,0 +1,41 @@
+"""The worker process: owns an engine, measures problem after problem, says what it begins.
+
+Messages to the coordinator are tuples: ``("ready", Device)``, ``("begin", kernel | None)``, ``("done", outcomes)``,
+``("lost", text)`` when the device context broke, ``("failed", text)`` when the engine cannot work at all.
+"""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+
+from tilewise.collect.engine import EngineFactory, EngineLostError
+from tilewise.collect.plan import Plan
+from tilewise.collect.results import Outcome
+
+
+def serve(connection: Connection, factory: EngineFactory, plan: Plan, device: int) -> None:
+    """Measure the problems that arrive as ``(index, known outcomes)`` until None arrives or the other end closes."""
+    try:
+        engine = factory(plan, device)
+        connection.send(("ready", engine.device()))
+    except Exception as e:
+        connection.send(("failed", f"{type(e).__name__}: {e}"))
+        return
+    while (job := _receive(connection)) is not None:
+        index, known = job
+        try:
+            outcomes = engine.measure(plan.items[index], known, lambda kernel: connection.send(("begin", kernel)))
+            connection.send(("done", outcomes))
+        except EngineLostError as e:
+            connection.send(("lost", str(e)))
+            return
+        except Exception as e:
+            connection.send(("lost", f"{type(e).__name__}: {e}"))
+            return
+
+
+def _receive(connection: Connection) -> tuple[int, dict[int, Outcome]] | None:
+    try:
+        return connection.recv()  # type: ignore[no-any-return]
+    except EOFError:
+        return None

@@ -1,0 +1,311 @@
+"""Grouped convolution forward, NHWGC x GKYXC -> NHWGK, 2D and 3D, as an implicit matrix product.
+
+Rows are output pixels, columns the output channels of one group, and K runs over filter taps x channels of the group.
+The walks differ in how they step along K (see :mod:`tilewise.kernels.rules`); operands keep their type, sums are fp32.
+With ``split_k`` above 1 each program sums a share of K into a workspace, and a second launch adds the shares in a fixed
+order, so that results do not depend on timing.
+"""
+
+# Triton reads argument names as they stand in the problem's columns, upper case included.
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.triton.program import TRITON_TYPES, VECTOR, Launch, Program
+from tilewise.ops import GroupedConvProblem
+from tilewise.ops.grouped_conv import output_elements
+
+_REDUCE_BLOCK = 1024
+
+
+@triton.jit
+def _tile_of(pid, rows, cols, TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """Tile coordinates of a program: GROUP_M row tiles share one sweep over the columns, which keeps L2 warm."""
+    tiles_m = tl.cdiv(rows, TILE_M)
+    tiles_n = tl.cdiv(cols, TILE_N)
+    first = (pid // (GROUP_M * tiles_n)) * GROUP_M
+    height = tl.minimum(tiles_m - first, GROUP_M)
+    within = pid % (GROUP_M * tiles_n)
+    return first + within % height, within // height
+
+
+@triton.jit
+def _pixels(row, Do, Ho, Wo):
+    """Output pixel index -> (n, d, h, w)."""
+    ow = row % Wo
+    rest = row // Wo
+    oh = rest % Ho
+    rest = rest // Ho
+    return rest // Do, rest % Do, oh, ow
+
+
+@triton.jit
+def _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K: tl.constexpr):
+    """Write the output tile, or this program's share of it into the workspace."""
+    mask = (row < rows)[:, None] & (col < Kg)[None, :]
+    offset = row[:, None] * K + (g * Kg + col)[None, :]
+    if SPLIT_K == 1:
+        tl.store(y + offset, acc.to(y.dtype.element_ty), mask=mask)
+    else:
+        tl.store(partial + split.to(tl.int64) * rows * K + offset, acc, mask=mask)
+
+
+@triton.jit
+def conv_taps(
+    x, w, y, partial,
+    rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """One step is one filter tap x TILE_K channels, all in one software-pipelined loop."""
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    tile_m, tile_n = _tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
+    row = tile_m * TILE_M + tl.arange(0, TILE_M)
+    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_K)
+    n, od, oh, ow = _pixels(row, Do, Ho, Wo)
+    id0 = od * stride_d - pad_d
+    ih0 = oh * stride_h - pad_h
+    iw0 = ow * stride_w - pad_w
+    taps = Z * Y * X
+    w_col = w + (g * Kg + col)[None, :] * (taps * Cg)
+    x_group = x + g * Cg
+
+    steps_c = tl.cdiv(Cg, TILE_K)
+    share = tl.cdiv(taps * steps_c, SPLIT_K)
+    begin = split * share
+    end = tl.minimum(begin + share, taps * steps_c)
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        tap = step // steps_c
+        c = (step % steps_c) * TILE_K + lane
+        d = id0 + (tap // (Y * X)) * dilation_d
+        h = ih0 + (tap // X % Y) * dilation_h
+        v = iw0 + (tap % X) * dilation_w
+        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
+        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        a = tl.load(x_group + pixel[:, None] * C + c[None, :], mask=inside[:, None] & (c < Cg)[None, :], other=0.0)
+        b = tl.load(w_col + tap * Cg + c[:, None], mask=(c < Cg)[:, None] & (col < Kg)[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K)
+
+
+@triton.jit
+def conv_flat(
+    x, w, y, partial,
+    rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """One step is TILE_K of the flattened (tap, channel) index, so that few channels still fill a step."""
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    tile_m, tile_n = _tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
+    row = tile_m * TILE_M + tl.arange(0, TILE_M)
+    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_K)
+    n, od, oh, ow = _pixels(row, Do, Ho, Wo)
+    id0 = (od * stride_d - pad_d)[:, None]
+    ih0 = (oh * stride_h - pad_h)[:, None]
+    iw0 = (ow * stride_w - pad_w)[:, None]
+    depth = Z * Y * X * Cg
+    w_col = w + (g * Kg + col)[None, :] * depth
+    x_group = x + g * Cg
+
+    share = tl.cdiv(tl.cdiv(depth, TILE_K), SPLIT_K)
+    begin = split * share
+    end = tl.minimum(begin + share, tl.cdiv(depth, TILE_K))
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        k = step * TILE_K + lane
+        tap = k // Cg
+        c = k % Cg
+        d = id0 + (tap // (Y * X) * dilation_d)[None, :]
+        h = ih0 + (tap // X % Y * dilation_h)[None, :]
+        v = iw0 + (tap % X * dilation_w)[None, :]
+        inside = (row < rows)[:, None] & (k < depth)[None, :]
+        inside = inside & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
+        pixel = ((n[:, None] * Di + d) * Hi + h) * Wi + v
+        a = tl.load(x_group + pixel * C + c[None, :], mask=inside, other=0.0)
+        b = tl.load(w_col + k[:, None], mask=(k < depth)[:, None] & (col < Kg)[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K)
+
+
+@triton.jit
+def conv_point(
+    x, w, y, partial,
+    rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, stride_d, stride_h, stride_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """A 1x1 filter without padding: every tap lies inside, so rows are addressed once and K just advances."""
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    tile_m, tile_n = _tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
+    row = tile_m * TILE_M + tl.arange(0, TILE_M)
+    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_K)
+    # rows beyond the last read the last one: cheaper than a mask, and never stored
+    n, od, oh, ow = _pixels(tl.minimum(row, rows - 1), Do, Ho, Wo)
+    pixel = ((n * Di + od * stride_d) * Hi + oh * stride_h) * Wi + ow * stride_w
+    x_row = x + g * Cg + pixel[:, None] * C
+    w_col = w + (g * Kg + tl.minimum(col, Kg - 1))[None, :] * Cg
+
+    share = tl.cdiv(tl.cdiv(Cg, TILE_K), SPLIT_K)
+    begin = split * share
+    end = tl.minimum(begin + share, tl.cdiv(Cg, TILE_K))
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        c = step * TILE_K + lane
+        a = tl.load(x_row + c[None, :], mask=(c < Cg)[None, :], other=0.0)
+        b = tl.load(w_col + c[:, None], mask=(c < Cg)[:, None], other=0.0)
+        acc = tl.dot(a, b, acc)
+    _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K)
+
+
+@triton.jit
+def conv_depth(
+    x, w, y,
+    rows, C, K, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """One input channel a group: each output channel filters its own input channel, without a matrix product."""
+    tile_m, tile_n = _tile_of(tl.program_id(0), rows, K, TILE_M, TILE_N, GROUP_M)
+    row = tile_m * TILE_M + tl.arange(0, TILE_M)
+    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    n, od, oh, ow = _pixels(row, Do, Ho, Wo)
+    id0 = od * stride_d - pad_d
+    ih0 = oh * stride_h - pad_h
+    iw0 = ow * stride_w - pad_w
+    taps = Z * Y * X
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for tap in range(taps):
+        d = id0 + (tap // (Y * X)) * dilation_d
+        h = ih0 + (tap // X % Y) * dilation_h
+        v = iw0 + (tap % X) * dilation_w
+        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
+        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        mask = inside[:, None] & (col < K)[None, :]
+        if Kg == 1:  # one output channel a group too: neighbouring columns read neighbouring channels
+            a = tl.load(x + pixel[:, None] * C + col[None, :], mask=mask, other=0.0)
+        else:
+            a = tl.load(x + pixel[:, None] * C + (col // Kg)[None, :], mask=mask, other=0.0)
+        b = tl.load(w + col * taps + tap, mask=col < K, other=0.0)
+        acc += a.to(tl.float32) * b.to(tl.float32)[None, :]
+    mask = (row < rows)[:, None] & (col < K)[None, :]
+    tl.store(y + row[:, None] * K + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def sum_shares(partial, y, count, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the split-K shares in order: `partial` is (SPLIT_K, count) fp32, `y` (count)."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < count
+    acc = tl.zeros((BLOCK,), dtype=tl.float32)
+    for _ in tl.static_range(SPLIT_K):
+        acc += tl.load(partial + at, mask=mask, other=0.0)
+        partial += count
+    tl.store(y + at, acc.to(y.dtype.element_ty), mask=mask)
+
+
+_FILTER = ("Z", "Y", "X")
+_STRIDE = ("stride_d", "stride_h", "stride_w")
+_REACH = ("pad_d", "pad_h", "pad_w", "dilation_d", "dilation_h", "dilation_w")
+_SPACE = ("Di", "Hi", "Wi", "Do", "Ho", "Wo")
+_SIZES: dict[str, tuple[str, ...]] = {
+    "taps": ("rows", "C", "K", "Cg", "Kg", *_SPACE, *_FILTER, *_STRIDE, *_REACH),
+    "flat": ("rows", "C", "K", "Cg", "Kg", *_SPACE, *_FILTER, *_STRIDE, *_REACH),
+    "point": ("rows", "C", "K", "Cg", "Kg", *_SPACE, *_STRIDE),
+    "depth": ("rows", "C", "K", "Kg", *_SPACE, *_FILTER, *_STRIDE, *_REACH),
+}
+_FUNCTIONS: dict[str, Any] = {"taps": conv_taps, "flat": conv_flat, "point": conv_point, "depth": conv_depth}
+
+
+def _sizes(problem: GroupedConvProblem) -> dict[str, int]:
+    out = problem.output_sizes
+    return {
+        **problem.to_dict(),
+        **out._asdict(),
+        "rows": problem.N * out.Do * out.Ho * out.Wo,
+        "Cg": problem.C // problem.G,
+        "Kg": problem.K // problem.G,
+    }
+
+
+def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
+    """fp32 elements of workspace that a launch needs (0 without split-K)."""
+    return kernel.split_k * output_elements(problem) if kernel.split_k > 1 else 0
+
+
+def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
+    """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
+    element = TRITON_TYPES[dtype]
+    sizes = _sizes(problem)
+    names = _SIZES[kernel.pipeline]
+    per_channel = [n for n in ("C", "K", "Cg", "Kg") if n in names]
+    # a group's channels decide for C and K too: C = G * Cg
+    aligned = frozenset(n for n in per_channel if sizes[n] % VECTOR == 0)
+    pointers: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Any], ...]
+    if kernel.pipeline == "depth":
+        pointers = (("x", element), ("w", element), ("y", element))
+        constants = (("TILE_M", kernel.tile_m), ("TILE_N", kernel.tile_n), ("GROUP_M", kernel.group_m))
+    else:
+        pointers = (("x", element), ("w", element), ("y", element), ("partial", "fp32"))
+        constants = (
+            ("TILE_M", kernel.tile_m),
+            ("TILE_N", kernel.tile_n),
+            ("TILE_K", kernel.tile_k),
+            ("GROUP_M", kernel.group_m),
+            ("SPLIT_K", kernel.split_k),
+        )
+    main = Program(
+        _FUNCTIONS[kernel.pipeline], pointers, names, constants, aligned, kernel.num_warps, kernel.num_stages
+    )
+    if kernel.split_k == 1:
+        return (main,)
+    reduce = Program(
+        sum_shares,
+        (("partial", "fp32"), ("y", element)),
+        ("count",),
+        (("SPLIT_K", kernel.split_k), ("BLOCK", _REDUCE_BLOCK)),
+        frozenset({"count"} if sizes["K"] % VECTOR == 0 else ()),
+        4,
+        1,
+    )
+    return (main, reduce)
+
+
+def launches(
+    kernel: Kernel, problem: GroupedConvProblem, dtype: str, x: Any, w: Any, y: Any, workspace: Any
+) -> tuple[Launch, ...]:
+    """The launches that compute ``y = conv(x, w)``.
+
+    Args:
+        kernel: a legal kernel that supports `problem`.
+        problem: the shape.
+        dtype: element type of all three tensors.
+        x: (N, Di, Hi, Wi, C), contiguous.
+        w: (K, Z, Y, X, C / G), contiguous: group by group.
+        y: (N, Do, Ho, Wo, K), contiguous; written.
+        workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
+    """
+    sizes = _sizes(problem)
+    main, *rest = programs(kernel, problem, dtype)
+    values = [sizes[n] for n in main.sizes]
+    cols = sizes["K"] if kernel.pipeline == "depth" else sizes["Kg"]
+    tiles = triton.cdiv(sizes["rows"], kernel.tile_m) * triton.cdiv(cols, kernel.tile_n)
+    if kernel.pipeline == "depth":
+        return (Launch(main, (tiles, 1, 1), (x, w, y), values),)
+    first = Launch(main, (tiles, problem.G, kernel.split_k), (x, w, y, workspace), values)
+    if not rest:
+        return (first,)
+    count = output_elements(problem)
+    return (first, Launch(rest[0], (triton.cdiv(count, _REDUCE_BLOCK), 1, 1), (workspace, y), (count,)))

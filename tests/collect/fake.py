@@ -1,0 +1,61 @@
+"""An engine without a GPU: made-up times, and kernels that hang, kill their worker, break the device or lie."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from tilewise.collect.engine import Device, EngineLostError
+from tilewise.collect.plan import Item, Plan
+from tilewise.collect.results import Outcome, Samples
+
+HANG, DIE, BREAK, WRONG = 1, 2, 3, 4  # kernel indices
+HURT = 2  # the problem on which they misbehave
+LOG = "TILEWISE_TEST_LOG"  # a file that notes each measured (problem, kernel)
+
+
+class FakeEngine:
+    """Each kernel takes (its index + 1) ms; see the module's constants for the bad ones."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        self._plan = plan
+        self._index = index
+
+    def device(self) -> Device:
+        return Device("fake", f"fake-{self._index}", None, "none", "made_up")
+
+    def measure(self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None]) -> list[Outcome]:
+        outcomes = dict(known)
+        number = self._plan.items.index(item)
+        for i in range(len(self._plan.pool)):
+            if i in outcomes:
+                continue
+            begin(i)
+            if number == HURT:
+                outcomes[i] = self._misbehave(i)
+            else:
+                outcomes[i] = _ok(i)
+            with open(os.environ[LOG], "a") as f:
+                f.write(f"{number} {i}\n")
+        begin(None)
+        return [outcomes[i] for i in range(len(self._plan.pool))]
+
+    def _misbehave(self, i: int) -> Outcome:
+        if i == HANG:
+            time.sleep(60)
+        if i == DIE:
+            os._exit(3)
+        if i == BREAK:
+            raise EngineLostError("an illegal memory access was encountered")
+        return Outcome("wrong_result", "7 elements") if i == WRONG else _ok(i)
+
+
+def broken_engine(plan: Plan, index: int) -> FakeEngine:
+    """Cannot even start."""
+    raise RuntimeError("no CUDA-capable device is detected")
+
+
+def _ok(i: int) -> Outcome:
+    ms = float(i + 1)
+    return Outcome("ok", None, Samples((ms, ms, 2 * ms), (1980,), 1))
