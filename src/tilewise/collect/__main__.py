@@ -9,10 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import load_plan
 from tilewise.collect.progress import ProgressLine
-from tilewise.collect.run import collect
+from tilewise.collect.run import collect_on_gpus
 from tilewise.errors import TilewiseError, UsageError
 
 
@@ -25,13 +24,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, help="compiling processes; default: one a core")
     args = parser.parse_args()
     try:
-        plan = load_plan(args.plan)
-        line = ProgressLine()
-        for config, error in compile_ahead(plan, args.jobs, lambda d, n: line("compiling", d, n)).items():
-            print(f"does not compile: {config}: {error}", file=sys.stderr)
-        from tilewise.collect.gpu import GpuEngine  # imports torch, whose CUDA part the compilers do without
-
-        report = collect(plan, args.output, GpuEngine, [int(d) for d in args.devices.split(",")], line)
+        devices = [int(d) for d in args.devices.split(",")]
+        report = collect_on_gpus(load_plan(args.plan), args.output, devices, args.jobs, ProgressLine())
     except TilewiseError as e:
         print(f"tilewise: error: {e}", file=sys.stderr)
         return 2 if isinstance(e, UsageError) else 1

@@ -13,6 +13,9 @@ from tilewise.collect.plan import Timing
 from tilewise.collect.results import Samples
 
 
+_GOLDEN = 0.618  # steps of the golden section spread the starts evenly, however many there are
+
+
 class Stopwatch(Protocol):
     """Takes one round of samples."""
 
@@ -40,7 +43,7 @@ def rotated(candidates: Sequence[int], turn: int) -> list[int]:
     """The candidates, starting elsewhere each turn and backwards every second one."""
     if not candidates:
         return []
-    start = turn * max(1, len(candidates) // 3 + 1) % len(candidates)
+    start = int(turn * _GOLDEN * len(candidates)) % len(candidates)
     order = [*candidates[start:], *candidates[:start]]
     return order[::-1] if turn % 2 else order
 

@@ -1,0 +1,75 @@
+"""A plan travels as JSON without loss, and impossible plans are refused with what is wrong in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise.collect.plan import Item, Plan, Timing, load_plan
+from tilewise.errors import ConfigError, DataError
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+
+
+def test_a_plan_survives_the_journey(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan.dumps())
+    again = load_plan(path)
+    assert again == plan
+    assert again.hash == plan.hash
+
+
+def test_the_hash_changes_with_what_is_measured(plan: Plan) -> None:
+    others = [
+        dataclasses.replace(plan, run_id="run-2"),
+        dataclasses.replace(plan, items=plan.items[1:]),
+        dataclasses.replace(plan, timing=Timing(rounds=9)),
+        dataclasses.replace(plan, pool=Pool(plan.pool.op, plan.pool.variant, plan.pool.dtype, plan.pool.kernels[1:])),
+    ]
+    assert len({plan.hash, *(o.hash for o in others)}) == 5
+
+
+def test_an_illegal_kernel_is_refused(plan: Plan) -> None:
+    pool = Pool(plan.pool.op, plan.pool.variant, plan.pool.dtype, (Kernel(256, 256, 64, "taps", 4, 3),))
+    with pytest.raises(ConfigError, match=r"256x256x64_taps_w4_s3_g1_k1 is illegal on sm90: .*accumulators"):
+        dataclasses.replace(plan, pool=pool)
+
+
+def test_a_repeated_problem_is_refused(plan: Plan) -> None:
+    with pytest.raises(ConfigError, match="problem 5 repeats problem 0"):
+        dataclasses.replace(plan, items=(*plan.items, Item(plan.items[0].problem, "again")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda v: v.pop("pool"), "not a plan: KeyError"),
+        (lambda v: v["items"][0]["problem"].update(G=3), "C: must be divisible by G = 3"),
+        (lambda v: v["timing"].update(rounds=0), "min_rounds <= rounds"),
+        (lambda v: v["timing"].update(speed=1), "not a plan: TypeError"),
+        (lambda v: v["pool"].update(hash="0"), "hash do not belong"),
+        (lambda v: v["arch"].pop("l2_bytes"), "'l2_bytes' is missing"),
+    ],
+)
+def test_a_damaged_plan_is_named(
+    plan: Plan, tmp_path: Path, damage: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    values = json.loads(plan.dumps())
+    damage(values)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(DataError, match=rf"plan\.json: .*{message}"):
+        load_plan(path)
+
+
+def test_a_missing_or_torn_plan_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.json"):
+        load_plan(tmp_path / "none.json")
+    (tmp_path / "torn.json").write_text('{"target":')
+    with pytest.raises(DataError, match=r"torn\.json"):
+        load_plan(tmp_path / "torn.json")
