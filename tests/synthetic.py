@@ -83,7 +83,7 @@ def kernels(target: Target, count: int) -> tuple[Kernel, ...]:
             for n in (64, 128, 32)
             for warps in (4, 8)
         ]
-        pool = [k for k in made if illegal(k, target.dtype, arch) is None]
+        pool = [k for k in made if illegal(k, target, arch) is None]
     if count > len(pool):
         raise ValueError(f"at most {len(pool)} kernels for {target.name}, got {count}")
     return tuple(pool[i] for i in np.linspace(0, len(pool) - 1, count).round().astype(int))

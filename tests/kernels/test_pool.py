@@ -77,7 +77,7 @@ def test_a_shipped_pool_is_legal_and_large_enough(stem: str) -> None:
     target = Target.parse("_".join([*stem.split("_")[:-1], "bf16", stem.split("_")[-1]]))
     pool, arch = load_pool(target), load_arch(target.arch)
     assert len(pool) >= 64
-    assert {k.config: illegal(k, target.dtype, arch) for k in pool.kernels if illegal(k, target.dtype, arch)} == {}
+    assert {k.config: illegal(k, target, arch) for k in pool.kernels if illegal(k, target, arch)} == {}
 
 
 def test_the_shipped_default_supports_odd_problems() -> None:

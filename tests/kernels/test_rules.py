@@ -17,6 +17,10 @@ from tilewise.kernels.rules import accumulators_per_thread, illegal, shared_memo
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 SM90, GFX942 = load_arch("sm90"), load_arch("gfx942")
+FORWARD = Target("grouped_conv", "forward", "bf16", "sm90")
+BWD_WEIGHT = Target("grouped_conv", "bwd_weight", "bf16", "sm90")
+GEMM = Target("gemm", "universal", "bf16", "sm90")
+GEMM8 = Target("gemm", "universal", "fp8", "sm90")
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
@@ -39,12 +43,13 @@ def kernel(**change: Any) -> Kernel:
         ({"tile_m": 256, "tile_n": 64}, None),  # 128 accumulators a thread
         ({"tile_m": 256, "tile_n": 128}, "256 accumulators a thread, more than 128"),
         ({"tile_m": 8, "tile_n": 8, "tile_k": 1, "pipeline": "depth"}, "128 threads for 64 outputs"),
-        ({"tile_m": 8}, "must be at least 16"),
-        ({"tile_k": 8}, "must be at least 16"),
+        ({"tile_m": 8}, "tile_m and tile_n must be at least 16"),
+        ({"tile_k": 8}, "tile_k at least 16"),
         ({"tile_m": 16, "tile_n": 16, "tile_k": 16, "num_warps": 1}, None),
         ({"tile_k": 1, "pipeline": "depth"}, None),
-        ({"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1 and split_k 1"),
-        ({"tile_k": 1, "split_k": 2, "pipeline": "depth"}, "depth takes tile_k 1 and split_k 1"),
+        ({"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
+        ({"tile_k": 1, "split_k": 2, "pipeline": "depth"}, "depth takes split_k 1"),
+        ({"pipeline": "plain"}, "pipeline must be one of taps"),
         ({"tile_m": 128, "tile_n": 128, "tile_k": 128, "num_stages": 3, "num_warps": 8}, None),  # 196,608 bytes
         (
             {"tile_m": 128, "tile_n": 128, "tile_k": 128, "num_stages": 4, "num_warps": 8},
@@ -53,15 +58,32 @@ def kernel(**change: Any) -> Kernel:
     ],
 )
 def test_legality(change: dict[str, Any], reason: str | None) -> None:
-    answer = illegal(kernel(**change), "bf16", SM90)
+    answer = illegal(kernel(**change), FORWARD, SM90)
+    assert (answer is None) if reason is None else (answer is not None and reason in answer)
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "reason"),
+    [
+        (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
+        (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
+        (Target("grouped_conv", "forward", "fp8", "sm90"), {}, "there are no fp8 kernels for grouped_conv"),
+        (GEMM, {}, "pipeline must be one of plain, tma, persistent"),
+        (GEMM, {"pipeline": "plain", "tile_k": 16}, None),
+        (GEMM8, {"pipeline": "plain"}, None),
+        (GEMM8, {"pipeline": "plain", "tile_k": 16}, "tile_k at least 32"),
+    ],
+)
+def test_legality_depends_on_the_target(target: Target, change: dict[str, Any], reason: str | None) -> None:
+    answer = illegal(kernel(**change), target, SM90)
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
 
 def test_legality_depends_on_the_arch_and_the_type() -> None:
-    large = kernel(tile_m=128, tile_n=128, tile_k=64, num_stages=3, num_warps=8)
-    assert illegal(large, "bf16", SM90) is None
-    assert illegal(large, "bf16", GFX942) == "needs 98304 bytes of shared memory, gfx942 has 65536 a block"
-    assert illegal(large, "fp8", GFX942) is None
+    large = kernel(tile_m=128, tile_n=128, tile_k=64, num_stages=3, num_warps=8, pipeline="plain")
+    assert illegal(large, GEMM, SM90) is None
+    assert illegal(large, GEMM, GFX942) == "needs 98304 bytes of shared memory, gfx942 has 65536 a block"
+    assert illegal(large, GEMM8, GFX942) is None
 
 
 def test_shared_memory_by_hand() -> None:
@@ -96,17 +118,61 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
 
-def test_an_op_without_kernels_supports_nothing() -> None:
-    problem = GemmProblem(M=1, N=1, K=1)
-    assert unsupported(kernel(), problem, "universal") == "no kernels for op gemm"
-    assert not supported_mask(COLUMNS, problem, "universal").any()
+@pytest.mark.parametrize(
+    ("change", "layer", "variant", "reason"),
+    [
+        ({"split_k": 18}, {}, "bwd_data", None),  # 9 taps x 64 channels / 32
+        ({"split_k": 19}, {}, "bwd_data", "split_k leaves programs without work"),
+        ({"split_k": 8}, {"stride_h": 2, "stride_w": 2}, "bwd_data", None),  # 2 x 2 taps reach a pixel
+        ({"split_k": 9}, {"stride_h": 2, "stride_w": 2}, "bwd_data", "split_k leaves programs without work"),
+        ({"split_k": 18}, {"stride_h": 2, "stride_w": 2, "dilation_h": 2, "dilation_w": 2}, "bwd_data", None),
+        ({"split_k": 32}, {"Hi": 66, "Wi": 66, "stride_h": 64, "stride_w": 64}, "bwd_data", "65535 residue classes"),
+        ({"split_k": 36}, {}, "bwd_weight", None),  # 8 x 12 x 12 pixels / 32
+        ({"split_k": 37}, {}, "bwd_weight", "split_k leaves programs without work"),
+        ({"pipeline": "depth", "tile_k": 1, "split_k": 18}, {"G": 64}, "bwd_weight", None),  # / 64 pixels a step
+        ({"pipeline": "depth", "tile_k": 1, "split_k": 19}, {"G": 64}, "bwd_weight", "programs without work"),
+        ({"split_k": 16}, {"C": 2**12, "K": 2**12, "N": 64}, "bwd_weight", "more than 2 GiB of workspace"),
+        ({"split_k": 16}, {"C": 2**13, "N": 2**6}, "bwd_data", "more than 2 GiB of workspace"),
+        ({"tile_n": 256}, {"C": 16, "N": 512}, "bwd_weight", "more than 8 times the leanest tile's work"),
+        ({"tile_n": 256, "pipeline": "flat"}, {"C": 16, "N": 512}, "bwd_weight", None),  # columns are taps x channels
+    ],
+)
+def test_support_of_gradients(change: dict[str, Any], layer: dict[str, int], variant: str, reason: str | None) -> None:
+    answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), variant)
+    assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
 
-@given(conv_problems())
-@settings(deadline=None, max_examples=50)
-def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(problem: GroupedConvProblem) -> None:
-    expected = [unsupported(k, problem, "forward") is None for k in CONV_POOL.kernels]
-    assert supported_mask(COLUMNS, problem, "forward").tolist() == expected
+@pytest.mark.parametrize(
+    ("change", "sizes", "reason"),
+    [
+        ({}, {}, None),
+        ({}, {"M": 1, "N": 3, "K": 5}, None),
+        ({"pipeline": "tma"}, {}, None),
+        ({"pipeline": "tma"}, {"M": 7, "N": 9}, None),  # rows of both operands lie along K
+        ({"pipeline": "tma"}, {"K": 72}, "16 must divide the rows"),
+        ({"pipeline": "persistent"}, {"K": 72}, "16 must divide the rows"),
+        ({"pipeline": "tma"}, {"K": 72, "layout": "crr"}, None),
+        ({"pipeline": "tma"}, {"N": 72, "layout": "crr"}, "16 must divide the rows"),
+        ({"split_k": 4}, {}, None),
+        ({"split_k": 5}, {}, "split_k leaves programs without work"),
+        ({}, {"M": 2**16, "K": 2**15}, "A has 2^31 elements"),
+        ({}, {"M": 2**16, "N": 2**15}, "C has 2^31 elements"),
+        ({"split_k": 4}, {"M": 2**14, "N": 2**14}, "more than 2 GiB of workspace"),
+        ({"tile_m": 256}, {"M": 1, "N": 4096, "K": 4096}, "more than 8 times"),
+    ],
+)
+def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: str | None) -> None:
+    problem = GemmProblem(**{"M": 128, "N": 256, "K": 128, **sizes})
+    answer = unsupported(kernel(**{"pipeline": "plain", **change}), problem, "universal")
+    assert (answer is None) if reason is None else (answer is not None and reason in answer)
+
+
+@pytest.mark.parametrize("variant", GroupedConvProblem.variants)
+@given(problem=conv_problems())
+@settings(deadline=None, max_examples=30)
+def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
+    expected = [unsupported(k, problem, variant) is None for k in CONV_POOL.kernels]
+    assert supported_mask(COLUMNS, problem, variant).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
@@ -118,10 +184,11 @@ def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str) -> None:
     assert np.issubdtype(accumulators.dtype, np.integer)
 
 
-@given(conv_problems())
-@settings(deadline=None, max_examples=50)
-def test_the_shipped_pool_has_a_default_for_whatever_fits_32_bits(problem: GroupedConvProblem) -> None:
-    pool = load_pool(Target("grouped_conv", "forward", "bf16", "sm90"))
+@pytest.mark.parametrize("variant", GroupedConvProblem.variants)
+@given(problem=conv_problems())
+@settings(deadline=None, max_examples=30)
+def test_the_shipped_pools_have_a_default_for_whatever_fits_32_bits(variant: str, problem: GroupedConvProblem) -> None:
+    pool = load_pool(Target("grouped_conv", variant, "bf16", "sm90"))
     default = pool.default_for(problem)
-    reason = unsupported(pool.default, problem, "forward") or ""
+    reason = unsupported(pool.default, problem, variant) or ""
     assert default is not None or "2^31 elements" in reason

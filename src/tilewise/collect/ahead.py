@@ -13,25 +13,29 @@ from concurrent.futures import ProcessPoolExecutor
 from tilewise.collect.plan import Plan
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.rules import unsupported
-from tilewise.ops import GroupedConvProblem, Problem
+from tilewise.ops import Problem, Target
 
-_Job = tuple[Kernel, Problem, str]
+_Job = tuple[Kernel, Problem, Target]
 
 
 def jobs(plan: Plan) -> list[_Job]:
-    """One (kernel, problem, dtype) for each distinct set of programs: problems of equal alignment share theirs."""
+    """One (kernel, problem, target) for each distinct set of programs: problems of equal alignment share theirs."""
+    from tilewise.kernels.triton.family import family_of
+
+    family, target = family_of(plan.target.op, plan.target.variant), plan.target
     kinds: dict[object, list[Problem]] = {}
     for item in plan.items:
-        p = item.problem
-        assert isinstance(p, GroupedConvProblem)
-        alignment = tuple(v % 8 == 0 for v in (p.C, p.K, p.C // p.G, p.K // p.G))
-        kinds.setdefault(alignment, []).append(p)
+        kinds.setdefault(family.alignment(item.problem, target.dtype), []).append(item.problem)
 
-    def supported(kernel: Kernel) -> Iterator[Problem]:
+    def distinct(kernel: Kernel) -> Iterator[Problem]:
+        seen = set()
         for problems in kinds.values():
-            yield from [p for p in problems if not unsupported(kernel, p, plan.target.variant)][:1]
+            p = next((p for p in problems if not unsupported(kernel, p, target.variant)), None)
+            if p is not None and (programs := family.programs(kernel, p, target.dtype)) not in seen:
+                seen.add(programs)
+                yield p
 
-    return [(kernel, p, plan.target.dtype) for kernel in plan.pool.kernels for p in supported(kernel)]
+    return [(kernel, p, target) for kernel in plan.pool.kernels for p in distinct(kernel)]
 
 
 def compile_ahead(plan: Plan, workers: int | None, progress: Callable[[int, int], None]) -> dict[str, str]:
@@ -54,13 +58,12 @@ def compile_ahead(plan: Plan, workers: int | None, progress: Callable[[int, int]
 
 
 def _compile(job: _Job, capability: tuple[int, int]) -> str | None:
-    from tilewise.kernels.triton.conv_forward import programs
+    from tilewise.kernels.triton.family import family_of
     from tilewise.kernels.triton.program import compile_program, cuda_target
 
-    kernel, problem, dtype = job
-    assert isinstance(problem, GroupedConvProblem)
+    kernel, problem, target = job
     try:
-        for program in programs(kernel, problem, dtype):
+        for program in family_of(target.op, target.variant).programs(kernel, problem, target.dtype):
             compile_program(program, cuda_target(capability))
     except Exception as e:
         return f"{type(e).__name__}: {e}"

@@ -20,21 +20,20 @@ from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, unroll_of
 from tilewise.kernels.rules import unsupported
-from tilewise.kernels.triton import conv_forward, reference
 from tilewise.kernels.triton.check import count_mismatches, scale_of
+from tilewise.kernels.triton.family import family_of
 from tilewise.kernels.triton.program import Launch, compile_program, launch
-from tilewise.ops import GroupedConvProblem
+from tilewise.kernels.triton.tensors import empty_result, random_operands
+from tilewise.ops import Problem
 
-_TORCH_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_ERROR_CHARS = 300
 _LOADING_MS = 1.0
 
 
 @dataclass
 class _Tensors:
-    x: torch.Tensor
-    w: torch.Tensor
-    y: torch.Tensor
+    operands: tuple[torch.Tensor, ...]
+    result: torch.Tensor
     reference: torch.Tensor
     scale: float
 
@@ -73,12 +72,14 @@ class _Stopwatch:
 
 
 class GpuEngine:
-    """Measures grouped convolution forward; one instance owns one device of this process."""
+    """Measures the kernels of the plan's target; one instance owns one device of this process."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         torch.cuda.set_device(index)
         torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
         self._plan = plan
+        self._family = family_of(plan.target.op, plan.target.variant)
         self._dtype = plan.target.dtype
         properties = torch.cuda.get_device_properties(index)
         self._uuid = f"GPU-{properties.uuid}"
@@ -98,7 +99,6 @@ class GpuEngine:
     def measure(self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None]) -> list[Outcome]:
         """See :class:`tilewise.collect.engine.Engine`."""
         problem = item.problem
-        assert isinstance(problem, GroupedConvProblem)
         outcomes: dict[int, Outcome] = dict(known)
         kernels = self._plan.pool.kernels
         for i, kernel in enumerate(kernels):
@@ -107,13 +107,13 @@ class GpuEngine:
         runnable = [i for i in range(len(kernels)) if i not in outcomes]
         if runnable:
             tensors = self._tensors(problem)
-            self._reserve(max(conv_forward.workspace_elements(kernels[i], problem) for i in runnable))
+            self._reserve(max(self._family.workspace_elements(kernels[i], problem) for i in runnable))
             launches: dict[int, tuple[Launch, ...]] = {}
             estimates: dict[int, float] = {}
             for i in runnable:
                 begin(i)
-                launches[i] = conv_forward.launches(
-                    kernels[i], problem, self._dtype, tensors.x, tensors.w, tensors.y, self._workspace
+                launches[i] = self._family.launches(
+                    kernels[i], problem, self._dtype, *tensors.operands, tensors.result, self._workspace
                 )
                 result = self._try(launches[i], tensors)
                 if isinstance(result, Outcome):
@@ -133,13 +133,13 @@ class GpuEngine:
         except Exception as e:
             return Outcome("compile_error", _short(e))
         try:
-            tensors.y.fill_(float("nan"))
+            tensors.result.fill_(float("nan"))
             first = self._clocked(launches)
             self._bad.zero_()
-            count_mismatches(tensors.y, tensors.reference, self._bad, self._plan.timing.rtol, tensors.scale)
+            count_mismatches(tensors.result, tensors.reference, self._bad, self._plan.timing.rtol, tensors.scale)
             wrong = int(self._bad.item())
             if wrong:
-                return Outcome("wrong_result", f"{wrong} of {tensors.y.numel()} elements beyond the tolerance")
+                return Outcome("wrong_result", f"{wrong} of {tensors.result.numel()} elements beyond the tolerance")
             # a first launch includes loading the program, which matters only beside a short kernel
             return first if first > _LOADING_MS else self._clocked(launches)
         except Exception as e:
@@ -184,21 +184,11 @@ class GpuEngine:
         graph.capture_end()
         return graph
 
-    def _tensors(self, problem: GroupedConvProblem) -> _Tensors:
-        p = problem
-        seed = int.from_bytes(hashlib.sha256(repr(p.group_key).encode()).digest()[:7])
-        generator = torch.Generator("cuda").manual_seed(seed)
-        dtype = _TORCH_TYPES[self._dtype]
-        out = p.output_sizes
-
-        def random(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=generator, device="cuda", dtype=dtype)
-
-        x = random(p.N, p.Di, p.Hi, p.Wi, p.C)
-        w = random(p.K, p.Z, p.Y, p.X, p.C // p.G)
-        y = torch.empty((p.N, out.Do, out.Ho, out.Wo, p.K), device="cuda", dtype=dtype)
-        right = reference.conv_forward(p, x, w)
-        return _Tensors(x, w, y, right, scale_of(right))
+    def _tensors(self, problem: Problem) -> _Tensors:
+        seed = int.from_bytes(hashlib.sha256(repr(problem.group_key).encode()).digest()[:7])
+        operands = random_operands(self._family, problem, self._dtype, "cuda", seed)
+        right = self._family.reference(problem, *operands)
+        return _Tensors(operands, empty_result(self._family, problem, self._dtype, "cuda"), right, scale_of(right))
 
     def _reserve(self, elements: int) -> None:
         if self._workspace.numel() < elements:

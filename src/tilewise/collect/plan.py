@@ -84,7 +84,7 @@ class Plan:
         ):
             raise ConfigError(f"the pool is not one of {self.target.name}")
         for kernel, name in zip(self.pool.kernels, self.pool.names, strict=True):
-            if why := illegal(kernel, self.target.dtype, self.arch):
+            if why := illegal(kernel, self.target, self.arch):
                 raise ConfigError(f"{name} is illegal on {self.arch.name}: {why}")
         seen: dict[Problem, int] = {}
         for i, item in enumerate(self.items):

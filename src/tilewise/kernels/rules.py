@@ -6,41 +6,60 @@ Pools, collecting, features, search and dispatch all ask here. A rule answers wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels.kernel import Kernel
-from tilewise.ops import GroupedConvProblem, Problem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 from tilewise.ops.dtypes import operand_bytes
 from tilewise.ops.grouped_conv import input_elements, output_elements, weight_elements
 
-# How a convolution kernel walks its K dimension (filter taps x channels of one group):
-#   taps   one step = one tap x tile_k channels; best where a group has many channels
-#   flat   one step = tile_k of the flattened (tap, channel) index; best where it has few
+# How a convolution kernel walks its K dimension: forward over filter taps x channels of one group, bwd_data over taps x
+# output channels of one group, bwd_weight over output pixels (with columns that are tap x channel):
+#   taps   one step (bwd_weight: one tile of columns) lies within one tap; best where a group has many channels
+#   flat   tiles cover the flattened (tap, channel) index; best where it has few
 #   point  a 1x1 filter without padding: a plain matrix product
-#   depth  one input channel a group: no matrix product, each output channel filters its input channel
+#   depth  one input channel a group: no matrix product; tile_m pixels x tile_n channels a step
 CONV_PIPELINES = ("taps", "flat", "point", "depth")
 
+# How a matrix product loads its operands and shares out its tiles:
+#   plain       loads through pointers, one program a tile
+#   tma         loads through tensor descriptors (Hopper's tensor memory accelerator)
+#   persistent  tma, and one program a multiprocessor that takes tile after tile
+GEMM_PIPELINES = ("plain", "tma", "persistent")
+
+PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
+    **{("grouped_conv", v): CONV_PIPELINES for v in GroupedConvProblem.variants},
+    ("gemm", "universal"): GEMM_PIPELINES,
+}
+DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
+
 MIN_DOT = 16  # tl.dot needs at least 16 along each dimension
+MIN_DOT_BYTES = 32  # ... and this many bytes along K
 MAX_ACCUMULATORS = 128  # 32-bit registers a thread may spend on the output tile, of the 255 it has
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
+DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
 MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
 FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
 
 
-def illegal(kernel: Kernel, dtype: str, arch: HardwareProfile) -> str | None:
-    """Why this configuration cannot run on `arch` whatever the problem, or None."""
+def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
+    """Why this configuration cannot run for `target` on `arch` whatever the problem, or None."""
     sizes = (kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.num_warps)
     if any(s < 1 or s & (s - 1) for s in sizes):
         return "tile sizes and warps must be powers of two"
     if kernel.num_stages < 1 or kernel.group_m < 1 or kernel.split_k < 1:
         return "num_stages, group_m and split_k must be at least 1"
-    if kernel.pipeline not in CONV_PIPELINES:
-        return f"pipeline must be one of {', '.join(CONV_PIPELINES)}"
+    pipelines = PIPELINES[target.op, target.variant]
+    if kernel.pipeline not in pipelines:
+        return f"pipeline must be one of {', '.join(pipelines)}"
+    if target.dtype not in DTYPES[target.op]:
+        return f"there are no {target.dtype} kernels for {target.op}"
     threads = kernel.num_warps * arch.warp_size
     accumulators = accumulators_per_thread(kernel, arch)
     if accumulators > MAX_ACCUMULATORS:
@@ -48,10 +67,13 @@ def illegal(kernel: Kernel, dtype: str, arch: HardwareProfile) -> str | None:
     if accumulators < 1:
         return f"{threads} threads for {kernel.tile_m * kernel.tile_n} outputs"
     if kernel.pipeline == "depth":
-        return "depth takes tile_k 1 and split_k 1" if (kernel.tile_k, kernel.split_k) != (1, 1) else None
-    if min(kernel.tile_m, kernel.tile_n, kernel.tile_k) < MIN_DOT:
-        return f"tile_m, tile_n and tile_k must be at least {MIN_DOT}"
-    needed = shared_memory_bytes(kernel, dtype)
+        if kernel.tile_k != 1:
+            return "depth takes tile_k 1"
+        return "depth takes split_k 1" if kernel.split_k > 1 and target.variant != "bwd_weight" else None
+    least_k = max(MIN_DOT, MIN_DOT_BYTES // operand_bytes(target.dtype))
+    if min(kernel.tile_m, kernel.tile_n) < MIN_DOT or kernel.tile_k < least_k:
+        return f"tile_m and tile_n must be at least {MIN_DOT}, tile_k at least {least_k}"
+    needed = shared_memory_bytes(kernel, target.dtype)
     if needed > arch.shared_memory_bytes:
         return f"needs {needed} bytes of shared memory, {arch.name} has {arch.shared_memory_bytes} a block"
     return None
@@ -103,29 +125,73 @@ def _checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, 
 
 def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
     assert isinstance(problem, GroupedConvProblem)
+    counts = {"forward": output_elements, "bwd_data": input_elements, "bwd_weight": weight_elements}
     for name, count in (("input", input_elements), ("filter", weight_elements), ("output", output_elements)):
         yield count(problem) >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
     taps, padding = problem.Z * problem.Y * problem.X, (problem.pad_d, problem.pad_h, problem.pad_w)
     yield (kernel.pipeline == "point") & (taps > 1 or any(padding)), "point needs a 1x1 filter without padding"
     yield (kernel.pipeline == "depth") & (problem.C != problem.G), "depth needs one input channel a group"
     gemm, product = problem.implicit_gemm(variant), kernel.pipeline != "depth"
-    # bwd_weight sums over pixels, the other two over taps x channels: only their K falls apart into taps
-    taps = taps if variant != "bwd_weight" else 1
     yield product & (gemm.batch > MAX_GRID_YZ), f"more than {MAX_GRID_YZ} groups"
-    split = product & (kernel.split_k > 1)
-    yield split & (kernel.split_k > -(-gemm.k // kernel.tile_k)), "split_k leaves programs without work"
-    workspace = kernel.split_k * output_elements(problem) * 4
-    yield split & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
-    rows_cols = gemm.batch * _padded(gemm.m, kernel.tile_m) * _padded(gemm.n, kernel.tile_n)
-    by_tap = taps * _padded(gemm.k // taps, kernel.tile_k)
-    work = 2.0 * rows_cols * np.where(kernel.pipeline == "flat", _padded(gemm.k, kernel.tile_k), by_tap)
-    leanest = 2.0 * gemm.batch * _padded(gemm.m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(gemm.k, MIN_DOT)
-    wasted = (work > FREE_WORK) & (work > MAX_WASTE * leanest)
-    yield product & wasted, f"more than {MAX_WASTE} times the leanest tile's work"
+    classes, m, k = 1, gemm.m, gemm.k
+    if variant == "bwd_data":
+        classes, taps = _residue_classes(problem), _class_taps(problem)
+        m, k = -(-gemm.m // classes), taps * (problem.K // problem.G)
+        yield classes * kernel.split_k > MAX_GRID_YZ, f"more than {MAX_GRID_YZ} residue classes x split_k"
+    steps = -(-k // np.where(product, kernel.tile_k, kernel.tile_m))
+    yield (kernel.split_k > 1) & (kernel.split_k > steps), "split_k leaves programs without work"
+    workspace = kernel.split_k * counts[variant](problem) * 4
+    yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
+    leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
+    flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
+    if variant == "bwd_weight":  # a walk by taps pads its columns, not K
+        cols = np.where(flat, _padded(gemm.n, kernel.tile_n), taps * _padded(gemm.n // taps, kernel.tile_n))
+        depth = _padded(k, kernel.tile_k)
+    else:
+        cols = _padded(gemm.n, kernel.tile_n)
+        depth = np.where(flat, _padded(k, kernel.tile_k), taps * _padded(k // max(taps, 1), kernel.tile_k))
+    yield product & _wasteful(2.0 * classes * gemm.batch * rows * cols * depth, leanest), _WASTE
+
+
+def _residue_classes(p: GroupedConvProblem) -> int:
+    """Classes of input pixels by their residue modulo the stride: each is a product of its own in bwd_data."""
+    return p.stride_d * p.stride_h * p.stride_w
+
+
+def _class_taps(p: GroupedConvProblem) -> int:
+    """The most filter taps that reach one residue class."""
+    taps = 1
+    for size, axis in ((p.Z, "d"), (p.Y, "h"), (p.X, "w")):
+        stride, dilation = getattr(p, f"stride_{axis}"), getattr(p, f"dilation_{axis}")
+        taps *= -(-size // (stride // gcd(stride, dilation)))
+    return taps
+
+
+def _gemm(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
+    assert isinstance(problem, GemmProblem)
+    p = problem
+    for name, count in (("A", p.M * p.K), ("B", p.K * p.N), ("C", p.M * p.N)):
+        yield count >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
+    rows = (p.K if p.layout[0] == "r" else p.M, p.N if p.layout[1] == "r" else p.K)
+    unaligned = any(row % DESCRIPTOR_ELEMENTS for row in rows)
+    yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
+    yield kernel.split_k > -(-p.K // kernel.tile_k), "split_k leaves programs without work"
+    workspace = kernel.split_k * p.M * p.N * 4
+    yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
+    leanest = 2.0 * _padded(p.M, MIN_DOT) * _padded(p.N, MIN_DOT) * _padded(p.K, MIN_DOT)
+    work = 2.0 * _padded(p.M, kernel.tile_m) * _padded(p.N, kernel.tile_n) * _padded(p.K, kernel.tile_k)
+    yield _wasteful(work, leanest), _WASTE
+
+
+_WASTE = f"more than {MAX_WASTE} times the leanest tile's work"
+
+
+def _wasteful(work: Any, leanest: float) -> Any:
+    return (work > FREE_WORK) & (work > MAX_WASTE * leanest)
 
 
 def _padded(size: int, tile: Any) -> Any:
     return -(-size // tile) * tile
 
 
-_SUPPORT: dict[str, Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]] = {"grouped_conv": _conv}
+_SUPPORT: dict[str, Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]] = {"grouped_conv": _conv, "gemm": _gemm}

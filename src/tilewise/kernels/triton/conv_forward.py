@@ -16,32 +16,13 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.program import TRITON_TYPES, VECTOR, Launch, Program
+from tilewise.kernels.triton.conv import FILTER, REACH, SPACE, STRIDE, aligned_channels, pixels, sizes_of
+from tilewise.kernels.triton.program import TRITON_TYPES, Launch, Program
+from tilewise.kernels.triton.tiles import divisible, sum_launch, sum_program, tile_of
 from tilewise.ops import GroupedConvProblem
 from tilewise.ops.grouped_conv import output_elements
 
 _REDUCE_BLOCK = 1024
-
-
-@triton.jit
-def _tile_of(pid, rows, cols, TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """Tile coordinates of a program: GROUP_M row tiles share one sweep over the columns, which keeps L2 warm."""
-    tiles_m = tl.cdiv(rows, TILE_M)
-    tiles_n = tl.cdiv(cols, TILE_N)
-    first = (pid // (GROUP_M * tiles_n)) * GROUP_M
-    height = tl.minimum(tiles_m - first, GROUP_M)
-    within = pid % (GROUP_M * tiles_n)
-    return first + within % height, within // height
-
-
-@triton.jit
-def _pixels(row, Do, Ho, Wo):
-    """Output pixel index -> (n, d, h, w)."""
-    ow = row % Wo
-    rest = row // Wo
-    oh = rest % Ho
-    rest = rest // Ho
-    return rest // Do, rest % Do, oh, ow
 
 
 @triton.jit
@@ -65,11 +46,11 @@ def conv_taps(
     """One step is one filter tap x TILE_K channels, all in one software-pipelined loop."""
     g = tl.program_id(1)
     split = tl.program_id(2)
-    tile_m, tile_n = _tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
+    tile_m, tile_n = tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
     row = tile_m * TILE_M + tl.arange(0, TILE_M)
     col = tile_n * TILE_N + tl.arange(0, TILE_N)
     lane = tl.arange(0, TILE_K)
-    n, od, oh, ow = _pixels(row, Do, Ho, Wo)
+    n, od, oh, ow = pixels(row, Do, Ho, Wo)
     id0 = od * stride_d - pad_d
     ih0 = oh * stride_h - pad_h
     iw0 = ow * stride_w - pad_w
@@ -106,11 +87,11 @@ def conv_flat(
     """One step is TILE_K of the flattened (tap, channel) index, so that few channels still fill a step."""
     g = tl.program_id(1)
     split = tl.program_id(2)
-    tile_m, tile_n = _tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
+    tile_m, tile_n = tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
     row = tile_m * TILE_M + tl.arange(0, TILE_M)
     col = tile_n * TILE_N + tl.arange(0, TILE_N)
     lane = tl.arange(0, TILE_K)
-    n, od, oh, ow = _pixels(row, Do, Ho, Wo)
+    n, od, oh, ow = pixels(row, Do, Ho, Wo)
     id0 = (od * stride_d - pad_d)[:, None]
     ih0 = (oh * stride_h - pad_h)[:, None]
     iw0 = (ow * stride_w - pad_w)[:, None]
@@ -147,12 +128,12 @@ def conv_point(
     """A 1x1 filter without padding: every tap lies inside, so rows are addressed once and K just advances."""
     g = tl.program_id(1)
     split = tl.program_id(2)
-    tile_m, tile_n = _tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
+    tile_m, tile_n = tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
     row = tile_m * TILE_M + tl.arange(0, TILE_M)
     col = tile_n * TILE_N + tl.arange(0, TILE_N)
     lane = tl.arange(0, TILE_K)
     # rows beyond the last read the last one: cheaper than a mask, and never stored
-    n, od, oh, ow = _pixels(tl.minimum(row, rows - 1), Do, Ho, Wo)
+    n, od, oh, ow = pixels(tl.minimum(row, rows - 1), Do, Ho, Wo)
     pixel = ((n * Di + od * stride_d) * Hi + oh * stride_h) * Wi + ow * stride_w
     x_row = x + g * Cg + pixel[:, None] * C
     w_col = w + (g * Kg + tl.minimum(col, Kg - 1))[None, :] * Cg
@@ -177,10 +158,10 @@ def conv_depth(
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """One input channel a group: each output channel filters its own input channel, without a matrix product."""
-    tile_m, tile_n = _tile_of(tl.program_id(0), rows, K, TILE_M, TILE_N, GROUP_M)
+    tile_m, tile_n = tile_of(tl.program_id(0), rows, K, TILE_M, TILE_N, GROUP_M)
     row = tile_m * TILE_M + tl.arange(0, TILE_M)
     col = tile_n * TILE_N + tl.arange(0, TILE_N)
-    n, od, oh, ow = _pixels(row, Do, Ho, Wo)
+    n, od, oh, ow = pixels(row, Do, Ho, Wo)
     id0 = od * stride_d - pad_d
     ih0 = oh * stride_h - pad_h
     iw0 = ow * stride_w - pad_w
@@ -203,40 +184,18 @@ def conv_depth(
     tl.store(y + row[:, None] * K + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
 
 
-@triton.jit
-def sum_shares(partial, y, count, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the split-K shares in order: `partial` is (SPLIT_K, count) fp32, `y` (count)."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < count
-    acc = tl.zeros((BLOCK,), dtype=tl.float32)
-    for _ in tl.static_range(SPLIT_K):
-        acc += tl.load(partial + at, mask=mask, other=0.0)
-        partial += count
-    tl.store(y + at, acc.to(y.dtype.element_ty), mask=mask)
-
-
-_FILTER = ("Z", "Y", "X")
-_STRIDE = ("stride_d", "stride_h", "stride_w")
-_REACH = ("pad_d", "pad_h", "pad_w", "dilation_d", "dilation_h", "dilation_w")
-_SPACE = ("Di", "Hi", "Wi", "Do", "Ho", "Wo")
 _SIZES: dict[str, tuple[str, ...]] = {
-    "taps": ("rows", "C", "K", "Cg", "Kg", *_SPACE, *_FILTER, *_STRIDE, *_REACH),
-    "flat": ("rows", "C", "K", "Cg", "Kg", *_SPACE, *_FILTER, *_STRIDE, *_REACH),
-    "point": ("rows", "C", "K", "Cg", "Kg", *_SPACE, *_STRIDE),
-    "depth": ("rows", "C", "K", "Kg", *_SPACE, *_FILTER, *_STRIDE, *_REACH),
+    "taps": ("rows", "C", "K", "Cg", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
+    "flat": ("rows", "C", "K", "Cg", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
+    "point": ("rows", "C", "K", "Cg", "Kg", *SPACE, *STRIDE),
+    "depth": ("rows", "C", "K", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
 }
 _FUNCTIONS: dict[str, Any] = {"taps": conv_taps, "flat": conv_flat, "point": conv_point, "depth": conv_depth}
 
 
 def _sizes(problem: GroupedConvProblem) -> dict[str, int]:
     out = problem.output_sizes
-    return {
-        **problem.to_dict(),
-        **out._asdict(),
-        "rows": problem.N * out.Do * out.Ho * out.Wo,
-        "Cg": problem.C // problem.G,
-        "Kg": problem.K // problem.G,
-    }
+    return {**sizes_of(problem), "rows": problem.N * out.Do * out.Ho * out.Wo}
 
 
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
@@ -249,9 +208,7 @@ def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[P
     element = TRITON_TYPES[dtype]
     sizes = _sizes(problem)
     names = _SIZES[kernel.pipeline]
-    per_channel = [n for n in ("C", "K", "Cg", "Kg") if n in names]
-    # a group's channels decide for C and K too: C = G * Cg
-    aligned = frozenset(n for n in per_channel if sizes[n] % VECTOR == 0)
+    aligned = aligned_channels(sizes, names)
     pointers: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Any], ...]
     if kernel.pipeline == "depth":
@@ -271,16 +228,7 @@ def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[P
     )
     if kernel.split_k == 1:
         return (main,)
-    reduce = Program(
-        sum_shares,
-        (("partial", "fp32"), ("y", element)),
-        ("count",),
-        (("SPLIT_K", kernel.split_k), ("BLOCK", _REDUCE_BLOCK)),
-        frozenset({"count"} if sizes["K"] % VECTOR == 0 else ()),
-        4,
-        1,
-    )
-    return (main, reduce)
+    return (main, sum_program(kernel, dtype, divisible(sizes["K"]), _REDUCE_BLOCK))
 
 
 def launches(
@@ -307,5 +255,4 @@ def launches(
     first = Launch(main, (tiles, problem.G, kernel.split_k), (x, w, y, workspace), values)
     if not rest:
         return (first,)
-    count = output_elements(problem)
-    return (first, Launch(rest[0], (triton.cdiv(count, _REDUCE_BLOCK), 1, 1), (workspace, y), (count,)))
+    return (first, sum_launch(rest[0], output_elements(problem), workspace, y))

@@ -20,15 +20,17 @@ from triton.compiler import ASTSource
 POINTER_ALIGNMENT = 16  # bytes; what torch's allocator guarantees and more
 VECTOR = 8  # elements of 16 bits in the widest load; channel counts that divide by it allow such loads
 
-TRITON_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8e4nv"}
+TRITON_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8e4nv"}  # of the operands
+RESULT_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 
 
 @dataclass(frozen=True)
 class Program:
     """One Triton function with all that decides its binary.
 
-    `pointers` are (argument, element type) in order, then come `sizes` (32-bit integers), then the constants.
-    `aligned` names the sizes that divide by :data:`VECTOR`.
+    `pointers` are (argument, element type) in order, then come `sizes` (32-bit integers), then the constants. An
+    element type from :func:`descriptor` makes the argument a tensor descriptor (TMA) instead of a pointer.
+    `aligned` names the sizes that divide by `vector`.
     """
 
     fn: Any  # a triton JITFunction; hashable by identity
@@ -38,23 +40,34 @@ class Program:
     aligned: frozenset[str]
     num_warps: int
     num_stages: int
+    vector: int = VECTOR
 
     def source(self) -> ASTSource:
         """What triton compiles."""
         names = [n for n, _ in self.pointers] + list(self.sizes) + [n for n, _ in self.constants]
         if names != self.fn.arg_names:
             raise TypeError(f"{self.fn.__name__} takes {self.fn.arg_names}, the program declares {names}")
-        signature = {n: f"*{t}" for n, t in self.pointers}
+        signature = {n: t if _is_descriptor(t) else f"*{t}" for n, t in self.pointers}
         signature |= dict.fromkeys(self.sizes, "i32") | {n: "constexpr" for n, _ in self.constants}
-        divisors = {n: POINTER_ALIGNMENT for n, _ in self.pointers} | dict.fromkeys(self.aligned, VECTOR)
+        divisors = {n: POINTER_ALIGNMENT for n, t in self.pointers if not _is_descriptor(t)}
+        divisors |= dict.fromkeys(self.aligned, self.vector)
         # in the order of the arguments: the text of attrs is part of Triton's cache key
         attrs = {(i,): [["tt.divisibility", divisors[n]]] for i, n in enumerate(names) if n in divisors}
         return ASTSource(self.fn, signature, dict(self.constants), attrs)
 
 
+def descriptor(element: str, block: tuple[int, int]) -> str:
+    """The type of a two-dimensional tensor descriptor whose loads bring `block`."""
+    return f"tensordesc<{element}[{block[0]}, {block[1]}]>"
+
+
+def _is_descriptor(element: str) -> bool:
+    return element.startswith("tensordesc<")
+
+
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a program: the grid, then the tensors and sizes in the program's order."""
+    """One launch of a program: the grid, then the tensors (or descriptors) and sizes in the program's order."""
 
     program: Program
     grid: tuple[int, int, int]
@@ -77,6 +90,15 @@ def compile_program(program: Program, target: GPUTarget | None = None) -> Any:
 def interpreted() -> bool:
     """Whether Triton's interpreter stands in for a GPU (``TRITON_INTERPRET=1``)."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+@cache
+def compute_units() -> int:
+    """Multiprocessors of the current device; a few where the interpreter stands in for one."""
+    if interpreted():
+        return 4
+    driver = triton.runtime.driver.active
+    return int(driver.utils.get_device_properties(driver.get_current_device())["multiprocessor_count"])
 
 
 def launch(item: Launch) -> None:

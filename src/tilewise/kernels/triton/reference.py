@@ -1,4 +1,7 @@
-"""The right answers, from PyTorch: what kernels are checked against, in tests and before anything is timed."""
+"""The right answers, from PyTorch in fp32: what kernels are checked against, in tests and before anything is timed.
+
+Exact only with ``torch.backends.cudnn.allow_tf32 = False`` and ``torch.backends.cuda.matmul.allow_tf32 = False``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tilewise.ops import GroupedConvProblem
 
 
 def conv_forward(p: GroupedConvProblem, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """``conv(x, w)`` in fp32 on operands widened to fp32; exact only with ``torch.backends.cudnn.allow_tf32 = False``.
+    """``conv(x, w)`` on operands widened to fp32.
 
     Args:
         p: the problem.
@@ -18,13 +21,59 @@ def conv_forward(p: GroupedConvProblem, x: torch.Tensor, w: torch.Tensor) -> tor
     Returns:
         (N, Do, Ho, Wo, K), contiguous.
     """
-    x32 = x.float().permute(0, 4, 1, 2, 3)
-    w32 = w.float().permute(0, 4, 1, 2, 3)
-    stride, pad = (p.stride_d, p.stride_h, p.stride_w), (p.pad_d, p.pad_h, p.pad_w)
-    dilation = (p.dilation_d, p.dilation_h, p.dilation_w)
-    if p.ndim == 2:  # the 2D routines are the faster ones
-        x32, w32 = x32.squeeze(2), w32.squeeze(2)
-        y = torch.nn.functional.conv2d(x32, w32, None, stride[1:], pad[1:], dilation[1:], p.G).unsqueeze(2)
-    else:
-        y = torch.nn.functional.conv3d(x32, w32, None, stride, pad, dilation, p.G)
-    return y.permute(0, 2, 3, 4, 1).contiguous()
+    conv = torch.nn.functional.conv2d if p.ndim == 2 else torch.nn.functional.conv3d
+    return _to_last(p, conv(_to_first(p, x), _to_first(p, w), None, *_geometry(p), p.G))
+
+
+def conv_bwd_data(p: GroupedConvProblem, dy: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Gradient of ``conv(x, w)`` for x.
+
+    Args:
+        p: the problem.
+        dy: (N, Do, Ho, Wo, K).
+        w: (K, Z, Y, X, C / G).
+
+    Returns:
+        (N, Di, Hi, Wi, C), contiguous.
+    """
+    shape = (p.N, p.C, p.Di, p.Hi, p.Wi) if p.ndim == 3 else (p.N, p.C, p.Hi, p.Wi)
+    gradient = torch.nn.grad.conv2d_input if p.ndim == 2 else torch.nn.grad.conv3d_input
+    return _to_last(p, gradient(shape, _to_first(p, w), _to_first(p, dy), *_geometry(p), p.G))
+
+
+def conv_bwd_weight(p: GroupedConvProblem, dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Gradient of ``conv(x, w)`` for w.
+
+    Args:
+        p: the problem.
+        dy: (N, Do, Ho, Wo, K).
+        x: (N, Di, Hi, Wi, C).
+
+    Returns:
+        (K, Z, Y, X, C / G), contiguous.
+    """
+    shape = (p.K, p.C // p.G, p.Z, p.Y, p.X) if p.ndim == 3 else (p.K, p.C // p.G, p.Y, p.X)
+    gradient = torch.nn.grad.conv2d_weight if p.ndim == 2 else torch.nn.grad.conv3d_weight
+    return _to_last(p, gradient(_to_first(p, x), shape, _to_first(p, dy), *_geometry(p), p.G))
+
+
+def _geometry(p: GroupedConvProblem) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Stride, padding and dilation as PyTorch takes them; the 2D routines are the faster ones."""
+    axes = "dhw"[3 - p.ndim :]
+    return (
+        tuple(getattr(p, f"stride_{a}") for a in axes),
+        tuple(getattr(p, f"pad_{a}") for a in axes),
+        tuple(getattr(p, f"dilation_{a}") for a in axes),
+    )
+
+
+def _to_first(p: GroupedConvProblem, t: torch.Tensor) -> torch.Tensor:
+    """Channels last in the problem's type -> channels first in fp32, without the depth that 2D has not."""
+    t = t.float().permute(0, 4, 1, 2, 3)
+    return t.squeeze(2) if p.ndim == 2 else t
+
+
+def _to_last(p: GroupedConvProblem, t: torch.Tensor) -> torch.Tensor:
+    if p.ndim == 2:
+        t = t.unsqueeze(2)
+    return t.permute(0, 2, 3, 4, 1).contiguous()

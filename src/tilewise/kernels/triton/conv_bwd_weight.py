@@ -1,0 +1,263 @@
+"""Grouped convolution's gradient for the filter: NHWGK (dY) x NHWGC (X) -> GKYXC (dW), 2D and 3D.
+
+Rows are the output channels of one group, columns its (tap, input channel) pairs, and K runs over output pixels: long
+where the result is small, so most shapes want ``split_k``. Shares of K lie in a workspace, and a second launch adds
+them in a fixed order: results do not depend on timing. The walks differ in their columns:
+
+- ``taps``: a tile of columns lies within one filter tap, so an image row is addressed once a step;
+- ``flat``: tiles cover the flattened (tap, channel) index, so that few channels still fill a tile;
+- ``point``: a 1x1 filter without padding;
+- ``depth``: one input channel a group: ``tile_m`` pixels x ``tile_n`` channels a step, summed over pixels at the end.
+"""
+
+# Triton reads argument names as they stand in the problem's columns, upper case included.
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.triton.conv import FILTER, REACH, SPACE, STRIDE, aligned_channels, pixels, sizes_of
+from tilewise.kernels.triton.program import TRITON_TYPES, Launch, Program
+from tilewise.kernels.triton.tiles import divisible, share_of, sum_launch, sum_program, swizzled
+from tilewise.ops import GroupedConvProblem
+from tilewise.ops.grouped_conv import weight_elements
+
+_REDUCE_BLOCK = 256  # filters are small: more programs, each summing many shares
+
+
+@triton.jit
+def _store(acc, dw, partial, k, at, inside, K, depth, Kg, g, split, SPLIT_K: tl.constexpr):
+    """Write the tile, or this program's share of it; `at` is the place in a filter of `depth` elements."""
+    mask = (k < Kg)[:, None] & inside[None, :]
+    offset = (g * Kg + k)[:, None] * depth + at[None, :]
+    if SPLIT_K == 1:
+        tl.store(dw + offset, acc.to(dw.dtype.element_ty), mask=mask)
+    else:
+        tl.store(partial + split.to(tl.int64) * K * depth + offset, acc, mask=mask)
+
+
+@triton.jit
+def bwd_weight_taps(
+    dy, x, dw, partial,
+    rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """Columns of one filter tap; one step is TILE_K output pixels."""
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    tiles_c = tl.cdiv(Cg, TILE_N)
+    taps = Z * Y * X
+    tile_m, tile_n = swizzled(tl.program_id(0), tl.cdiv(Kg, TILE_M), taps * tiles_c, GROUP_M)
+    tap = tile_n // tiles_c
+    k = tile_m * TILE_M + tl.arange(0, TILE_M)
+    c = (tile_n % tiles_c) * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_K)
+    d0 = tap // (Y * X) * dilation_d - pad_d
+    h0 = tap // X % Y * dilation_h - pad_h
+    w0 = tap % X * dilation_w - pad_w
+    dy_k = dy + (g * Kg + k)[:, None]
+    x_c = x + (g * Cg + c)[None, :]
+
+    begin, end = share_of(split, tl.cdiv(rows, TILE_K), SPLIT_K)
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        row = step * TILE_K + lane
+        n, od, oh, ow = pixels(row, Do, Ho, Wo)
+        d = od * stride_d + d0
+        h = oh * stride_h + h0
+        v = ow * stride_w + w0
+        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
+        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
+        b = tl.load(x_c + pixel[:, None] * C, mask=inside[:, None] & (c < Cg)[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    _store(acc, dw, partial, k, tap * Cg + c, c < Cg, K, taps * Cg, Kg, g, split, SPLIT_K)
+
+
+@triton.jit
+def bwd_weight_flat(
+    dy, x, dw, partial,
+    rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """Columns of the flattened (tap, channel) index; one step is TILE_K output pixels."""
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    taps = Z * Y * X
+    depth = taps * Cg
+    tile_m, tile_n = swizzled(tl.program_id(0), tl.cdiv(Kg, TILE_M), tl.cdiv(depth, TILE_N), GROUP_M)
+    k = tile_m * TILE_M + tl.arange(0, TILE_M)
+    at = tile_n * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_K)
+    tap = at // Cg
+    d0 = (tap // (Y * X) * dilation_d - pad_d)[None, :]
+    h0 = (tap // X % Y * dilation_h - pad_h)[None, :]
+    w0 = (tap % X * dilation_w - pad_w)[None, :]
+    dy_k = dy + (g * Kg + k)[:, None]
+    x_c = x + (g * Cg + at % Cg)[None, :]
+
+    begin, end = share_of(split, tl.cdiv(rows, TILE_K), SPLIT_K)
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        row = step * TILE_K + lane
+        n, od, oh, ow = pixels(row, Do, Ho, Wo)
+        d = (od * stride_d)[:, None] + d0
+        h = (oh * stride_h)[:, None] + h0
+        v = (ow * stride_w)[:, None] + w0
+        inside = (row < rows)[:, None] & (at < depth)[None, :]
+        inside = inside & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
+        pixel = ((n[:, None] * Di + d) * Hi + h) * Wi + v
+        a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
+        b = tl.load(x_c + pixel * C, mask=inside, other=0.0)
+        acc = tl.dot(a, b, acc)
+    _store(acc, dw, partial, k, at, at < depth, K, depth, Kg, g, split, SPLIT_K)
+
+
+@triton.jit
+def bwd_weight_point(
+    dy, x, dw, partial,
+    rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, stride_d, stride_h, stride_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """A 1x1 filter without padding: every output pixel has its input pixel."""
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    tile_m, tile_n = swizzled(tl.program_id(0), tl.cdiv(Kg, TILE_M), tl.cdiv(Cg, TILE_N), GROUP_M)
+    k = tile_m * TILE_M + tl.arange(0, TILE_M)
+    c = tile_n * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_K)
+    dy_k = dy + (g * Kg + k)[:, None]
+    x_c = x + (g * Cg + c)[None, :]
+
+    begin, end = share_of(split, tl.cdiv(rows, TILE_K), SPLIT_K)
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        row = step * TILE_K + lane
+        n, od, oh, ow = pixels(row, Do, Ho, Wo)
+        pixel = ((n * Di + od * stride_d) * Hi + oh * stride_h) * Wi + ow * stride_w
+        a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
+        b = tl.load(x_c + pixel[:, None] * C, mask=(row < rows)[:, None] & (c < Cg)[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    _store(acc, dw, partial, k, c, c < Cg, K, Cg, Kg, g, split, SPLIT_K)
+
+
+@triton.jit
+def bwd_weight_depth(
+    dy, x, dw, partial,
+    rows, C, K, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """One input channel a group: one tap of TILE_N channels, TILE_M output pixels a step."""
+    split = tl.program_id(2)
+    taps = Z * Y * X
+    tap = tl.program_id(0) % taps
+    col = tl.program_id(0) // taps * TILE_N + tl.arange(0, TILE_N)
+    lane = tl.arange(0, TILE_M)
+    d0 = tap // (Y * X) * dilation_d - pad_d
+    h0 = tap // X % Y * dilation_h - pad_h
+    w0 = tap % X * dilation_w - pad_w
+
+    begin, end = share_of(split, tl.cdiv(rows, TILE_M), SPLIT_K)
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for step in range(begin, end):
+        row = step * TILE_M + lane
+        n, od, oh, ow = pixels(row, Do, Ho, Wo)
+        d = od * stride_d + d0
+        h = oh * stride_h + h0
+        v = ow * stride_w + w0
+        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
+        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        mask = inside[:, None] & (col < K)[None, :]
+        a = tl.load(dy + row[:, None] * K + col[None, :], mask=mask, other=0.0)
+        if Kg == 1:  # neighbouring columns read neighbouring channels
+            b = tl.load(x + pixel[:, None] * C + col[None, :], mask=mask, other=0.0)
+        else:
+            b = tl.load(x + pixel[:, None] * C + (col // Kg)[None, :], mask=mask, other=0.0)
+        acc += a.to(tl.float32) * b.to(tl.float32)
+    total = tl.sum(acc, 0)
+    if SPLIT_K == 1:
+        tl.store(dw + col * taps + tap, total.to(dw.dtype.element_ty), mask=col < K)
+    else:
+        tl.store(partial + split.to(tl.int64) * K * taps + col * taps + tap, total, mask=col < K)
+
+
+_GENERAL = ("rows", "C", "K", "Cg", "Kg", *SPACE, *FILTER, *STRIDE, *REACH)
+_SIZES: dict[str, tuple[str, ...]] = {
+    "taps": _GENERAL,
+    "flat": _GENERAL,
+    "point": ("rows", "C", "K", "Cg", "Kg", *SPACE, *STRIDE),
+    "depth": ("rows", "C", "K", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
+}
+_FUNCTIONS: dict[str, Any] = {
+    "taps": bwd_weight_taps, "flat": bwd_weight_flat, "point": bwd_weight_point, "depth": bwd_weight_depth,
+}  # fmt: skip
+
+
+def _sizes(problem: GroupedConvProblem) -> dict[str, int]:
+    out = problem.output_sizes
+    return {**sizes_of(problem), "rows": problem.N * out.Do * out.Ho * out.Wo}
+
+
+def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
+    """fp32 elements of workspace that a launch needs (0 without split-K)."""
+    return kernel.split_k * weight_elements(problem) if kernel.split_k > 1 else 0
+
+
+def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
+    """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
+    element = TRITON_TYPES[dtype]
+    sizes, names = sizes_of(problem), _SIZES[kernel.pipeline]
+    constants: tuple[tuple[str, Any], ...] = (("TILE_M", kernel.tile_m), ("TILE_N", kernel.tile_n))
+    if kernel.pipeline != "depth":
+        constants += (("TILE_K", kernel.tile_k), ("GROUP_M", kernel.group_m))
+    main = Program(
+        _FUNCTIONS[kernel.pipeline],
+        (("dy", element), ("x", element), ("dw", element), ("partial", "fp32")),
+        names,
+        (*constants, ("SPLIT_K", kernel.split_k)),
+        aligned_channels(sizes, names),
+        kernel.num_warps,
+        kernel.num_stages,
+    )
+    if kernel.split_k == 1:
+        return (main,)
+    return (main, sum_program(kernel, dtype, divisible(sizes["Cg"]), _REDUCE_BLOCK))
+
+
+def launches(
+    kernel: Kernel, problem: GroupedConvProblem, dtype: str, dy: Any, x: Any, dw: Any, workspace: Any
+) -> tuple[Launch, ...]:
+    """The launches that compute the gradient for the filter.
+
+    Args:
+        kernel: a legal kernel that supports `problem`.
+        problem: the shape.
+        dtype: element type of all three tensors.
+        dy: (N, Do, Ho, Wo, K), contiguous.
+        x: (N, Di, Hi, Wi, C), contiguous.
+        dw: (K, Z, Y, X, C / G), contiguous: group by group; written.
+        workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
+    """
+    sizes = _sizes(problem)
+    main, *rest = programs(kernel, problem, dtype)
+    values = [sizes[n] for n in main.sizes]
+    first = Launch(main, _grid(kernel, problem), (dy, x, dw, workspace), values)
+    if not rest:
+        return (first,)
+    return (first, sum_launch(rest[0], weight_elements(problem), workspace, dw))
+
+
+def _grid(kernel: Kernel, problem: GroupedConvProblem) -> tuple[int, int, int]:
+    taps, cg, kg = problem.Z * problem.Y * problem.X, problem.C // problem.G, problem.K // problem.G
+    if kernel.pipeline == "depth":
+        return (taps * triton.cdiv(problem.K, kernel.tile_n), 1, kernel.split_k)
+    flat = kernel.pipeline == "flat"
+    tiles_n = triton.cdiv(taps * cg, kernel.tile_n) if flat else taps * triton.cdiv(cg, kernel.tile_n)
+    return (triton.cdiv(kg, kernel.tile_m) * tiles_n, problem.G, kernel.split_k)

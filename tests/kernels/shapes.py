@@ -1,0 +1,50 @@
+"""Problems and kernels that the families' tests run: tiny ones for the interpreter, real ones for a GPU."""
+
+from __future__ import annotations
+
+from tilewise.ops import GroupedConvProblem, Problem
+
+TINY: dict[str, dict[str, Problem]] = {
+    "grouped_conv": {
+        "plain": GroupedConvProblem(1, 8, 16, 1, 5, 6, 3, 3, pad_h=1, pad_w=1),
+        "odd channels, stride, dilation": GroupedConvProblem(2, 6, 10, 2, 5, 4, 3, 2, 2, 1, 1, 0, 2),
+        "stride 2, padding": GroupedConvProblem(1, 8, 8, 1, 6, 7, 3, 3, 2, 2, 1, 1),
+        "depthwise": GroupedConvProblem(1, 3, 3, 3, 6, 5, 3, 2, pad_h=1, pad_w=1),
+        "depthwise with a multiplier, stride": GroupedConvProblem(1, 2, 4, 2, 4, 6, 2, 3, stride_w=2, dilation_w=2),
+        "stride 3 beyond the filter": GroupedConvProblem(1, 4, 4, 2, 7, 4, 2, 1, 3, 3),
+        "1x1": GroupedConvProblem(1, 33, 17, 1, 4, 4, 1, 1),
+        "1x1, groups, stride": GroupedConvProblem(1, 32, 40, 2, 5, 5, 1, 1, stride_h=2, stride_w=2),
+        "3D": GroupedConvProblem(1, 2, 3, 1, 3, 3, 2, 2, 2, pad_h=1, Di=4, Z=2, pad_d=1, stride_d=2),
+        "one pixel": GroupedConvProblem(1, 16, 16, 1, 1, 1, 1, 1),
+    },
+}
+_CONV_CONFIGS = (
+    "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
+    "16x16x16_point_w1_s2_g4_k1", "16x16x16_point_w1_s2_g1_k2", "8x8x1_depth_w1_s1_g1_k1", "8x8x1_depth_w1_s1_g2_k1",
+)  # fmt: skip
+TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("grouped_conv", "forward"): _CONV_CONFIGS,
+    ("grouped_conv", "bwd_data"): _CONV_CONFIGS,
+    ("grouped_conv", "bwd_weight"): (*_CONV_CONFIGS[:-1], "8x8x1_depth_w1_s1_g1_k2"),
+}
+REAL: dict[str, dict[str, Problem]] = {
+    "grouped_conv": {
+        "resnet 3x3": GroupedConvProblem(8, 64, 64, 1, 56, 56, 3, 3, pad_h=1, pad_w=1),
+        "resnet 3x3, stride 2": GroupedConvProblem(8, 128, 128, 1, 56, 56, 3, 3, 2, 2, 1, 1),
+        "stem": GroupedConvProblem(4, 3, 64, 1, 224, 224, 7, 7, 2, 2, 3, 3),
+        "patches": GroupedConvProblem(2, 3, 384, 1, 224, 224, 16, 16, 16, 16),
+        "resnext": GroupedConvProblem(4, 128, 128, 32, 28, 28, 3, 3, pad_h=1, pad_w=1),
+        "depthwise 5x5, stride 2": GroupedConvProblem(4, 240, 240, 240, 28, 28, 5, 5, 2, 2, 2, 2),
+        "depthwise with a multiplier": GroupedConvProblem(2, 96, 192, 96, 30, 30, 3, 3, pad_h=1, pad_w=1),
+        "1x1": GroupedConvProblem(8, 256, 512, 1, 28, 28, 1, 1),
+        "1x1 on one pixel": GroupedConvProblem(1, 1152, 48, 1, 1, 1, 1, 1),
+        "1x1, stride 2": GroupedConvProblem(8, 256, 512, 1, 28, 28, 1, 1, 2, 2),
+        "dilated": GroupedConvProblem(2, 256, 128, 1, 33, 33, 3, 3, 1, 1, 6, 6, 6, 6),
+        "dilated, stride 2": GroupedConvProblem(2, 64, 96, 1, 33, 34, 3, 3, 2, 2, 2, 2, 2, 3),
+        "odd": GroupedConvProblem(3, 37, 53, 1, 19, 23, 3, 5, 1, 2, 1, 2),
+        "odd, groups": GroupedConvProblem(2, 33, 27, 3, 17, 17, 3, 3, pad_h=1, pad_w=1),
+        "1 x 7": GroupedConvProblem(2, 160, 192, 1, 17, 17, 1, 7, pad_w=3),
+        "3D": GroupedConvProblem(2, 32, 48, 1, 14, 14, 3, 3, pad_h=1, pad_w=1, Di=8, Z=3, pad_d=1),
+        "3D, stride 2": GroupedConvProblem(1, 32, 40, 2, 15, 14, 3, 3, 2, 2, 1, 1, Di=9, Z=3, pad_d=1, stride_d=2),
+    },
+}

@@ -1,0 +1,122 @@
+"""Every family of kernels gives PyTorch's results: on a GPU at real sizes, elsewhere through Triton's interpreter.
+
+The interpreter multiplies bf16 operands wrongly, so fp16 stands in there; the kernels do not depend on the type.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.shapes import REAL, TINY, TINY_CONFIGS
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import load_pool
+from tilewise.kernels.rules import DTYPES, PIPELINES, unsupported
+from tilewise.kernels.triton.check import count_mismatches, scale_of
+from tilewise.kernels.triton.family import FAMILIES, family_of
+from tilewise.kernels.triton.program import RESULT_TYPES, interpreted, launch
+from tilewise.kernels.triton.tensors import empty_result, random_operands
+from tilewise.ops import Problem, Target
+
+DEVICE = "cpu" if interpreted() else "cuda"
+# half an ulp of the result's type, and as much again for the order of the fp32 sums
+TOLERANCE = {"fp16": 2**-10, "bf16": 2**-7}
+GPU_CASES = [(*key, dtype, name) for key in FAMILIES for dtype in DTYPES[key[0]] for name in REAL[key[0]]]
+TINY_CASES = [
+    (*key, name, config)
+    for key in FAMILIES
+    for config in TINY_CONFIGS[key]
+    for name, problem in TINY[key[0]].items()
+    if not unsupported(Kernel.from_config(config), problem, key[1])
+]
+
+
+def mismatches(target: tuple[str, str], problem: Problem, kernel: Kernel, dtype: str) -> int:
+    """Elements of the kernel's result that are wrong or were never written."""
+    family = family_of(*target)
+    operands = random_operands(family, problem, dtype, DEVICE, seed=7)
+    result = empty_result(family, problem, dtype, DEVICE).fill_(float("nan"))
+    workspace = torch.full((max(1, family.workspace_elements(kernel, problem)),), float("nan"), device=DEVICE)
+    for item in family.launches(kernel, problem, dtype, *operands, result, workspace):
+        launch(item)
+    torch.backends.cudnn.allow_tf32 = False
+    right = family.reference(problem, *operands)
+    assert right.shape == result.shape
+    bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    count_mismatches(result, right, bad, TOLERANCE[RESULT_TYPES[dtype]], scale_of(right))
+    return int(bad.item())
+
+
+@pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
+@pytest.mark.parametrize(("op", "variant", "name", "config"), TINY_CASES)
+def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, config: str) -> None:
+    assert mismatches((op, variant), TINY[op][name], Kernel.from_config(config), "fp16") == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("op", "variant", "dtype", "name"), GPU_CASES)
+def test_every_kernel_of_the_pool_equals_pytorch(op: str, variant: str, dtype: str, name: str) -> None:
+    pool, problem = load_pool(Target(op, variant, dtype, "sm90")), REAL[op][name]
+    ran = [k for k in pool.kernels if not unsupported(k, problem, variant)]
+    wrong = {k.config: n for k in ran if (n := mismatches((op, variant), problem, k, dtype))}
+    assert ran
+    assert not wrong
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> None:
+    tested = {
+        k.pipeline
+        for k in map(Kernel.from_config, TINY_CONFIGS[key])
+        for p in TINY[key[0]].values()
+        if not unsupported(k, p, key[1])
+    }
+    assert tested == set(PIPELINES[key])
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_problems_of_equal_alignment_share_their_programs(key: tuple[str, str]) -> None:
+    family, dtype = FAMILIES[key], "fp16"
+    kinds: dict[object, list[Problem]] = {}
+    for p in (*TINY[key[0]].values(), *REAL[key[0]].values()):
+        kinds.setdefault(family.alignment(p, dtype), []).append(p)
+    assert any(len(problems) > 1 for problems in kinds.values())
+    for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
+        for problems in kinds.values():
+            fit = [p for p in problems if not unsupported(kernel, p, key[1])]
+            assert len({family.programs(kernel, p, dtype) for p in fit}) <= 1
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_programs_declare_the_arguments_of_their_functions(key: tuple[str, str]) -> None:
+    family = FAMILIES[key]
+    for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
+        for problem in (p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])):
+            for program in family.programs(kernel, problem, "fp16"):
+                names = [n for n, _ in program.pointers] + list(program.sizes) + [n for n, _ in program.constants]
+                assert names == list(program.fn.arg_names)
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_split_k_repeats_bit_for_bit(key: tuple[str, str]) -> None:
+    family, problem = FAMILIES[key], next(iter(TINY[key[0]].values()))
+    kernels = map(Kernel.from_config, TINY_CONFIGS[key])
+    kernel = next(k for k in kernels if k.split_k > 1 and not unsupported(k, problem, key[1]))
+    operands = random_operands(family, problem, "fp16", DEVICE, seed=1)
+    results = []
+    for _ in range(2):
+        result = empty_result(family, problem, "fp16", DEVICE)
+        workspace = torch.empty(family.workspace_elements(kernel, problem), device=DEVICE)
+        for item in family.launches(kernel, problem, "fp16", *operands, result, workspace):
+            launch(item)
+        results.append(result)
+    assert torch.equal(*results)
+
+
+def test_check_counts_wrong_and_unwritten_elements() -> None:
+    right = torch.linspace(1, 2, 5000, device=DEVICE)
+    got = right.clone()
+    got[3], got[4999] = float("nan"), 0.0
+    bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    count_mismatches(got, right, bad, 0.01, scale_of(right))
+    assert int(bad.item()) == 2
