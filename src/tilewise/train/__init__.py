@@ -1,5 +1,12 @@
 """Learning to rank kernels: labels, grouped cross-validation, tuning, fitting."""
 
+import os
+
+# LightGBM opens a parallel region for every tree node. By default OpenMP's threads spin at the end of each; on a machine
+# that does anything else besides, one waits for a thread that is not running: 78 s where sleeping takes 2. Before the
+# library loads, or it has no effect.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from tilewise.train.fit import train
 from tilewise.train.pool import pool_of
 from tilewise.train.result import FoldRecord, OutOfFold, TrainingResult, TrialRecord
