@@ -2,9 +2,9 @@
 
 import os
 
-# LightGBM opens a parallel region for every tree node. By default OpenMP's threads spin at the end of each; on a machine
-# that does anything else besides, one waits for a thread that is not running: 78 s where sleeping takes 2. Before the
-# library loads, or it has no effect.
+# LightGBM opens a parallel region for every tree node, and OpenMP's threads by default spin at the end of each: on a
+# machine that does anything else besides, one waits for a thread that is not running. 78 s where sleeping took 2 s.
+# It has to stand before the library loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tilewise.train.fit import train
