@@ -24,7 +24,7 @@ def features(problem: GemmProblem, kernel: Kernel, dtype: str = "bf16") -> dict[
 def test_golden() -> None:
     seen = features(GemmProblem(M=300, N=1536, K=7168), Kernel(128, 128, 64, "plain", 8, 4, 8, 4), "fp8")
     expected = {
-        "M": 300, "N": 1536, "K": 7168, "problem_split_k": 1,
+        "M": 300, "N": 1536, "K": 7168,
         "m_alignment": 4, "n_alignment": 16, "k_alignment": 16, "a_column_major": 0, "b_column_major": 1,
         "flops_log2": log2(2 * 300 * 1536 * 7168),
         "min_bytes_log2": log2(300 * 7168 + 7168 * 1536 + 2 * 300 * 1536),

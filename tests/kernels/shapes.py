@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.ops import GroupedConvProblem, Problem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 
 TINY: dict[str, dict[str, Problem]] = {
     "grouped_conv": {
@@ -17,6 +17,17 @@ TINY: dict[str, dict[str, Problem]] = {
         "3D": GroupedConvProblem(1, 2, 3, 1, 3, 3, 2, 2, 2, pad_h=1, Di=4, Z=2, pad_d=1, stride_d=2),
         "one pixel": GroupedConvProblem(1, 16, 16, 1, 1, 1, 1, 1),
     },
+    "gemm": {
+        "even": GemmProblem(32, 48, 64),
+        "ragged": GemmProblem(19, 35, 80),
+        "odd": GemmProblem(17, 5, 33),
+        "rrr": GemmProblem(18, 48, 48, "rrr"),
+        "crr": GemmProblem(32, 16, 41, "crr"),
+        "ccr": GemmProblem(48, 21, 48, "ccr"),
+        "odd rrr": GemmProblem(3, 19, 37, "rrr"),
+        "odd crr": GemmProblem(21, 7, 37, "crr"),
+        "one": GemmProblem(1, 1, 1),
+    },
 }
 _CONV_CONFIGS = (
     "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
@@ -26,6 +37,14 @@ TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("grouped_conv", "forward"): _CONV_CONFIGS,
     ("grouped_conv", "bwd_data"): _CONV_CONFIGS,
     ("grouped_conv", "bwd_weight"): (*_CONV_CONFIGS[:-1], "8x8x1_depth_w1_s1_g1_k2"),
+    ("gemm", "universal"): (
+        "16x16x16_plain_w1_s2_g2_k1",
+        "16x16x32_plain_w1_s2_g1_k2",
+        "16x16x16_tma_w1_s2_g1_k1",
+        "16x32x16_tma_w1_s2_g1_k2",
+        "16x16x16_persistent_w1_s2_g2_k1",
+        "32x16x16_persistent_w1_s2_g1_k3",
+    ),
 }
 REAL: dict[str, dict[str, Problem]] = {
     "grouped_conv": {
@@ -46,5 +65,23 @@ REAL: dict[str, dict[str, Problem]] = {
         "1 x 7": GroupedConvProblem(2, 160, 192, 1, 17, 17, 1, 7, pad_w=3),
         "3D": GroupedConvProblem(2, 32, 48, 1, 14, 14, 3, 3, pad_h=1, pad_w=1, Di=8, Z=3, pad_d=1),
         "3D, stride 2": GroupedConvProblem(1, 32, 40, 2, 15, 14, 3, 3, 2, 2, 1, 1, Di=9, Z=3, pad_d=1, stride_d=2),
+    },
+    "gemm": {
+        "square": GemmProblem(1024, 1024, 1024),
+        "llm": GemmProblem(2048, 1536, 7168),
+        "one row": GemmProblem(1, 4096, 4096),
+        "few rows": GemmProblem(24, 1280, 8192),
+        "few columns": GemmProblem(4096, 8, 2048),
+        "long": GemmProblem(256, 384, 32768),
+        "ragged": GemmProblem(1000, 1016, 1040),
+        "odd": GemmProblem(257, 513, 1025),
+        "rrr": GemmProblem(768, 1152, 2048, "rrr"),
+        "ragged rrr": GemmProblem(300, 648, 1072, "rrr"),
+        "odd rrr": GemmProblem(77, 333, 555, "rrr"),
+        "crr": GemmProblem(1024, 640, 768, "crr"),
+        "ragged crr": GemmProblem(336, 520, 1000, "crr"),
+        "odd crr": GemmProblem(131, 67, 259, "crr"),
+        "ccr": GemmProblem(896, 512, 2048, "ccr"),
+        "ragged ccr": GemmProblem(400, 1001, 720, "ccr"),
     },
 }

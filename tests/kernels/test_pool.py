@@ -10,7 +10,7 @@ from tilewise.errors import KernelError
 from tilewise.kernels import pool as pool_module
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, dump_json, load_pool, pool_path
-from tilewise.kernels.rules import illegal, unsupported
+from tilewise.kernels.rules import DTYPES, PIPELINES, illegal, unsupported
 from tilewise.ops import GroupedConvProblem, Target
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
@@ -72,12 +72,32 @@ def test_a_pool_file_holds_one_configuration_a_line(tmp_path: Path, monkeypatch:
         load_pool(Target.parse("gemm_universal_bf16_sm90"))
 
 
-@pytest.mark.parametrize("stem", SHIPPED)
-def test_a_shipped_pool_is_legal_and_large_enough(stem: str) -> None:
-    target = Target.parse("_".join([*stem.split("_")[:-1], "bf16", stem.split("_")[-1]]))
+def test_a_line_that_no_type_can_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_POOLS", tmp_path)
+    path = tmp_path / "grouped_conv_forward_sm90.txt"
+    path.write_text(f"{A.config}\n64x64x32_plain_w4_s3_g1_k1\n")
+    with pytest.raises(KernelError, match=r"sm90\.txt:2: 64x64x32_plain_w4_s3_g1_k1 is illegal on sm90: pipeline"):
+        load_pool(TARGET)
+
+
+def test_each_type_takes_the_kernels_that_are_legal_for_it() -> None:
+    wide, narrow = (load_pool(Target("gemm", "universal", d, "sm90")).kernels for d in ("bf16", "fp8"))
+    only_fp8 = Kernel(128, 256, 128, "tma", 8, 3, 8)
+    assert only_fp8 in narrow
+    assert only_fp8 not in wide
+    assert min(len(wide), len(narrow)) >= 400
+
+
+@pytest.mark.parametrize(
+    "target",
+    [Target(op, v, d, "sm90") for op, v in PIPELINES for d in DTYPES[op] if f"{op}_{v}_sm90" in SHIPPED],
+    ids=lambda t: t.name,
+)
+def test_a_shipped_pool_is_legal_and_large_enough(target: Target) -> None:
     pool, arch = load_pool(target), load_arch(target.arch)
-    assert len(pool) >= 64
+    assert len(pool) >= 100
     assert {k.config: illegal(k, target, arch) for k in pool.kernels if illegal(k, target, arch)} == {}
+    assert {k.pipeline for k in pool.kernels} == set(PIPELINES[target.op, target.variant])
 
 
 def test_the_shipped_default_supports_odd_problems() -> None:

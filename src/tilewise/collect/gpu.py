@@ -36,6 +36,7 @@ class _Tensors:
     result: torch.Tensor
     reference: torch.Tensor
     scale: float
+    rtol: float
 
 
 def clear_l2(scratch: torch.Tensor) -> None:
@@ -136,7 +137,7 @@ class GpuEngine:
             tensors.result.fill_(float("nan"))
             first = self._clocked(launches)
             self._bad.zero_()
-            count_mismatches(tensors.result, tensors.reference, self._bad, self._plan.timing.rtol, tensors.scale)
+            count_mismatches(tensors.result, tensors.reference, self._bad, tensors.rtol, tensors.scale)
             wrong = int(self._bad.item())
             if wrong:
                 return Outcome("wrong_result", f"{wrong} of {tensors.result.numel()} elements beyond the tolerance")
@@ -188,7 +189,9 @@ class GpuEngine:
         seed = int.from_bytes(hashlib.sha256(repr(problem.group_key).encode()).digest()[:7])
         operands = random_operands(self._family, problem, self._dtype, "cuda", seed)
         right = self._family.reference(problem, *operands)
-        return _Tensors(operands, empty_result(self._family, problem, self._dtype, "cuda"), right, scale_of(right))
+        result = empty_result(self._family, problem, self._dtype, "cuda")
+        rtol = self._plan.timing.rtol + self._family.imprecision(problem, self._dtype)
+        return _Tensors(operands, result, right, scale_of(right), rtol)
 
     def _reserve(self, elements: int) -> None:
         if self._workspace.numel() < elements:

@@ -68,7 +68,6 @@ _PROBLEM = (
     Feature("M", "", "rows", "problem", lambda i: i.p.M),
     Feature("N", "", "columns", "problem", lambda i: i.p.N),
     Feature("K", "", "depth", "problem", lambda i: i.p.K),
-    Feature("problem_split_k", "", "split of K that the caller asks for", "problem", lambda i: i.p.split_k),
     Feature("m_log2", "log2", "rows", "problem", lambda i: log2(i.p.M)),
     Feature("n_log2", "log2", "columns", "problem", lambda i: log2(i.p.N)),
     Feature("k_log2", "log2", "depth", "problem", lambda i: log2(i.p.K)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -12,9 +13,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from tilewise.arch import HardwareProfile, load_arch
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import unsupported
+from tilewise.kernels.rules import DTYPES, illegal, unsupported
 from tilewise.ops import Problem, Target
 
 _POOLS = Path(__file__).parent / "pools"
@@ -104,24 +106,34 @@ def pool_path(target: Target) -> Path:
 
 
 def load_pool(target: Target) -> Pool:
-    """The pool that this library ships for a target.
+    """The pool that this library ships for a target: one file serves all types, each takes what is legal for it.
 
     Raises:
-        KernelError: there is none, or a line of it is no configuration; the message names file and line.
+        KernelError: there is none, or a line of it is no configuration or illegal for every type; the message names
+            file and line.
     """
     path = pool_path(target)
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in _POOLS.glob("*.txt")))
         raise KernelError(f"no pool for {target.name}: {path.name} is missing; there are {known}")
-    kernels = []
+    arch, kernels = load_arch(target.arch), []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         config = line.partition("#")[0].strip()
         if config:
             try:
-                kernels.append(Kernel.from_config(config))
+                kernel = Kernel.from_config(config)
+                if _legal(kernel, target, arch):
+                    kernels.append(kernel)
             except KernelError as e:
                 raise KernelError(f"{path.name}:{number}: {e}") from e
     return Pool(target.op, target.variant, target.dtype, tuple(kernels))
+
+
+def _legal(kernel: Kernel, target: Target, arch: HardwareProfile) -> bool:
+    why = illegal(kernel, target, arch)
+    if why and all(illegal(kernel, dataclasses.replace(target, dtype=dtype), arch) for dtype in DTYPES[target.op]):
+        raise KernelError(f"{kernel.config} is illegal on {arch.name}: {why}")
+    return why is None
 
 
 def dump_json(pool: Pool) -> str:

@@ -1,6 +1,7 @@
 """Dense matrix product ``C[M, N] = A[M, K] @ B[K, N]``.
 
-`layout` names the storage of A, B and C by one letter each: ``r`` row-major, ``c`` column-major.
+`layout` names the storage of A, B and C by one letter each: ``r`` row-major, ``c`` column-major. How often K is split is
+the kernel's choice, not part of the problem.
 """
 
 from __future__ import annotations
@@ -45,17 +46,16 @@ class GemmProblem(Problem):
     N: int
     K: int
     layout: str = "rcr"
-    split_k: int = 1
 
     def __post_init__(self) -> None:
-        require_int(self, ("M", "N", "K", "split_k"), at_least=1)
+        require_int(self, ("M", "N", "K"), at_least=1)
         if self.layout not in LAYOUTS:
             raise ProblemError("layout", f"must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
         require_int64("K", "2 M N K", flops(self))
 
     @property
     def group_key(self) -> tuple[int, ...]:
-        """``(M, N, K)``: layout and split_k are left out, so that models generalise across them."""
+        """``(M, N, K)``: the layout is left out, so that models generalise across layouts."""
         return (self.M, self.N, self.K)
 
     @property

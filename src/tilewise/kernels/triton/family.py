@@ -11,9 +11,9 @@ from typing import Any
 
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton import conv, conv_bwd_data, conv_bwd_weight, conv_forward
+from tilewise.kernels.triton import conv, conv_bwd_data, conv_bwd_weight, conv_forward, gemm
 from tilewise.kernels.triton.program import Launch, Program
-from tilewise.ops import GroupedConvProblem
+from tilewise.ops import GemmProblem, GroupedConvProblem
 
 Shape = tuple[int, ...]
 
@@ -33,6 +33,7 @@ class Family:
     launches: Callable[..., tuple[Launch, ...]]  # (kernel, problem, dtype, *operands, result, workspace)
     reference: Callable[..., Any]  # (problem, *operands) -> the right result in fp32; needs torch
     alignment: Callable[[Any, str], Hashable]  # (problem, dtype): where equal, every kernel runs the same programs
+    imprecision: Callable[[Any, str], float] = lambda problem, dtype: 0.0  # relative error that the hardware's sums add
 
 
 def _input(p: GroupedConvProblem) -> Shape:
@@ -45,6 +46,11 @@ def _filter(p: GroupedConvProblem) -> Shape:
 
 def _output(p: GroupedConvProblem) -> Shape:
     return (p.N, *p.output_sizes, p.K)
+
+
+def _matrices(p: GemmProblem) -> tuple[Shape, Shape]:
+    """A and B as stored."""
+    return (p.M, p.K) if p.layout[0] == "r" else (p.K, p.M), (p.K, p.N) if p.layout[1] == "r" else (p.N, p.K)
 
 
 def _reference(name: str) -> Callable[..., Any]:
@@ -83,6 +89,16 @@ FAMILIES: dict[tuple[str, str], Family] = {
         launches=conv_bwd_weight.launches,
         reference=_reference("conv_bwd_weight"),
         alignment=conv.alignment,
+    ),
+    ("gemm", "universal"): Family(
+        operands=_matrices,
+        result=lambda p: (p.M, p.N),
+        workspace_elements=gemm.workspace_elements,
+        programs=gemm.programs,
+        launches=gemm.launches,
+        reference=_reference("gemm"),
+        alignment=gemm.alignment,
+        imprecision=gemm.imprecision,
     ),
 }
 

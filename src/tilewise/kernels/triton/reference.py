@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from tilewise.ops import GroupedConvProblem
+from tilewise.ops import GemmProblem, GroupedConvProblem
 
 
 def conv_forward(p: GroupedConvProblem, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -55,6 +55,20 @@ def conv_bwd_weight(p: GroupedConvProblem, dy: torch.Tensor, x: torch.Tensor) ->
     shape = (p.K, p.C // p.G, p.Z, p.Y, p.X) if p.ndim == 3 else (p.K, p.C // p.G, p.Y, p.X)
     gradient = torch.nn.grad.conv2d_weight if p.ndim == 2 else torch.nn.grad.conv3d_weight
     return _to_last(p, gradient(_to_first(p, x), shape, _to_first(p, dy), *_geometry(p), p.G))
+
+
+def gemm(p: GemmProblem, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a @ b`` on operands widened to fp32.
+
+    Args:
+        p: the problem.
+        a: (M, K), or (K, M) where the layout begins with ``c``.
+        b: (K, N), or (N, K) where the layout's second letter is ``c``.
+
+    Returns:
+        (M, N), contiguous.
+    """
+    return (a if p.layout[0] == "r" else a.T).float() @ (b if p.layout[1] == "r" else b.T).float()
 
 
 def _geometry(p: GroupedConvProblem) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

@@ -30,10 +30,8 @@ def swizzled(pid, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 @triton.jit
 def share_of(split, steps, SPLIT_K: tl.constexpr):
-    """First step of a program's share of K, and the step after its last."""
-    share = tl.cdiv(steps, SPLIT_K)
-    begin = split * share
-    return begin, tl.minimum(begin + share, steps)
+    """First step of a program's share of K, and the step after its last; empty only with fewer steps than shares."""
+    return steps * split // SPLIT_K, steps * (split + 1) // SPLIT_K
 
 
 @triton.jit
