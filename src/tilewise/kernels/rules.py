@@ -29,7 +29,8 @@ CONV_PIPELINES = ("taps", "flat", "point", "depth")
 #   plain       loads through pointers, one program a tile
 #   tma         loads through tensor descriptors (Hopper's tensor memory accelerator)
 #   persistent  tma, and one program a multiprocessor that takes tile after tile
-GEMM_PIPELINES = ("plain", "tma", "persistent")
+#   specialized persistent, with four warps that load and twice num_warps that multiply
+GEMM_PIPELINES = ("plain", "tma", "persistent", "specialized")
 
 PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
     **{("grouped_conv", v): CONV_PIPELINES for v in GroupedConvProblem.variants},
@@ -44,6 +45,7 @@ INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
 DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
+SPECIALIZED_WARPS = 4  # others make Triton fall back to persistent without saying so
 MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
 FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
 
@@ -66,6 +68,8 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
         return f"{accumulators} accumulators a thread, more than {MAX_ACCUMULATORS}"
     if accumulators < 1:
         return f"{threads} threads for {kernel.tile_m * kernel.tile_n} outputs"
+    if kernel.pipeline == "specialized" and (kernel.num_warps != SPECIALIZED_WARPS or kernel.tile_m < 128):
+        return f"specialized takes {SPECIALIZED_WARPS} warps and tile_m 128 or more: two groups halve a tile"
     if kernel.pipeline == "depth":
         if kernel.tile_k != 1:
             return "depth takes tile_k 1"
@@ -84,7 +88,8 @@ def accumulators_per_thread(kernel: Any, arch: HardwareProfile) -> Any:
 
     `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays.
     """
-    return kernel.tile_m * kernel.tile_n // (kernel.num_warps * arch.warp_size)
+    groups = 1 + (kernel.pipeline == "specialized")
+    return kernel.tile_m * kernel.tile_n // (groups * kernel.num_warps * arch.warp_size)
 
 
 def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
@@ -175,6 +180,7 @@ def _gemm(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
     rows = (p.K if p.layout[0] == "r" else p.M, p.N if p.layout[1] == "r" else p.K)
     unaligned = any(row % DESCRIPTOR_ELEMENTS for row in rows)
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
+    yield (kernel.pipeline == "specialized") & (p.layout[:2] != "rc"), "specialized needs rows along K: layout rcr"
     yield kernel.split_k > -(-p.K // kernel.tile_k), "split_k leaves programs without work"
     workspace = kernel.split_k * p.M * p.N * 4
     yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
