@@ -77,6 +77,13 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
         (GEMM, {"pipeline": "specialized", "tile_m": 256, "tile_n": 256}, "256 accumulators a thread"),
         (GEMM, {"pipeline": "specialized", "tile_m": 128, "num_warps": 8}, "specialized takes 4 warps"),
         (GEMM, {"pipeline": "specialized"}, "tile_m 128 or more"),
+        # 98,304 bytes of operands, 131,072 to rearrange a share, barriers
+        (GEMM, {"pipeline": "specialized", "tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 2}, None),
+        (
+            GEMM,
+            {"pipeline": "specialized", "tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 3, "split_k": 2},
+            "needs 279040 bytes of shared memory",
+        ),
         (GEMM, {"pipeline": "plain", "tile_k": 16}, None),
         (GEMM8, {"pipeline": "plain"}, None),
         (GEMM8, {"pipeline": "plain", "tile_k": 16}, "tile_k at least 32"),

@@ -46,6 +46,7 @@ MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
 DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
 SPECIALIZED_WARPS = 4  # others make Triton fall back to persistent without saying so
+BARRIER_BYTES = 512  # of the walks with tensor descriptors
 MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
 FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
 
@@ -77,7 +78,7 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
     least_k = max(MIN_DOT, MIN_DOT_BYTES // operand_bytes(target.dtype))
     if min(kernel.tile_m, kernel.tile_n) < MIN_DOT or kernel.tile_k < least_k:
         return f"tile_m and tile_n must be at least {MIN_DOT}, tile_k at least {least_k}"
-    needed = shared_memory_bytes(kernel, target.dtype)
+    needed = shared_memory_bytes(kernel, target.dtype) + _store_bytes(kernel)
     if needed > arch.shared_memory_bytes:
         return f"needs {needed} bytes of shared memory, {arch.name} has {arch.shared_memory_bytes} a block"
     return None
@@ -99,6 +100,16 @@ def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
     """
     staged = kernel.num_stages * (kernel.tile_m + kernel.tile_n) * kernel.tile_k * operand_bytes(dtype)
     return (kernel.pipeline != "depth") * staged
+
+
+def _store_bytes(kernel: Kernel) -> int:
+    """Shared memory in use beside the operand tiles in flight, as compiled by Triton 3.6.
+
+    Barriers, and for walks that load the next tile while they store one, room to rearrange that.
+    """
+    area, split = kernel.tile_m * kernel.tile_n, kernel.split_k > 1
+    room = {"persistent": 0 if split else area, "specialized": 4 * area if split else area}.get(kernel.pipeline, 0)
+    return room + (BARRIER_BYTES if kernel.pipeline in GEMM_PIPELINES[1:] else 0)
 
 
 def unsupported(kernel: Kernel, problem: Problem, variant: str) -> str | None:
