@@ -9,18 +9,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from strategies import CONV_POOL, conv_problems
+from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import accumulators_per_thread, illegal, shared_memory_bytes, supported_mask, unsupported
+from tilewise.kernels.pool import Pool, load_pool
+from tilewise.kernels.rules import (
+    DTYPES,
+    accumulators_per_thread,
+    illegal,
+    shared_memory_bytes,
+    supported_mask,
+    unsupported,
+)
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
+from tilewise.ops.gemm import LAYOUTS
 
 SM90, GFX942 = load_arch("sm90"), load_arch("gfx942")
 FORWARD = Target("grouped_conv", "forward", "bf16", "sm90")
 BWD_WEIGHT = Target("grouped_conv", "bwd_weight", "bf16", "sm90")
 GEMM = Target("gemm", "universal", "bf16", "sm90")
 GEMM8 = Target("gemm", "universal", "fp8", "sm90")
+GEMM_POOL = load_pool(GEMM8)
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
@@ -192,11 +201,19 @@ def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: Gr
     assert supported_mask(COLUMNS, problem, variant).tolist() == expected
 
 
+@given(problem=gemm_problems())
+@settings(deadline=None, max_examples=30)
+def test_the_mask_of_a_gemm_pool_is_the_rule_of_each_kernel(problem: GemmProblem) -> None:
+    expected = [unsupported(k, problem, "universal") is None for k in GEMM_POOL.kernels]
+    assert supported_mask(SimpleNamespace(**GEMM_POOL.columns), problem, "universal").tolist() == expected
+
+
+@pytest.mark.parametrize("pool", [CONV_POOL, GEMM_POOL], ids=["conv", "gemm"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str) -> None:
-    each = CONV_POOL.kernels
-    assert shared_memory_bytes(COLUMNS, dtype).tolist() == [shared_memory_bytes(k, dtype) for k in each]
-    accumulators = accumulators_per_thread(COLUMNS, SM90)
+def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str, pool: Pool) -> None:
+    each, columns = pool.kernels, SimpleNamespace(**pool.columns)
+    assert shared_memory_bytes(columns, dtype).tolist() == [shared_memory_bytes(k, dtype) for k in each]
+    accumulators = accumulators_per_thread(columns, SM90)
     assert accumulators.tolist() == [accumulators_per_thread(k, SM90) for k in each]
     assert np.issubdtype(accumulators.dtype, np.integer)
 
@@ -209,3 +226,16 @@ def test_the_shipped_pools_have_a_default_for_whatever_fits_32_bits(variant: str
     default = pool.default_for(problem)
     reason = unsupported(pool.default, problem, variant) or ""
     assert default is not None or "2^31 elements" in reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES["gemm"])
+@given(problem=gemm_problems())
+@settings(deadline=None, max_examples=30)
+def test_the_shipped_pool_has_a_default_for_every_matrix_product(dtype: str, problem: GemmProblem) -> None:
+    assert load_pool(Target("gemm", "universal", dtype, "sm90")).default_for(problem) is not None
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 2**20), (1, 2**20, 17), (2**20, 1, 17), (3, 5, 2**19), (1, 1, 1)])
+def test_the_shipped_pool_has_a_default_for_extreme_matrix_products(sizes: tuple[int, int, int]) -> None:
+    pool = load_pool(Target("gemm", "universal", "fp8", "sm90"))
+    assert all(pool.default_for(GemmProblem(*sizes, layout)) for layout in LAYOUTS)
