@@ -6,12 +6,17 @@ and those of the matrix product widen their operands there.
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
 from kernels.shapes import REAL, TINY, TINY_CONFIGS
+from tilewise.arch import load_arch
+from tilewise.collect.ahead import compile_ahead
+from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import DTYPES, PIPELINES, unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import FAMILIES, family_of
@@ -32,44 +37,60 @@ TINY_CASES = [
 ]
 
 
-def mismatches(target: tuple[str, str], problem: Problem, kernel: Kernel, dtype: str) -> int:
-    """Elements of the kernel's result that are wrong or were never written."""
-    family = family_of(*target)
-    operands = random_operands(family, problem, dtype, DEVICE, seed=7)
-    result = empty_result(family, problem, dtype, DEVICE).fill_(float("nan"))
-    workspace = torch.full((max(1, family.workspace_elements(kernel, problem)),), float("nan"), device=DEVICE)
-    for item in family.launches(kernel, problem, dtype, *operands, result, workspace):
-        launch(item)
-    torch.backends.cudnn.allow_tf32 = False
-    right = family.reference(problem, *operands)
-    assert right.shape == result.shape
-    bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-    rtol = TOLERANCE[RESULT_TYPES[dtype]] + family.imprecision(problem, dtype)
-    count_mismatches(result, right, bad, rtol, scale_of(right))
-    return int(bad.item())
+class Case:
+    """A problem with its operands and the right result."""
+
+    def __init__(self, op: str, variant: str, problem: Problem, dtype: str) -> None:
+        torch.backends.cudnn.allow_tf32 = False
+        self.family, self.problem, self.dtype = family_of(op, variant), problem, dtype
+        self.operands = random_operands(self.family, problem, dtype, DEVICE, seed=7)
+        self.right = self.family.reference(problem, *self.operands)
+        self.result = empty_result(self.family, problem, dtype, DEVICE)
+        self.rtol = TOLERANCE[RESULT_TYPES[dtype]] + self.family.imprecision(problem, dtype)
+        assert self.right.shape == self.result.shape
+
+    def mismatches(self, kernel: Kernel) -> int:
+        """Elements of the kernel's result that are wrong or were never written."""
+        workspace = torch.full((self.family.workspace_elements(kernel, self.problem),), float("nan"), device=DEVICE)
+        self.result.fill_(float("nan"))
+        tensors = (*self.operands, self.result, workspace)
+        for item in self.family.launches(kernel, self.problem, self.dtype, *tensors):
+            launch(item)
+        bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+        count_mismatches(self.result, self.right, bad, self.rtol, scale_of(self.right))
+        return int(bad.item())
+
+
+@cache
+def compiled_pool(op: str, variant: str, dtype: str) -> Pool:
+    """The shipped pool, compiled on all cores for all real problems."""
+    target = Target(op, variant, dtype, "sm90")
+    pool, items = load_pool(target), tuple(Item(p, "test") for p in REAL[op].values())
+    assert compile_ahead(Plan(target, load_arch("sm90"), pool, items, Timing(), "test"), None, lambda *_: None) == {}
+    return pool
 
 
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize(("op", "variant", "name", "config"), TINY_CASES)
 def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, config: str) -> None:
-    assert mismatches((op, variant), TINY[op][name], Kernel.from_config(config), "fp16") == 0
+    assert Case(op, variant, TINY[op][name], "fp16").mismatches(Kernel.from_config(config)) == 0
 
 
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize("config", [c for c in TINY_CONFIGS["gemm", "universal"] if "x32_" in c])
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_interpreted_matrix_product_of_narrow_types(dtype: str, config: str) -> None:
-    kernel, key = Kernel.from_config(config), ("gemm", "universal")
+    kernel = Kernel.from_config(config)
     fit = [p for p in TINY["gemm"].values() if not unsupported(kernel, p, "universal")]
-    assert {str(p): n for p in fit if (n := mismatches(key, p, kernel, dtype))} == {}
+    assert {str(p): n for p in fit if (n := Case("gemm", "universal", p, dtype).mismatches(kernel))} == {}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("op", "variant", "dtype", "name"), GPU_CASES)
 def test_every_kernel_of_the_pool_equals_pytorch(op: str, variant: str, dtype: str, name: str) -> None:
-    pool, problem = load_pool(Target(op, variant, dtype, "sm90")), REAL[op][name]
-    ran = [k for k in pool.kernels if not unsupported(k, problem, variant)]
-    wrong = {k.config: n for k in ran if (n := mismatches((op, variant), problem, k, dtype))}
+    case = Case(op, variant, REAL[op][name], dtype)
+    ran = [k for k in compiled_pool(op, variant, dtype).kernels if not unsupported(k, case.problem, variant)]
+    wrong = {k.config: n for k in ran if (n := case.mismatches(k))}
     assert ran
     assert not wrong
 
