@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from synthetic import CONV, measurements
+from tilewise.cli.data import rate, spread
 from tilewise.cli.main import main
 from tilewise.data.schema import read_measurements
 from tilewise.metrics import METRICS
@@ -97,6 +98,19 @@ class TestAfterTraining:
         printed = capsys.readouterr().out
         assert "synthetic-2" in printed
         assert "400" in printed
+        assert "(p80 - p20) / p50" in printed
+
+    def test_describe_leaves_the_pauses_of_a_resumed_run_out_of_its_rate(self) -> None:
+        at = ["2026-01-01T00:00:00", "2026-01-01T00:00:10", "2026-01-01T01:00:00", "2026-01-01T01:00:10"]
+        assert rate(pd.DataFrame({"measured_at": at, "is_valid": True})) == "0"
+        many = pd.DataFrame({"measured_at": at * 100, "is_valid": [True] * 300 + [False] * 100})
+        assert rate(many) == "15"  # 300 in twice 10 s
+
+    def test_spread_is_the_median_over_the_valid_rows(self) -> None:
+        p20, p50, p80 = [0.9, 1.9, 0.0], [1.0, 2.0, 1.0], [1.1, 2.1, 9.0]
+        valid = [True, True, False]
+        columns = {"latency_p20_ms": p20, "latency_ms": p50, "latency_p80_ms": p80, "is_valid": valid}
+        assert spread(pd.DataFrame(columns)) == pytest.approx(0.15)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

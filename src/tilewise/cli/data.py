@@ -11,6 +11,7 @@ more of them than 1 % block the data.
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 MAX_QUARANTINED = 0.01
+PAUSE_S = 60.0
 
 
 def run(cfg: DictConfig) -> None:
@@ -81,15 +83,33 @@ def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:
 
 def _describe(cfg: DictConfig) -> None:
     table = Table(title=str(cfg.input or cfg.data), title_justify="left")
-    for column in ("file", "target", "run", "measured at", "problems", "kernels", "rows", "valid"):
-        table.add_column(column, justify="right" if column in ("problems", "kernels", "rows", "valid") else "left")
+    for column in ("file", "target", "run", "measured at"):
+        table.add_column(column)
+    for column in ("problems", "kernels", "rows", "valid", "valid a second", "spread"):
+        table.add_column(column, justify="right")
     for file in parquet_files(Path(cfg.input or cfg.data)):
         for key, rows in read_measurements(file).groupby([*(c.name for c in TARGET), "run_id"], sort=True):
             at = rows["measured_at"].dropna()
             counts = (_problems(rows), rows["kernel_name"].nunique(), len(rows), int(rows["is_valid"].sum()))
             words = (file.name, "_".join(map(str, key[:4])), str(key[4]), str(at.min()) if len(at) else "-")
-            table.add_row(*words, *map(str, counts))
-    Console().print(table)
+            table.add_row(*words, *map(str, counts), rate(rows), f"{spread(rows):.2%}")
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    console.print("spread: median over the valid rows of (p80 - p20) / p50 of a kernel's samples", highlight=False)
+
+
+def spread(rows: pd.DataFrame) -> float:
+    """How far the samples of a kernel lie apart: the median of ``(p80 - p20) / p50`` over the valid rows."""
+    valid = rows[rows["is_valid"]]
+    return float(((valid["latency_p80_ms"] - valid["latency_p20_ms"]) / valid["latency_ms"]).median())
+
+
+def rate(rows: pd.DataFrame) -> str:
+    """Valid measurements a second, without the pauses of a run that was stopped and resumed."""
+    times = pd.to_datetime(rows["measured_at"].dropna(), utc=True).sort_values()
+    gaps = times.diff().dt.total_seconds()
+    busy = float(gaps[gaps < PAUSE_S].sum())
+    return f"{rows['is_valid'].sum() / busy:.0f}" if busy else "-"
 
 
 def _problems(rows: pd.DataFrame) -> int:

@@ -12,7 +12,6 @@ from typing import Protocol
 from tilewise.collect.plan import Timing
 from tilewise.collect.results import Samples
 
-
 _GOLDEN = 0.618  # steps of the golden section spread the starts evenly, however many there are
 
 

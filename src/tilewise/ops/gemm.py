@@ -1,7 +1,7 @@
 """Dense matrix product ``C[M, N] = A[M, K] @ B[K, N]``.
 
-`layout` names the storage of A, B and C by one letter each: ``r`` row-major, ``c`` column-major. How often K is split is
-the kernel's choice, not part of the problem.
+`layout` names the storage of A, B and C by one letter each: ``r`` row-major, ``c`` column-major. How often K is split
+is the kernel's choice, not part of the problem.
 """
 
 from __future__ import annotations
