@@ -44,8 +44,6 @@ TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
         "16x32x16_tma_w1_s2_g1_k2",
         "16x16x16_persistent_w1_s2_g2_k1",
         "32x16x16_persistent_w1_s2_g1_k3",
-        "16x16x16_specialized_w4_s2_g2_k1",
-        "16x16x32_specialized_w4_s2_g2_k2",
     ),
 }
 REAL: dict[str, dict[str, Problem]] = {

@@ -77,21 +77,18 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
         (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
         (Target("grouped_conv", "forward", "fp8", "sm90"), {}, "there are no fp8 kernels for grouped_conv"),
-        (GEMM, {}, "pipeline must be one of plain, tma, persistent, specialized"),
+        (GEMM, {}, "pipeline must be one of plain, tma, persistent"),
+        # 196,608 bytes of operands, 32,768 to rearrange a result while the next loads, barriers
+        (GEMM, {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 4, "num_warps": 8, "pipeline": "tma"}, None),
         (
             GEMM,
-            {"pipeline": "specialized", "tile_m": 128, "tile_n": 256},
+            {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 4, "num_warps": 8, "pipeline": "persistent"},
             None,
-        ),  # 128 accumulators in each of 256 threads
-        (GEMM, {"pipeline": "specialized", "tile_m": 256, "tile_n": 256}, "256 accumulators a thread"),
-        (GEMM, {"pipeline": "specialized", "tile_m": 128, "num_warps": 8}, "specialized takes 4 warps"),
-        (GEMM, {"pipeline": "specialized"}, "tile_m 128 or more"),
-        # 98,304 bytes of operands, 131,072 to rearrange a share, barriers
-        (GEMM, {"pipeline": "specialized", "tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 2}, None),
+        ),
         (
             GEMM,
-            {"pipeline": "specialized", "tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 3, "split_k": 2},
-            "needs 279040 bytes of shared memory",
+            {"tile_m": 256, "tile_n": 128, "tile_k": 32, "num_stages": 9, "num_warps": 8, "pipeline": "persistent"},
+            "needs 254464 bytes of shared memory",
         ),
         (GEMM, {"pipeline": "plain", "tile_k": 16}, None),
         (GEMM8, {"pipeline": "plain"}, None),
@@ -176,8 +173,6 @@ def test_support_of_gradients(change: dict[str, Any], layer: dict[str, int], var
         ({"pipeline": "tma"}, {"K": 72}, "16 must divide the rows"),
         ({"pipeline": "persistent"}, {"K": 72}, "16 must divide the rows"),
         ({"pipeline": "tma"}, {"K": 72, "layout": "crr"}, None),
-        ({"pipeline": "specialized"}, {}, None),
-        ({"pipeline": "specialized"}, {"layout": "rrr"}, "specialized needs rows along K"),
         ({"pipeline": "tma"}, {"N": 72, "layout": "crr"}, "16 must divide the rows"),
         ({"split_k": 4}, {}, None),
         ({"split_k": 5}, {}, "split_k leaves programs without work"),

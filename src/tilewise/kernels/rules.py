@@ -29,8 +29,7 @@ CONV_PIPELINES = ("taps", "flat", "point", "depth")
 #   plain       loads through pointers, one program a tile
 #   tma         loads through tensor descriptors (Hopper's tensor memory accelerator)
 #   persistent  tma, and one program a multiprocessor that takes tile after tile
-#   specialized persistent, with four warps that load and twice num_warps that multiply
-GEMM_PIPELINES = ("plain", "tma", "persistent", "specialized")
+GEMM_PIPELINES = ("plain", "tma", "persistent")
 
 PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
     **{("grouped_conv", v): CONV_PIPELINES for v in GroupedConvProblem.variants},
@@ -45,7 +44,6 @@ INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
 DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
-SPECIALIZED_WARPS = 4  # others make Triton fall back to persistent without saying so
 BARRIER_BYTES = 512  # of the walks with tensor descriptors
 MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
 FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
@@ -69,8 +67,6 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
         return f"{accumulators} accumulators a thread, more than {MAX_ACCUMULATORS}"
     if accumulators < 1:
         return f"{threads} threads for {kernel.tile_m * kernel.tile_n} outputs"
-    if kernel.pipeline == "specialized" and (kernel.num_warps != SPECIALIZED_WARPS or kernel.tile_m < 128):
-        return f"specialized takes {SPECIALIZED_WARPS} warps and tile_m 128 or more: two groups halve a tile"
     if kernel.pipeline == "depth":
         if kernel.tile_k != 1:
             return "depth takes tile_k 1"
@@ -89,8 +85,7 @@ def accumulators_per_thread(kernel: Any, arch: HardwareProfile) -> Any:
 
     `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays.
     """
-    groups = 1 + (kernel.pipeline == "specialized")
-    return kernel.tile_m * kernel.tile_n // (groups * kernel.num_warps * arch.warp_size)
+    return kernel.tile_m * kernel.tile_n // (kernel.num_warps * arch.warp_size)
 
 
 def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
@@ -105,11 +100,12 @@ def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
 def _store_bytes(kernel: Kernel) -> int:
     """Shared memory in use beside the operand tiles in flight, as compiled by Triton 3.6.
 
-    Barriers, and for walks that load the next tile while they store one, room to rearrange that.
+    Barriers, and where the next tile is loaded while one is stored, room to rearrange that one.
     """
-    area, split = kernel.tile_m * kernel.tile_n, kernel.split_k > 1
-    room = {"persistent": 0 if split else area, "specialized": 4 * area if split else area}.get(kernel.pipeline, 0)
-    return room + (BARRIER_BYTES if kernel.pipeline in GEMM_PIPELINES[1:] else 0)
+    if kernel.pipeline not in GEMM_PIPELINES[1:]:
+        return 0
+    stores = kernel.pipeline == "persistent" and kernel.split_k == 1
+    return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n
 
 
 def unsupported(kernel: Kernel, problem: Problem, variant: str) -> str | None:
@@ -191,7 +187,6 @@ def _gemm(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
     rows = (p.K if p.layout[0] == "r" else p.M, p.N if p.layout[1] == "r" else p.K)
     unaligned = any(row % DESCRIPTOR_ELEMENTS for row in rows)
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
-    yield (kernel.pipeline == "specialized") & (p.layout[:2] != "rc"), "specialized needs rows along K: layout rcr"
     yield kernel.split_k > -(-p.K // kernel.tile_k), "split_k leaves programs without work"
     workspace = kernel.split_k * p.M * p.N * 4
     yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"

@@ -156,37 +156,7 @@ def gemm_persistent(
         _store(acc, c, partial, row, col, M, N, split, SPLIT_K)
 
 
-@triton.jit
-def gemm_specialized(
-    a, b, c, partial,
-    M, N, K,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
-    A_COLUMN: tl.constexpr, B_COLUMN: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
-    """As persistent, with warps of their own for the loads and two groups that multiply a half of each tile."""
-    tiles_m = tl.cdiv(M, TILE_M)
-    tiles_n = tl.cdiv(N, TILE_N)
-    steps = tl.cdiv(K, TILE_K)
-    tiles = tiles_m * tiles_n
-    for item in tl.range(tl.program_id(0), tiles * SPLIT_K, tl.num_programs(0), warp_specialize=True):
-        split = item // tiles
-        tile_m, tile_n = swizzled(item % tiles, tiles_m, tiles_n, GROUP_M)
-        acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-        if SPLIT_K == 1:
-            begin, end = 0, steps
-        else:
-            begin, end = share_of(split, steps, SPLIT_K)
-        for step in range(begin, end):
-            x, y = _load(a, b, tile_m * TILE_M, tile_n * TILE_N, step * TILE_K, A_COLUMN, B_COLUMN)
-            acc = _dot(x, y, acc, WIDEN)
-        row = tile_m * TILE_M + tl.arange(0, TILE_M)
-        col = tile_n * TILE_N + tl.arange(0, TILE_N)
-        _store(acc, c, partial, row, col, M, N, split, SPLIT_K)
-
-
-_FUNCTIONS: dict[str, Any] = {
-    "plain": gemm_plain, "tma": gemm_tma, "persistent": gemm_persistent, "specialized": gemm_specialized,
-}  # fmt: skip
+_FUNCTIONS: dict[str, Any] = {"plain": gemm_plain, "tma": gemm_tma, "persistent": gemm_persistent}
 
 
 def _vector(dtype: str) -> int:
