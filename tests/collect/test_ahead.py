@@ -1,0 +1,47 @@
+"""What is compiled before measuring: each distinct program once, and none that no problem needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewise.arch import load_arch
+from tilewise.collect.ahead import jobs
+from tilewise.collect.plan import Item, Plan, Timing
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+
+pytest.importorskip("triton")
+
+
+def plan(target: str, configs: list[str], *problems: Problem) -> Plan:
+    parsed = Target.parse(target)
+    pool = Pool(parsed.op, parsed.variant, parsed.dtype, tuple(map(Kernel.from_config, configs)))
+    items = tuple(Item(p, "test") for p in problems)
+    return Plan(parsed, load_arch("sm90"), pool, items, Timing(), "run-1")
+
+
+@pytest.mark.parametrize("variant", GroupedConvProblem.variants)
+def test_problems_of_equal_alignment_are_compiled_once(variant: str) -> None:
+    aligned = [GroupedConvProblem(1, c, 64, 1, 14, 14, 3, 3) for c in (64, 72)]
+    odd = GroupedConvProblem(1, 63, 64, 1, 14, 14, 3, 3)
+    done = jobs(plan(f"grouped_conv_{variant}_bf16_sm90", ["64x64x32_taps_w4_s3_g1_k1"], *aligned, odd))
+    assert [p for _, p, _ in done] == [aligned[0], odd]
+
+
+def test_a_kernel_that_no_problem_supports_is_not_compiled() -> None:
+    configs = ["64x64x32_taps_w4_s3_g1_k1", "64x64x32_point_w4_s3_g1_k1"]
+    done = jobs(plan("grouped_conv_bwd_data_fp16_sm90", configs, GroupedConvProblem(1, 64, 64, 1, 14, 14, 3, 3)))
+    assert [k.pipeline for k, _, _ in done] == ["taps"]
+
+
+def test_alignments_that_a_kernel_does_not_tell_apart_are_compiled_once() -> None:
+    """Descriptors mask what lies outside by themselves; pointers need a mask where tile_k does not divide K."""
+    configs = ["64x64x64_plain_w4_s3_g8_k1", "64x64x64_tma_w4_s3_g8_k1"]
+    problems = [GemmProblem(512, 512, k) for k in (512, 1024, 528)]
+    done = jobs(plan("gemm_universal_bf16_sm90", configs, *problems))
+    assert [(k.pipeline, p) for k, p, _ in done] == [
+        ("plain", problems[0]),
+        ("plain", problems[2]),
+        ("tma", problems[0]),
+    ]
