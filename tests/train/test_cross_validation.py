@@ -61,7 +61,11 @@ def test_scores_over_bins_equal_those_of_a_model_over_values(table: Table, bins:
     wanted = labels(table, MODEL)
     over_bins = bins.fit_predict(MODEL, wanted, train, test, seed=1, threads=1)
     data = lgb.Dataset(
-        table.matrix, wanted.values, params=lightgbm_params(MODEL, 1, 1), feature_name=list(table.features.names)
+        table.matrix,
+        wanted.values,
+        weight=wanted.weight,
+        params=lightgbm_params(MODEL, 1, 1),
+        feature_name=list(table.features.names),
     )
     booster = lgb.Booster(lightgbm_params(MODEL, 1, 1), data.construct().subset(train.tolist()).construct())
     for _ in range(MODEL.n_estimators):

@@ -47,7 +47,7 @@ class ModelSettings:
     lambda_l2: float = 1.0
     max_bin: int = 255
     label_floor: float = 0.1
-    top_weight: float = 0.0
+    top_weight: float = 2.0
     extra_labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
