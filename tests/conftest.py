@@ -11,6 +11,18 @@ from pathlib import Path
 import pytest
 
 
+def _has_cuda() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+if not _has_cuda():  # Triton's interpreter runs the kernels; it must be chosen before anything imports triton
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_cuda():
@@ -26,11 +38,3 @@ def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv(name, raising=False)
     for name in ("TILEWISE_DEBUG", "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)
-
-
-def _has_cuda() -> bool:
-    try:
-        import torch
-    except ImportError:
-        return False
-    return bool(torch.cuda.is_available())
