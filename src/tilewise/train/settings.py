@@ -39,7 +39,7 @@ class ModelSettings:
     label: str = "relative"
     n_estimators: int = 400
     learning_rate: float = 0.08
-    num_leaves: int = 63
+    num_leaves: int = 127
     min_child_samples: int = 20
     feature_fraction: float = 0.5
     bagging_fraction: float = 0.8
@@ -91,7 +91,7 @@ TUNABLE: Mapping[str, Tunable] = {
 }
 
 DEFAULT_SPACE: Mapping[str, tuple[float, float]] = {
-    "num_leaves": (31, 127),
+    "num_leaves": (63, 191),
     "min_child_samples": (5, 60),
     "feature_fraction": (0.2, 0.9),
     "lambda_l2": (0.01, 10.0),
