@@ -1,7 +1,8 @@
 """Hands problems to worker processes, one a device, and replaces a worker that hangs, dies or lost its device.
 
-A kernel that breaks its worker costs one row: the coordinator knows from the last ``begin`` which one it was, notes it,
-and gives the problem to a fresh worker that leaves this kernel out.
+A kernel that breaks its worker costs one row. Problems are measured optimistically, many kernels at once; one that
+breaks its worker with nobody to blame is done again *carefully*, by a fresh worker that announces every kernel before it
+runs. The last one announced is noted, and the problem goes on without it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,20 @@ from tilewise.collect.worker import serve
 from tilewise.errors import MeasurementError
 
 START_TIMEOUT_S = 300.0
-TIMING_TIMEOUT_FACTOR = 10.0  # all kernels together are timed within this many kernel timeouts
+CAREFUL_BATCH_FACTOR = 10.0  # kernels that ran well one by one are timed together within this many kernel timeouts
+KERNELS_A_TIMEOUT = 50  # an optimistic batch gets one kernel timeout, and one more for each so many kernels
 MAX_STARTS = 3  # workers of a device in a row that never became ready
-MAX_LOSSES = 2  # times a problem may break a worker with nobody to blame
+MAX_LOSSES = 2  # times a problem may break a worker with nobody to blame; after the first it is done carefully
+
+
+def batch_limit_s(kernel_timeout_s: float, kernels: int, *, careful: bool) -> float:
+    """Seconds that kernels run together may take, after ``begin(None)``.
+
+    Optimistically it is short, for a hang is found only when it ends, and running out wrongly costs time alone: the
+    problem is done again carefully. Then it is long, for running out costs the rows.
+    """
+    factor = CAREFUL_BATCH_FACTOR if careful else 1 + kernels / KERNELS_A_TIMEOUT
+    return kernel_timeout_s * factor
 
 
 @dataclass
@@ -39,8 +51,7 @@ class _Worker:
     deadline: float
     about: Device | None = None
     index: int | None = None  # the problem in hand
-    kernel: int | None = None  # the kernel begun last; None while all are timed
-    begun: bool = False
+    kernel: int | None = None  # the kernel begun last; None while nothing or many run
 
 
 @dataclass
@@ -115,8 +126,10 @@ class Coordinator:
 
     def _on_begin(self, worker: _Worker, kernel: int | None) -> None:
         limit = self._plan.timing.kernel_timeout_s
-        worker.kernel, worker.begun = kernel, True
-        worker.deadline = time.monotonic() + (limit if kernel is not None else limit * TIMING_TIMEOUT_FACTOR)
+        worker.kernel = kernel
+        if kernel is None:
+            limit = batch_limit_s(limit, len(self._plan.pool), careful=self._careful(worker.index))
+        worker.deadline = time.monotonic() + limit
 
     def _on_done(self, worker: _Worker, outcomes: list[Outcome]) -> None:
         assert worker.index is not None
@@ -137,9 +150,12 @@ class Coordinator:
             worker.index, worker.deadline = None, float("inf")
             return
         index = self._state.todo.popleft()
-        worker.index, worker.kernel, worker.begun = index, None, False
+        worker.index, worker.kernel = index, None
         worker.deadline = time.monotonic() + START_TIMEOUT_S
-        worker.connection.send((index, self._state.known.get(index, {})))
+        worker.connection.send((index, self._state.known.get(index, {}), self._careful(index)))
+
+    def _careful(self, index: int | None) -> bool:
+        return index in self._state.losses
 
     def _replace(self, worker: _Worker, status: str, error: str) -> None:
         """Blame the kernel in hand, if there is one, put the problem back and start a fresh worker."""
@@ -147,7 +163,7 @@ class Coordinator:
         index = worker.index
         if index is not None:
             known = self._state.known.setdefault(index, {})
-            if worker.begun and worker.kernel is not None:
+            if worker.kernel is not None:
                 known[worker.kernel] = Outcome(status, error)
             else:
                 self._state.losses[index] = self._state.losses.get(index, 0) + 1

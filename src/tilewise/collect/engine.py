@@ -34,20 +34,31 @@ class Engine(Protocol):
     def device(self) -> Device:
         """Describe the device."""
 
-    def measure(self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None]) -> list[Outcome]:
+    def measure(
+        self,
+        item: Item,
+        known: Mapping[int, Outcome],
+        begin: Callable[[int | None], None],
+        careful: bool = False,
+    ) -> list[Outcome]:
         """Measure every kernel of the plan's pool on one problem.
+
+        At first optimistically: kernels may run together, with nobody announced. Where that broke the worker, the
+        problem comes again, to a fresh worker, with `careful`, so that the culprit is found and costs one row.
 
         Args:
             item: the problem.
             known: outcomes that stand already, by kernel index; those kernels are not run again.
-            begin: called with a kernel's index before anything of it runs, so that a hang or crash has a culprit;
-                with None before those that ran well are timed together.
+            begin: called with None before kernels run together, which starts the time limit of a batch
+                (:func:`tilewise.collect.coordinator.batch_limit_s`); with a kernel's index before anything of it runs
+                alone, so that a hang or crash has a culprit.
+            careful: every kernel must be announced by its index, and must have run to its end before the next one is.
 
         Returns:
             One outcome a kernel, in the pool's order.
 
         Raises:
-            EngineLostError: the kernel begun last broke the device context.
+            EngineLostError: the device context broke; blamed is the kernel begun last, nobody after ``begin(None)``.
         """
 
 

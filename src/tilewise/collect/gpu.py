@@ -1,8 +1,8 @@
-"""Measuring Triton kernels on a CUDA device.
+"""Measuring Triton kernels on a CUDA device; :mod:`tilewise.collect.stopwatch` has the regime.
 
-Regime: before each sample other data fills the L2 cache (twice its size, outside the timed window); a sample is one
-replay of a CUDA graph that holds `unrolled` launches, between two events. So a kernel longer than the window is timed
-cold, as it runs between the other layers of a network, and a shorter one mostly warm but free of launch gaps.
+A problem is measured in one sweep: all kernels are launched, checked and clocked without waiting for any, then timed in
+rounds. Waiting for each would cost more than most kernels do. Who broke or hung the device cannot be told then; a
+careful sweep, which waits after each kernel, finds out.
 """
 
 from __future__ import annotations
@@ -18,58 +18,29 @@ from tilewise.collect import nvml
 from tilewise.collect.engine import Device, EngineLostError
 from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
-from tilewise.collect.rounds import measure, unroll_of
+from tilewise.collect.rounds import measure, shares
+from tilewise.collect.stopwatch import REGIME, Cache, GraphStopwatch, capture
 from tilewise.kernels.rules import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
-from tilewise.kernels.triton.program import Launch, compile_program, launch
+from tilewise.kernels.triton.program import Launch, Program, compile_program, launch
 from tilewise.kernels.triton.tensors import empty_result, random_operands
 from tilewise.ops import Problem
 
 _MAX_ERROR_CHARS = 300
-_LOADING_MS = 1.0
 
 
 @dataclass
 class _Tensors:
     operands: tuple[torch.Tensor, ...]
     result: torch.Tensor
-    reference: torch.Tensor
-    scale: float
     rtol: float
 
 
-def clear_l2(scratch: torch.Tensor) -> None:
-    """Evict everything by reading `scratch`: lines that were only read need no writing back while a kernel is timed."""
-    scratch.sum()
-
-
-class _Stopwatch:
-    """Times graphs; see the module's text for the regime."""
-
-    def __init__(self, graphs: Sequence[torch.cuda.CUDAGraph], unrolled: int, scratch: torch.Tensor, uuid: str) -> None:
-        self._graphs = graphs
-        self._unrolled = unrolled
-        self._scratch = scratch
-        self._uuid = uuid
-        self._clock: int | None = None
-        self._events = [
-            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in self._graphs
-        ]
-
-    def sample(self, order: Sequence[int]) -> list[float]:
-        for i in order:
-            start, end = self._events[i]
-            clear_l2(self._scratch)
-            start.record()
-            self._graphs[i].replay()
-            end.record()
-        self._clock = nvml.sm_clock_mhz(self._uuid)  # the queue is still running: this is the clock under load
-        torch.cuda.synchronize()
-        return [self._events[i][0].elapsed_time(self._events[i][1]) / self._unrolled for i in order]
-
-    def clock_mhz(self) -> int | None:
-        return self._clock
+@dataclass(frozen=True)
+class _Reference:
+    values: torch.Tensor
+    scale: float
 
 
 class GpuEngine:
@@ -85,9 +56,13 @@ class GpuEngine:
         properties = torch.cuda.get_device_properties(index)
         self._uuid = f"GPU-{properties.uuid}"
         self._name = properties.name
-        self._scratch = torch.zeros(2 * properties.L2_cache_size // 4, device="cuda")
+        self._cache = Cache()
         self._workspace = torch.empty(0, device="cuda")
-        self._bad = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self._wrong = torch.zeros(len(plan.pool), dtype=torch.int32, device="cuda")
+        self._events = [
+            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in plan.pool.kernels
+        ]
+        self._loaded: set[Program] = set()
         self._stream = torch.cuda.Stream()
         torch.cuda.set_stream(self._stream)
         self._warm_up()
@@ -95,13 +70,14 @@ class GpuEngine:
     def device(self) -> Device:
         """Describe the device."""
         libraries = f"torch {torch.__version__}, triton {triton.__version__}, CUDA {torch.version.cuda}"
-        return Device(self._name, self._uuid, nvml.driver_version(), libraries, "cold_l2+graph")
+        return Device(self._name, self._uuid, nvml.driver_version(), libraries, REGIME)
 
-    def measure(self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None]) -> list[Outcome]:
+    def measure(
+        self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool = False
+    ) -> list[Outcome]:
         """See :class:`tilewise.collect.engine.Engine`."""
-        problem = item.problem
+        problem, kernels = item.problem, self._plan.pool.kernels
         outcomes: dict[int, Outcome] = dict(known)
-        kernels = self._plan.pool.kernels
         for i, kernel in enumerate(kernels):
             if i not in outcomes and (why := unsupported(kernel, problem, self._plan.target.variant)):
                 outcomes[i] = Outcome("unsupported", why)
@@ -109,89 +85,137 @@ class GpuEngine:
         if runnable:
             tensors = self._tensors(problem)
             self._reserve(max(self._family.workspace_elements(kernels[i], problem) for i in runnable))
-            launches: dict[int, tuple[Launch, ...]] = {}
-            estimates: dict[int, float] = {}
-            for i in runnable:
-                begin(i)
-                launches[i] = self._family.launches(
-                    kernels[i], problem, self._dtype, *tensors.operands, tensors.result, self._workspace
-                )
-                result = self._try(launches[i], tensors)
-                if isinstance(result, Outcome):
-                    outcomes[i] = result
-                else:
-                    estimates[i] = result
+            launches = {i: self._launches(i, problem, tensors) for i in runnable}
+            outcomes |= self._load(launches, begin)
+            waiting = begin if careful else None
+            clocked, failed = self._sweep(problem, tensors, launches, outcomes, waiting)
+            outcomes |= failed
             begin(None)
-            good = list(estimates)
-            outcomes |= self._time([launches[i] for i in good], [estimates[i] for i in good], good)
+            outcomes |= self._time({i: launches[i] for i in clocked}, clocked)
         return [outcomes[i] for i in range(len(kernels))]
 
-    def _try(self, launches: Sequence[Launch], tensors: _Tensors) -> Outcome | float:
-        """Run once and check every element; the rough milliseconds of a second run where all is well."""
-        try:
-            for item in launches:
-                compile_program(item.program)
-        except Exception as e:
-            return Outcome("compile_error", _short(e))
-        try:
-            tensors.result.fill_(float("nan"))
-            first = self._clocked(launches)
-            self._bad.zero_()
-            count_mismatches(tensors.result, tensors.reference, self._bad, tensors.rtol, tensors.scale)
-            wrong = int(self._bad.item())
-            if wrong:
-                return Outcome("wrong_result", f"{wrong} of {tensors.result.numel()} elements beyond the tolerance")
-            # a first launch includes loading the program, which matters only beside a short kernel
-            return first if first > _LOADING_MS else self._clocked(launches)
-        except Exception as e:
-            try:
-                torch.cuda.synchronize()
-            except Exception as lost:
-                raise EngineLostError(_short(lost)) from e
-            return Outcome("runtime_error", _short(e))
+    def _launches(self, i: int, problem: Problem, tensors: _Tensors) -> tuple[Launch, ...]:
+        kernel = self._plan.pool.kernels[i]
+        return self._family.launches(
+            kernel, problem, self._dtype, *tensors.operands, tensors.result, self._workspace
+        )
 
-    def _clocked(self, launches: Sequence[Launch]) -> float:
-        """Rough milliseconds. The clearing before gives the host time to queue all, so launch overhead stays out."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        clear_l2(self._scratch)
-        clear_l2(self._scratch)
+    def _load(
+        self, launches: Mapping[int, Sequence[Launch]], begin: Callable[[int | None], None]
+    ) -> dict[int, Outcome]:
+        """Compile (or read from the disk) and load what this process has not run yet; the failures."""
+        failed = {}
+        for i, group in launches.items():
+            new = [item for item in group if item.program not in self._loaded]
+            if new:
+                begin(i)
+            try:
+                for item in new:
+                    compile_program(item.program)[item.grid]  # asking for the launcher loads the binary
+                    self._loaded.add(item.program)
+            except Exception as e:
+                failed[i] = Outcome("compile_error", _short(e))
+        begin(None)
+        return failed
+
+    def _sweep(
+        self,
+        problem: Problem,
+        tensors: _Tensors,
+        launches: Mapping[int, Sequence[Launch]],
+        settled: Mapping[int, Outcome],
+        begin: Callable[[int | None], None] | None,
+    ) -> tuple[dict[int, float], dict[int, Outcome]]:
+        """Run each kernel once and check every element of its result.
+
+        Args:
+            problem: the problem.
+            tensors: what the launches read and write.
+            launches: by kernel index.
+            settled: kernels to leave out.
+            begin: called before each kernel, whose end is then waited for; None: nothing is waited for.
+
+        Returns:
+            Milliseconds of a cold launch of those that are right, and the outcomes of the others.
+        """
+        right = self._reference(problem, tensors.operands)
+        failed: dict[int, Outcome] = {}
+        ran = []
+        self._wrong.zero_()
+        for i, group in launches.items():
+            if i in settled:
+                continue
+            try:
+                if begin:
+                    begin(i)
+                self._run_once(i, group, tensors, right)
+                if begin:
+                    torch.cuda.synchronize()
+                ran.append(i)
+            except Exception as e:
+                self._require_alive(e)
+                failed[i] = Outcome("runtime_error", _short(e))
+        wrong = self._count_wrong()
+        if any(wrong[i] for i in ran):  # the faster fp32 algorithms are inexact on some problems: ask fp64
+            right = self._reference(problem, tuple(o.double() for o in tensors.operands))
+            doubtful = [i for i in ran if wrong[i]]
+            self._wrong.zero_()
+            for i in doubtful:
+                self._run_once(i, launches[i], tensors, right)
+            wrong = self._count_wrong()
+        for i in ran:
+            if wrong[i]:
+                text = f"{wrong[i]} of {tensors.result.numel()} elements beyond the tolerance"
+                failed[i] = Outcome("wrong_result", text)
+        clocked = {i: float(self._events[i][0].elapsed_time(self._events[i][1])) for i in ran if i not in failed}
+        return clocked, failed
+
+    def _run_once(self, i: int, launches: Sequence[Launch], tensors: _Tensors, right: _Reference) -> None:
+        """Queue one cold, clocked launch and the check of its result."""
+        start, end = self._events[i]
+        tensors.result.fill_(float("nan"))
+        self._cache.clear()  # gives the host time to queue what follows, so launch overhead stays out of the clock
+        self._cache.clear()
         start.record()
         for item in launches:
             launch(item)
         end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end))
+        count_mismatches(tensors.result, right.values, self._wrong[i], tensors.rtol, right.scale)
 
-    def _time(
-        self, launches: Sequence[tuple[Launch, ...]], rough: Sequence[float], which: Sequence[int]
-    ) -> dict[int, Outcome]:
-        if not launches:
-            return {}
-        timing = self._plan.timing
-        unrolled = unroll_of(min(rough), timing)
-        graphs = [self._capture(group, unrolled) for group in launches]
-        watch = _Stopwatch(graphs, unrolled, self._scratch, self._uuid)
-        samples = measure(rough, unrolled, watch, timing)
+    def _count_wrong(self) -> list[int]:
+        try:
+            return [int(n) for n in self._wrong.tolist()]
+        except Exception as e:
+            raise EngineLostError(_short(e)) from e
+
+    def _require_alive(self, error: Exception) -> None:
+        try:
+            torch.cuda.synchronize()
+        except Exception as lost:
+            raise EngineLostError(_short(lost)) from error
+
+    def _time(self, launches: Mapping[int, Sequence[Launch]], rough: Mapping[int, float]) -> dict[int, Outcome]:
+        """Time all that ran well, in rounds."""
+        which, estimates, timing = list(rough), list(rough.values()), self._plan.timing
+        parts = shares(estimates, timing)
+        work = {
+            at: capture(lambda group=launches[i]: [launch(item) for item in group], part.unrolled)  # type: ignore[misc]
+            for at, (i, part) in enumerate(zip(which, parts, strict=True))
+            if part.rounds
+        }
+        samples = measure(estimates, parts, GraphStopwatch(work, self._cache, self._uuid), timing)
         return {i: Outcome("ok", None, s) for i, s in zip(which, samples, strict=True)}
-
-    def _capture(self, launches: Sequence[Launch], unrolled: int) -> torch.cuda.CUDAGraph:
-        # torch.cuda.graph() collects garbage and empties the cache at each capture: tens of milliseconds. Nothing is
-        # allocated while these graphs are captured, so the bare calls are enough.
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin()
-        for _ in range(unrolled):
-            for item in launches:
-                launch(item)
-        graph.capture_end()
-        return graph
 
     def _tensors(self, problem: Problem) -> _Tensors:
         seed = int.from_bytes(hashlib.sha256(repr(problem.group_key).encode()).digest()[:7])
         operands = random_operands(self._family, problem, self._dtype, "cuda", seed)
-        right = self._family.reference(problem, *operands)
         result = empty_result(self._family, problem, self._dtype, "cuda")
         rtol = self._plan.timing.rtol + self._family.imprecision(problem, self._dtype)
-        return _Tensors(operands, result, right, scale_of(right), rtol)
+        return _Tensors(operands, result, rtol)
+
+    def _reference(self, problem: Problem, operands: Sequence[torch.Tensor]) -> _Reference:
+        right = self._family.reference(problem, *operands).float()
+        return _Reference(right, scale_of(right))
 
     def _reserve(self, elements: int) -> None:
         if self._workspace.numel() < elements:

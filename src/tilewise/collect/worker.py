@@ -14,7 +14,7 @@ from tilewise.collect.results import Outcome
 
 
 def serve(connection: Connection, factory: EngineFactory, plan: Plan, device: int) -> None:
-    """Measure the problems that arrive as ``(index, known outcomes)`` until None arrives or the other end closes."""
+    """Measure problems, which arrive as ``(index, known outcomes, careful)``, until None does or the other end closes."""
     try:
         engine = factory(plan, device)
         connection.send(("ready", engine.device()))
@@ -22,9 +22,11 @@ def serve(connection: Connection, factory: EngineFactory, plan: Plan, device: in
         connection.send(("failed", f"{type(e).__name__}: {e}"))
         return
     while (job := _receive(connection)) is not None:
-        index, known = job
+        index, known, careful = job
         try:
-            outcomes = engine.measure(plan.items[index], known, lambda kernel: connection.send(("begin", kernel)))
+            outcomes = engine.measure(
+                plan.items[index], known, lambda kernel: connection.send(("begin", kernel)), careful
+            )
             connection.send(("done", outcomes))
         except EngineLostError as e:
             connection.send(("lost", str(e)))
@@ -34,7 +36,7 @@ def serve(connection: Connection, factory: EngineFactory, plan: Plan, device: in
             return
 
 
-def _receive(connection: Connection) -> tuple[int, dict[int, Outcome]] | None:
+def _receive(connection: Connection) -> tuple[int, dict[int, Outcome], bool] | None:
     try:
         return connection.recv()  # type: ignore[no-any-return]
     except EOFError:
