@@ -1,8 +1,8 @@
 """Hands problems to worker processes, one a device, and replaces a worker that hangs, dies or lost its device.
 
 A kernel that breaks its worker costs one row. Problems are measured optimistically, many kernels at once; one that
-breaks its worker with nobody to blame is done again *carefully*, by a fresh worker that announces every kernel before it
-runs. The last one announced is noted, and the problem goes on without it.
+breaks its worker with nobody to blame is done again *carefully*, by a fresh worker that announces every kernel before
+it runs. The last one announced is noted, and the problem goes on without it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tilewise.collect.results import Outcome
 
 
 def serve(connection: Connection, factory: EngineFactory, plan: Plan, device: int) -> None:
-    """Measure problems, which arrive as ``(index, known outcomes, careful)``, until None does or the other end closes."""
+    """Measure problems, which arrive as ``(index, known outcomes, careful)``, until None does or the pipe closes."""
     try:
         engine = factory(plan, device)
         connection.send(("ready", engine.device()))
