@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewise.collect.plan import Timing
 from tilewise.collect.results import Samples, percentile, summary
-from tilewise.collect.rounds import measure, rotated, rounds_of, unroll_of
+from tilewise.collect.rounds import Share, measure, rotated, shares
 
 
 class Watch:
@@ -27,22 +29,42 @@ class Watch:
         return self._clocks[min(len(self.rounds), len(self._clocks)) - 1]
 
 
+def timed(estimates: Sequence[float], watch: Watch, timing: Timing) -> list[Samples]:
+    return measure(estimates, shares(estimates, timing), watch, timing)
+
+
 @pytest.mark.parametrize(
-    ("estimate", "fastest", "expected"),
+    ("estimate", "expected"),
     [
-        (0.1, 0.1, 7),  # short: all rounds
-        (1.5, 1.0, 4),  # 6 ms budget / 1.5 ms
-        (50.0, 40.0, 3),  # never fewer than min_rounds ...
-        (0.31, 0.1, 2),  # ... unless hopelessly behind
+        (0.1, Share(6, 1)),  # all rounds
+        (0.25, Share(2, 1)),  # trailing
+        (0.39, Share(2, 1)),
+        (0.41, Share(0, 1)),  # hopeless
     ],
 )
-def test_rounds_are_bounded_by_time_and_a_minimum(estimate: float, fastest: float, expected: int) -> None:
-    assert rounds_of(estimate, fastest, Timing()) == expected
+def test_those_that_cannot_win_are_timed_less(estimate: float, expected: Share) -> None:
+    assert shares([0.1, estimate], Timing())[1] == expected
+
+
+@pytest.mark.parametrize(("estimate", "rounds"), [(0.05, 6), (0.5, 3), (50.0, 2)])
+def test_rounds_are_bounded_by_time_and_a_minimum(estimate: float, rounds: int) -> None:
+    assert shares([estimate], Timing()) == [Share(rounds, 1)]
 
 
 @pytest.mark.parametrize(("fastest_ms", "expected"), [(0.001, 16), (0.010, 5), (0.049, 2), (0.05, 1), (2.0, 1)])
 def test_short_kernels_are_unrolled_to_fill_the_window(fastest_ms: float, expected: int) -> None:
-    assert unroll_of(fastest_ms, Timing()) == expected
+    assert {s.unrolled for s in shares([fastest_ms, 1.5 * fastest_ms], Timing())} == {expected}
+
+
+def test_a_short_kernel_is_not_given_up_by_its_first_launch() -> None:
+    assert shares([0.005, 0.09], Timing())[1] == Share(2, 10)
+
+
+@given(st.lists(st.floats(1e-3, 100), min_size=1, max_size=30))
+def test_the_fastest_always_takes_part_in_the_most_rounds(estimates: list[float]) -> None:
+    parts = shares(estimates, Timing())
+    best = parts[estimates.index(min(estimates))]
+    assert best.rounds == max(p.rounds for p in parts) >= Timing().min_rounds
 
 
 def test_the_order_rotates_and_alternates() -> None:
@@ -54,30 +76,37 @@ def test_the_order_rotates_and_alternates() -> None:
 
 def test_every_candidate_is_timed_each_round_and_the_fastest_again() -> None:
     watch = Watch([0.04, 0.03, 0.02, 0.01, 0.025])
-    samples = measure([0.04, 0.03, 0.02, 0.01, 0.025], 1, watch, Timing(finalists=2, final_rounds=8, trailing=10))
-    assert [len(s.times) for s in samples] == [7, 7, 15, 15, 7]
+    samples = timed([0.04, 0.03, 0.02, 0.01, 0.025], watch, Timing(finalists=2, trailing=10, hopeless=10))
+    assert [len(s.times) for s in samples] == [6, 6, 14, 14, 6]
     assert [s.times[0] for s in samples] == [0.04, 0.03, 0.02, 0.01, 0.025]
-    assert all(sorted(r) == [0, 1, 2, 3, 4] for r in watch.rounds[:7])
-    assert all(sorted(r) == [2, 3] for r in watch.rounds[7:])
+    assert all(sorted(r) == [0, 1, 2, 3, 4] for r in watch.rounds[:6])
+    assert all(sorted(r) == [2, 3] for r in watch.rounds[6:])
 
 
 def test_a_round_with_a_clock_dip_is_repeated() -> None:
     watch = Watch([1.0, 1.0], clocks=[1980, 1500, 1500, 1980])
-    samples = measure([1.0, 1.0], 1, watch, Timing(finalists=0))
+    samples = timed([1.0, 1.0], watch, Timing(min_rounds=6, finalists=0))
     assert len(watch.rounds) == 6 + 2
     assert samples[0].clocks == (1980,) * 6
 
 
 def test_a_clock_that_stays_low_is_accepted_after_the_retries() -> None:
     watch = Watch([1.0, 1.0], clocks=[1980, 1500])
-    samples = measure([1.0, 1.0], 1, watch, Timing(rounds=3, finalists=0, max_retries=2))
+    samples = timed([1.0, 1.0], watch, Timing(rounds=3, min_rounds=3, finalists=0, max_retries=2))
     assert len(watch.rounds) == 1 + 2 * 3
     assert samples[1].clocks == (1980, 1500, 1500)
 
 
+def test_a_hopeless_one_keeps_the_time_of_its_first_launch() -> None:
+    watch = Watch([0.2, 9.0])
+    samples = timed([0.25, 5.0], watch, Timing())
+    assert samples[1] == Samples((5.0,), (), 1)
+    assert all(r == [0] for r in watch.rounds)
+
+
 def test_an_unknown_clock_rejects_nothing() -> None:
     watch = Watch([1.0], clocks=[None])
-    assert measure([1.0], 1, watch, Timing(finalists=0))[0].clocks == ()
+    assert timed([1.0], watch, Timing(finalists=0))[0].clocks == ()
 
 
 def test_summary_gives_the_columns_of_the_table() -> None:

@@ -26,11 +26,12 @@ class Timing:
         ConfigError: a setting is out of its range.
     """
 
-    rounds: int = 7  # samples of each kernel, one a round, unless budget_ms ends them earlier
-    min_rounds: int = 3
-    budget_ms: float = 6.0  # GPU time a kernel may take over all its rounds
-    trailing: float = 3.0  # a kernel slower than the fastest by this factor takes part in trailing_rounds only
+    rounds: int = 6  # samples of each kernel, one a round, unless budget_ms ends them earlier
+    min_rounds: int = 2
+    budget_ms: float = 1.5  # GPU time a kernel may take over all its rounds
+    trailing: float = 2.0  # a kernel slower than the fastest by this factor takes part in trailing_rounds only
     trailing_rounds: int = 2
+    hopeless: float = 4.0  # ... and a long one by this factor in none: its first, cold launch is its only sample
     finalists: int = 4  # the fastest few are timed again, side by side
     final_rounds: int = 8
     window_us: float = 50.0  # a sample lasts at least this long: short kernels are unrolled in one CUDA graph
@@ -45,8 +46,8 @@ class Timing:
             raise ConfigError(f"`1 <= min_rounds <= rounds` must hold, got {self.min_rounds} and {self.rounds}")
         if self.finalists < 0 or self.final_rounds < 0 or self.max_retries < 0:
             raise ConfigError("finalists, final_rounds and max_retries must not be negative")
-        if self.trailing < 1 or not 1 <= self.trailing_rounds <= self.min_rounds:
-            raise ConfigError("trailing must be at least 1 and trailing_rounds lie between 1 and min_rounds")
+        if not 1 <= self.trailing <= self.hopeless or not 1 <= self.trailing_rounds <= self.min_rounds:
+            raise ConfigError("`1 <= trailing <= hopeless` must hold, and trailing_rounds lie between 1 and min_rounds")
         if self.max_unroll < 1 or self.window_us < 0:
             raise ConfigError("max_unroll must be at least 1 and window_us not negative")
         if not (0 < self.clock_ratio <= 1 and self.budget_ms > 0 and self.kernel_timeout_s > 0 and self.rtol > 0):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tilewise.collect.plan import Timing
 from tilewise.collect.results import Samples
 
 _GOLDEN = 0.618  # steps of the golden section spread the starts evenly, however many there are
+_LONG = 2.0  # windows
 
 
 class Stopwatch(Protocol):
@@ -25,16 +27,44 @@ class Stopwatch(Protocol):
         """The multiprocessors' clock during the last round, or None where nobody knows."""
 
 
-def rounds_of(estimate_ms: float, fastest_ms: float, timing: Timing) -> int:
-    """How many rounds a kernel takes part in, by its estimated time a sample and that of the fastest."""
-    if estimate_ms > timing.trailing * fastest_ms:
-        return timing.trailing_rounds
-    return max(timing.min_rounds, min(timing.rounds, int(timing.budget_ms / max(estimate_ms, 1e-6))))
+@dataclass(frozen=True)
+class Share:
+    """What one candidate takes part in: so many rounds, with `unrolled` launches a sample."""
+
+    rounds: int
+    unrolled: int
 
 
-def unroll_of(fastest_ms: float, timing: Timing) -> int:
-    """Launches a sample, the same for all candidates of a problem, so that the fastest fills the window."""
-    wanted = -(-timing.window_us // max(fastest_ms * 1e3, 1e-3))
+def shares(estimates: Sequence[float], timing: Timing) -> list[Share]:
+    """How often and how long each candidate is timed.
+
+    All that may still be the fastest are unrolled alike, so that the fastest of them fills the window: how warm a
+    cache is then favours nobody. A long one that is hopelessly behind has been timed well enough by its estimate.
+
+    Args:
+        estimates: rough milliseconds a launch of each candidate, shape (candidates,).
+        timing: the settings.
+    """
+    fastest = min(estimates, default=0.0)
+    unrolled = _unrolled(fastest, timing)
+
+    def share(estimate: float) -> Share:
+        # the estimate of a short kernel is too rough to give it up: it includes what only a first launch costs
+        if estimate > timing.hopeless * fastest and estimate * 1e3 > _LONG * timing.window_us:
+            return Share(0, 1)
+        if estimate > timing.trailing * fastest:
+            return Share(timing.trailing_rounds, unrolled)
+        return Share(_rounds(estimate * unrolled, timing), unrolled)
+
+    return [share(e) for e in estimates]
+
+
+def _rounds(sample_ms: float, timing: Timing) -> int:
+    return max(timing.min_rounds, min(timing.rounds, int(timing.budget_ms / max(sample_ms, 1e-6))))
+
+
+def _unrolled(launch_ms: float, timing: Timing) -> int:
+    wanted = -(-timing.window_us // max(launch_ms * 1e3, 1e-3))
     return int(max(1, min(timing.max_unroll, wanted)))
 
 
@@ -47,12 +77,13 @@ def rotated(candidates: Sequence[int], turn: int) -> list[int]:
     return order[::-1] if turn % 2 else order
 
 
-def measure(estimates: Sequence[float], unrolled: int, watch: Stopwatch, timing: Timing) -> list[Samples]:
+def measure(estimates: Sequence[float], parts: Sequence[Share], watch: Stopwatch, timing: Timing) -> list[Samples]:
     """Time all candidates in rounds, then the fastest few again.
 
     Args:
-        estimates: rough milliseconds a launch of each candidate, shape (candidates,).
-        unrolled: launches a sample.
+        estimates: milliseconds of one cold launch of each candidate, shape (candidates,): the only sample of those
+            that take part in no round.
+        parts: :func:`shares` of the estimates.
         watch: takes the samples.
         timing: the settings.
 
@@ -80,14 +111,15 @@ def measure(estimates: Sequence[float], unrolled: int, watch: Stopwatch, timing:
             if clock is not None:
                 clocks[i].append(clock)
 
-    fastest = min(estimates, default=0.0) * unrolled
-    wanted = [rounds_of(e * unrolled, fastest, timing) for e in estimates]
-    for r in range(max(wanted, default=0)):
-        one_round([i for i, n in enumerate(wanted) if r < n])
-    ranked = sorted(range(len(times)), key=lambda i: statistics.median(times[i]))
-    finalists = sorted(ranked[: timing.finalists])
+    for r in range(max((part.rounds for part in parts), default=0)):
+        one_round([i for i, part in enumerate(parts) if r < part.rounds])
+    timed = [i for i, t in enumerate(times) if t]
+    finalists = sorted(sorted(timed, key=lambda i: statistics.median(times[i]))[: timing.finalists])
     if len(finalists) > 1:
-        slowest = max(estimates[i] for i in finalists) * unrolled
-        for _ in range(min(timing.final_rounds, 2 * rounds_of(slowest, slowest, timing))):
+        slowest = max(estimates[i] * parts[i].unrolled for i in finalists)
+        for _ in range(min(timing.final_rounds, 2 * _rounds(slowest, timing))):
             one_round(finalists)
-    return [Samples(tuple(t), tuple(c), unrolled) for t, c in zip(times, clocks, strict=True)]
+    return [
+        Samples(tuple(t), tuple(c), part.unrolled) if t else Samples((estimate,), (), 1)
+        for t, c, part, estimate in zip(times, clocks, parts, estimates, strict=True)
+    ]
