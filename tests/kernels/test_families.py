@@ -152,3 +152,17 @@ def test_check_counts_wrong_and_unwritten_elements() -> None:
     bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
     count_mismatches(got, right, bad, 0.01, scale_of(right))
     assert int(bad.item()) == 2
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_fp64_operands_give_an_fp64_reference_to_check_against(key: tuple[str, str]) -> None:
+    family, problem = FAMILIES[key], next(iter(TINY[key[0]].values()))
+    operands = random_operands(family, problem, "fp16", DEVICE, seed=2)
+    right = family.reference(problem, *operands)
+    exact = family.reference(problem, *(o.double() for o in operands))
+    assert (right.dtype, exact.dtype) == (torch.float32, torch.float64)
+    assert torch.allclose(right.double(), exact, rtol=1e-5, atol=1e-5)
+    bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    count_mismatches(right, exact, bad, 1e-5, scale_of(exact))
+    count_mismatches(right + 1, exact, bad, 1e-5, scale_of(exact))
+    assert int(bad.item()) == exact.numel()

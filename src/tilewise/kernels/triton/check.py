@@ -15,7 +15,7 @@ _SAMPLE = 1 << 16
 def _count(y, reference, bad, size, rtol, atol, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
-    r = tl.load(reference + at, mask=mask, other=0.0)
+    r = tl.load(reference + at, mask=mask, other=0.0).to(tl.float32)
     v = tl.load(y + at, mask=mask, other=0.0).to(tl.float32)
     right = tl.abs(v - r) <= rtol * tl.abs(r) + atol  # false for NaN
     wrong = tl.sum(tl.where(mask & (right == 0), 1, 0), 0)
@@ -33,7 +33,7 @@ def count_mismatches(y: Any, reference: Any, bad: Any, rtol: float, scale: float
 
     Args:
         y: the result, any float type; an element nobody wrote should be NaN.
-        reference: fp32, same shape.
+        reference: fp32 or fp64 (compared as fp32), same shape.
         bad: int32, one element.
         rtol: relative tolerance.
         scale: :func:`scale_of` the reference; admits cancellation in sums near zero.

@@ -1,6 +1,8 @@
-"""The right answers, from PyTorch in fp32: what kernels are checked against, in tests and before anything is timed.
+"""The right answers, from PyTorch: what kernels are checked against, in tests and before anything is timed.
 
-Exact only with ``torch.backends.cudnn.allow_tf32 = False`` and ``torch.backends.cuda.matmul.allow_tf32 = False``.
+Operands narrower than fp32 are widened to it. fp64 operands give an fp64 answer, for where the fp32 one is in doubt:
+cuDNN may compute a convolution through transforms (Winograd, FFT) that cost it bits. fp32 stays fp32 only with
+``torch.backends.cudnn.allow_tf32 = False`` and ``torch.backends.cuda.matmul.allow_tf32 = False``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from tilewise.ops import GemmProblem, GroupedConvProblem
 
 
 def conv_forward(p: GroupedConvProblem, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """``conv(x, w)`` on operands widened to fp32.
+    """``conv(x, w)`` on widened operands.
 
     Args:
         p: the problem.
@@ -58,7 +60,7 @@ def conv_bwd_weight(p: GroupedConvProblem, dy: torch.Tensor, x: torch.Tensor) ->
 
 
 def gemm(p: GemmProblem, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a @ b`` on operands widened to fp32.
+    """``a @ b`` on widened operands.
 
     Args:
         p: the problem.
@@ -68,7 +70,13 @@ def gemm(p: GemmProblem, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     Returns:
         (M, N), contiguous.
     """
-    return (a if p.layout[0] == "r" else a.T).float() @ (b if p.layout[1] == "r" else b.T).float()
+    return _widened(a if p.layout[0] == "r" else a.T) @ _widened(b if p.layout[1] == "r" else b.T)
+
+
+def _widened(t: torch.Tensor) -> torch.Tensor:
+    if t.dtype.itemsize == 1:  # PyTorch promotes fp8 to nothing
+        return t.float()
+    return t.to(torch.promote_types(t.dtype, torch.float32))
 
 
 def _geometry(p: GroupedConvProblem) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -82,8 +90,8 @@ def _geometry(p: GroupedConvProblem) -> tuple[tuple[int, ...], tuple[int, ...], 
 
 
 def _to_first(p: GroupedConvProblem, t: torch.Tensor) -> torch.Tensor:
-    """Channels last in the problem's type -> channels first in fp32, without the depth that 2D has not."""
-    t = t.float().permute(0, 4, 1, 2, 3)
+    """Channels last in the problem's type -> channels first and widened, without the depth that 2D has not."""
+    t = _widened(t).permute(0, 4, 1, 2, 3)
     return t.squeeze(2) if p.ndim == 2 else t
 
 
