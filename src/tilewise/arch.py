@@ -14,10 +14,15 @@ from typing import Any, Self
 
 from tilewise.errors import ConfigError
 
+_FIRST_BACKEND = "triton"  # left out where a profile is kept: models and plans from before there were two name none
+
 
 @dataclass(frozen=True)
 class HardwareProfile:
-    """What one GPU offers. Sizes in bytes, clocks in MHz, bandwidth in GB/s, peaks in TFLOPS per dtype (dense)."""
+    """What one GPU offers. Sizes in bytes, clocks in MHz, bandwidth in GB/s, peaks in TFLOPS per dtype (dense).
+
+    `backend` names who makes its kernels (see :mod:`tilewise.kernels.backends`).
+    """
 
     name: str
     vendor: str
@@ -34,16 +39,17 @@ class HardwareProfile:
     dram_bytes: int
     dram_gb_s: float
     peak_tflops: Mapping[str, float]
+    backend: str = _FIRST_BACKEND
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "hardware profile") -> Self:
-        """Build from a mapping with exactly the fields above.
+        """Build from a mapping with exactly the fields above; `backend` may be absent.
 
         Raises:
             ConfigError: a figure is missing, unknown or not positive; the message names `source` and the key.
         """
         known = {f.name for f in dataclasses.fields(cls)}
-        for key in known ^ set(values):
+        for key in sorted((known ^ set(values)) - {"backend"}):
             fault = "missing" if key in known else "no figure of a hardware profile"
             raise ConfigError(f"{source}: {key!r} is {fault}")
         for key, value in values.items():
@@ -54,7 +60,10 @@ class HardwareProfile:
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain data, the inverse of :meth:`from_dict`."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        if self.backend == _FIRST_BACKEND:
+            del values["backend"]
+        return values
 
     def peak(self, dtype: str) -> float:
         """Peak TFLOPS of the matrix units for `dtype`.

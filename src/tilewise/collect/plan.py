@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ConfigError, DataError, UsageError
+from tilewise.kernels.backends import illegal
 from tilewise.kernels.pool import Pool
-from tilewise.kernels.rules import illegal
 from tilewise.ops import OPS, Problem, Target
 
 

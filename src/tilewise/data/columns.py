@@ -6,10 +6,12 @@ Collecting writes them with pyarrow alone, the schema check and the documentatio
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.backends import backend, backend_of_columns
 from tilewise.ops import OPS
 
 Kind = Literal["str", "int", "float", "bool"]
@@ -67,15 +69,21 @@ def problem_columns(op: str) -> tuple[Column, ...]:
     )
 
 
-def kernel_columns() -> tuple[Column, ...]:
-    """``kernel_name`` and the fields of :class:`~tilewise.kernels.kernel.Kernel`."""
-    fields = dataclasses.fields(Kernel)
+def kernel_columns(of: str = "triton") -> tuple[Column, ...]:
+    """``kernel_name`` and the fields of the kernels of a backend (see :mod:`tilewise.kernels.backends`)."""
+    kinds = backend(of).kernel.column_kinds()
     return (
         Column("kernel_name", "str", "", "unique name of the kernel"),
-        *(Column(f.name, "str" if f.type in (str, "str") else "int", "", f"kernel parameter {f.name}") for f in fields),
+        *(Column(name, kind, "", f"kernel parameter {name}") for name, kind in kinds.items()),
     )
 
 
-def measurement_columns(op: str) -> tuple[Column, ...]:
-    """All columns of an op's measurement table, in order."""
-    return (*TARGET, *problem_columns(op), *kernel_columns(), *RESULT, *PROVENANCE)
+@cache
+def measurement_columns(op: str, of: str = "triton") -> tuple[Column, ...]:
+    """All columns of an op's measurement table with kernels of the backend `of`, in order."""
+    return (*TARGET, *problem_columns(op), *kernel_columns(of), *RESULT, *PROVENANCE)
+
+
+def table_columns(op: str, names: Iterable[str]) -> tuple[Column, ...]:
+    """The measurement columns of a table that has columns of these names: those of the backend that it is of."""
+    return measurement_columns(op, backend_of_columns(names).name)

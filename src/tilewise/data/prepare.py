@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
-from tilewise.data.columns import measurement_columns
+from tilewise.data.columns import table_columns
 from tilewise.data.rows import is_of
 from tilewise.data.schema import SOURCE, row_faults, to_measurements
 from tilewise.errors import DataError
@@ -60,7 +60,7 @@ def prepare(frame: pd.DataFrame, target: Target) -> Prepared:
     good = reasons == ""
     if not good.any():
         raise DataError(f"all {len(rows)} rows of {target.name} are bad, the first because {reasons.iloc[0]}")
-    kept = [c.name for c in measurement_columns(target.op)] + [n for n in SOURCE if n in rows.columns]
+    kept = [c.name for c in table_columns(target.op, rows.columns)] + [n for n in SOURCE if n in rows.columns]
     quarantined = rows.loc[~good, kept].assign(reason=reasons[~good].astype("str"))
     return Prepared(to_measurements(rows[good]), quarantined.reset_index(drop=True))
 

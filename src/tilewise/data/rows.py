@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -10,9 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data.columns import TARGET
-from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
-from tilewise.kernels.rules import supported_mask
 from tilewise.ops import OPS, Problem, Target
 
 Ints = npt.NDArray[np.int64]
@@ -58,7 +55,6 @@ def is_supported(rows: pd.DataFrame, target: Target, pool: Pool) -> Bools:
     """(rows,) which rows' kernels are of the pool and support their problem, by the rules that the dispatcher asks."""
     if not len(rows):
         return np.zeros(0, dtype=bool)
-    kernels = SimpleNamespace(**{n: np.array([getattr(k, n) for k in pool.kernels]) for n in Kernel.column_names()})
-    masks = np.stack([supported_mask(kernels, p, target.variant) for p in problems_of(rows, target)])
+    masks = np.stack([pool.supported(p) for p in problems_of(rows, target)])
     place = pool_index(rows, pool)
     return masks[problem_index(rows, target.op), place] & (place >= 0)

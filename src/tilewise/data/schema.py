@@ -18,10 +18,18 @@ import pandera.pandas as pa
 import pyarrow as arrow
 import pyarrow.parquet as pq
 
-from tilewise.data.columns import PROVENANCE, STATUSES, TARGET, Column, kernel_columns, measurement_columns
+from tilewise.data.columns import (
+    PROVENANCE,
+    STATUSES,
+    TARGET,
+    Column,
+    kernel_columns,
+    measurement_columns,
+    table_columns,
+)
 from tilewise.data.rows import is_of
 from tilewise.errors import DataError, KernelError, ProblemError, UsageError
-from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.backends import backend_of_columns
 from tilewise.ops import OPS, Target
 
 SOURCE = ("source_file", "source_row")  # where a row was read from; in no file, only between reading and quarantine
@@ -72,15 +80,21 @@ def read_raw(path: Path, target: Target | None = None) -> pd.DataFrame:
         elif frames and op not in (None, frames[0]["op"].iloc[0]):
             raise DataError(f"{path}: tables of {frames[0]['op'].iloc[0]} and {op} do not fit together; name a target")
         elif op:
-            frames.append(_typed(table, op, file))
-    frame = pd.concat(frames, ignore_index=True) if frames else None
-    if frame is not None and target is not None:
-        others |= {"_".join(t) for t in frame[[c.name for c in TARGET]].drop_duplicates().itertuples(index=False)}
-        frame = frame[is_of(frame, target)].reset_index(drop=True)
-    if frame is None or not len(frame):
+            frame = _typed(table, op, file)
+            if target:
+                distinct = frame[[c.name for c in TARGET]].drop_duplicates()
+                others |= {"_".join(t) for t in distinct.itertuples(index=False)}
+                frame = frame[is_of(frame, target)]
+            if len(frame):
+                frames.append(frame)
+    backends = list(dict.fromkeys(backend_of_columns(frame.columns).name for frame in frames))
+    if len(backends) > 1:
+        what = f"rows of {target.name}" if target else "tables"
+        raise DataError(f"{path}: {what} with kernels of {' and '.join(backends)} do not fit together")
+    if not frames:
         what = f"no row of {target.name}" if target else "no rows"
         raise DataError(f"{path}: {what}" + (f"; there are {', '.join(sorted(others))}" if others else ""))
-    return frame
+    return pd.concat(frames, ignore_index=True)
 
 
 def row_faults(raw: pd.DataFrame) -> pd.Series:
@@ -90,7 +104,7 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
         raw: of one op, from :func:`read_raw`, or a measurement table.
     """
     op = str(raw["op"].iloc[0])
-    raw = raw.reset_index(drop=True).astype({c.name: _RAW_TYPES[c.kind] for c in measurement_columns(op)})
+    raw = raw.reset_index(drop=True).astype({c.name: _RAW_TYPES[c.kind] for c in table_columns(op, raw.columns)})
     faults = _column_faults(raw, op)
     sound = raw[faults == ""]
     if len(sound):
@@ -102,16 +116,17 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
 
 def to_measurements(raw: pd.DataFrame) -> pd.DataFrame:
     """Rows without fault in the table's own columns and types."""
-    columns = measurement_columns(str(raw["op"].iloc[0]))
+    columns = table_columns(str(raw["op"].iloc[0]), raw.columns)
     types = {c.name: _type(c) for c in columns}
     return raw[[c.name for c in columns]].astype(types).reset_index(drop=True)
 
 
 @cache
-def schema(op: str) -> pa.DataFrameSchema:
-    """The pandera schema of an op's table: types, empty cells, and what a value may be."""
+def schema(op: str, backend: str = "triton") -> pa.DataFrameSchema:
+    """The pandera schema of an op's table with kernels of a backend: types, empty cells, and what a value may be."""
+    columns = measurement_columns(op, backend)
     return pa.DataFrameSchema(
-        {c.name: pa.Column(_RAW_TYPES[c.kind], _checks(c), nullable=c.nullable) for c in measurement_columns(op)},
+        {c.name: pa.Column(_RAW_TYPES[c.kind], _checks(c), nullable=c.nullable) for c in columns},
         checks=[
             pa.Check(lambda f: (f["status"] == "ok") == f["is_valid"], error="is_valid must mean that status is ok"),
             *(pa.Check(_measured(n), error=f"a valid row needs {n}") for n in _POSITIVE),
@@ -139,7 +154,7 @@ def _measured(name: str) -> Callable[[pd.DataFrame], pd.Series]:
 def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
     faults = pd.Series("", index=raw.index, dtype=object)
     try:
-        schema(op).validate(raw, lazy=True)
+        schema(op, backend_of_columns(raw.columns).name).validate(raw, lazy=True)
     except pa.errors.SchemaErrors as e:
         cases = e.failure_cases
         if cases["index"].isna().any():  # types were settled on reading: a rule about the table itself
@@ -189,13 +204,14 @@ def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
 
 def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
     """Names that do not belong to the kernel columns."""
-    names = [c.name for c in kernel_columns()]
+    made_by = backend_of_columns(frame.columns)
+    names = [c.name for c in kernel_columns(made_by.name)]
     keys = [*names, "op", "variant", "dtype"]
     distinct = frame[keys].drop_duplicates()
     found = []
     for row in distinct.to_dict("records"):
         try:
-            expected = Kernel.from_dict({str(k): v for k, v in row.items()}).name(
+            expected = made_by.kernel.from_dict({str(k): v for k, v in row.items()}).name(
                 row["op"], row["variant"], row["dtype"]
             )
             wrong = f"kernel_name {row['kernel_name']!r} does not belong to its columns: expected {expected!r}"
@@ -242,7 +258,7 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
 
 def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     """The table's columns in raw types, and where its rows are from."""
-    columns = measurement_columns(op)
+    columns = table_columns(op, table.column_names)
     twice = [c.name for c in columns if table.column_names.count(c.name) > 1]
     if twice:
         raise DataError(f"{file}: column {', '.join(twice)} stands there more than once")

@@ -17,9 +17,8 @@ from typing import Any, Literal, Self
 import tilewise
 from tilewise.dispatch import source
 from tilewise.errors import ConfigError, KernelError, ProblemError, RegistryUnavailableError, UnknownTargetError
-from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.backends import KernelBase, unsupported
 from tilewise.kernels.pool import Pool, load_pool
-from tilewise.kernels.rules import unsupported
 from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.ops import OPS, Problem, Target
 
@@ -32,7 +31,7 @@ Why = Literal["model", "cache", "measured", "fallback"]
 class Selection:
     """The kernel to launch; `predicted_tflops` is None where no model was asked. `why` names who decided."""
 
-    kernel: Kernel
+    kernel: Any
     kernel_name: str
     predicted_tflops: float | None
     why: Why
@@ -134,7 +133,7 @@ class Dispatcher:
         return len(self._pool)
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[Any, ...]:
         """The kernels to choose from, the default first."""
         return self._pool.kernels
 
@@ -177,7 +176,7 @@ class Dispatcher:
         """
         return self.rank(problem, 1)[0]
 
-    def get_instance_string(self, kernel: Kernel | str) -> str:
+    def get_instance_string(self, kernel: KernelBase | str) -> str:
         """The canonical name of a kernel of the pool, given itself, its name or its configuration.
 
         Raises:
@@ -231,7 +230,7 @@ class Dispatcher:
         order = [i for i, k in enumerate(kernels) if unsupported(k, problem, self._target.variant) is None]
         return tuple(Selection(*self._kernel(i), None, "fallback") for i in order[:top_k])
 
-    def _kernel(self, index: int) -> tuple[Kernel, str]:
+    def _kernel(self, index: int) -> tuple[Any, str]:
         return self._pool.kernels[index], self._pool.names[index]
 
 

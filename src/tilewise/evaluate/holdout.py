@@ -11,7 +11,6 @@ from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.noise import noise_ceiling
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import slice_labels
-from tilewise.kernels.kernel import Kernel
 from tilewise.metrics import Floats, Ints, select, summarise
 from tilewise.model.artefact import TrainedModel
 from tilewise.ops import OPS, Problem
@@ -99,7 +98,7 @@ def _predict(
     chosen = rows[candidate]
     score[candidate] = model.score_rows(
         {n: chosen[n].to_numpy() for n in OPS[model.target.op].column_names()},
-        {n: chosen[n].to_numpy() for n in Kernel.column_names()},
+        {n: chosen[n].to_numpy() for n in model.pool.columns},
     )
     bounds = np.append(np.flatnonzero(np.diff(problem, prepend=-1)), len(problem))
     for p, start, stop in zip(problems, bounds[:-1], bounds[1:], strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,35 +15,49 @@ from typing import Any, Self
 import numpy as np
 
 from tilewise.arch import HardwareProfile, load_arch
-from tilewise.errors import KernelError
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import DTYPES, illegal, unsupported
+from tilewise.errors import ConfigError, KernelError
+from tilewise.kernels._base import KernelBase
+from tilewise.kernels.backends import (
+    Backend,
+    backend,
+    backend_of,
+    backend_of_target,
+    illegal,
+    supported_mask,
+    unsupported,
+)
 from tilewise.ops import Problem, Target
 
 _POOLS = Path(__file__).parent / "pools"
+_FIRST_BACKEND = "triton"  # pool.json names any other; files from before there were two name none
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Kernels of one (op, variant, dtype); the first is the default, used where nothing better is known.
+    """Kernels of one (op, variant, dtype) and backend; the first is the default, used where nothing better is known.
 
     Raises:
-        KernelError: the pool is empty or names a kernel twice.
+        KernelError: the pool is empty, names a kernel twice, or holds kernels of two backends.
     """
 
     op: str
     variant: str
     dtype: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Any, ...]  # KernelBase; code of one backend may read its own fields without a cast
 
     def __post_init__(self) -> None:
         if not self.kernels:
             raise KernelError(f"the pool of {self.op} {self.variant} {self.dtype} is empty")
-        if len(set(self.kernels)) < len(self.kernels):
-            twice = next(k for i, k in enumerate(self.kernels) if k in self.kernels[:i])
-            raise KernelError(
-                f"kernel {twice.config} stands twice in the pool of {self.op} {self.variant} {self.dtype}"
-            )
+        twice = next((config for config, count in Counter(k.config for k in self.kernels).items() if count > 1), None)
+        if twice is not None:
+            raise KernelError(f"kernel {twice} stands twice in the pool of {self.op} {self.variant} {self.dtype}")
+        if any(type(k) is not self.backend.kernel for k in self.kernels):
+            raise KernelError(f"the pool of {self.op} {self.variant} {self.dtype} mixes kernels of two backends")
+
+    @cached_property
+    def backend(self) -> Backend:
+        """Who makes the kernels."""
+        return backend_of(self.kernels[0])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -52,16 +67,20 @@ class Pool:
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """The kernel columns by name, each of shape (len(pool),), in the pool's order. Not to be written to."""
-        return {name: np.array([getattr(k, name) for k in self.kernels]) for name in Kernel.column_names()}
+        return {name: np.array([getattr(k, name) for k in self.kernels]) for name in self.backend.kernel.column_names()}
 
     @property
-    def default(self) -> Kernel:
+    def default(self) -> Any:
         """The first kernel, good for most problems; :meth:`default_for` knows the exceptions."""
         return self.kernels[0]
 
-    def default_for(self, problem: Problem) -> Kernel | None:
+    def default_for(self, problem: Problem) -> Any:
         """The first kernel that supports the problem, or None."""
         return next((k for k in self.kernels if unsupported(k, problem, self.variant) is None), None)
+
+    def supported(self, problem: Problem) -> np.ndarray:
+        """Which kernels compute the problem: bool, (len(pool),)."""
+        return supported_mask(self.backend, self.columns, problem, self.variant)
 
     @cached_property
     def hash(self) -> str:
@@ -77,6 +96,7 @@ class Pool:
             "op": self.op,
             "variant": self.variant,
             "dtype": self.dtype,
+            **({"backend": self.backend.name} if self.backend.name != _FIRST_BACKEND else {}),
             "default": self.names[0],
             "hash": self.hash,
             "kernels": [{"kernel_name": name, **k.to_dict()} for name, k in zip(self.names, self.kernels, strict=True)],
@@ -90,12 +110,12 @@ class Pool:
             KernelError: a key is missing, or names and hash do not belong to the kernels.
         """
         try:
-            pool = cls(
-                values["op"], values["variant"], values["dtype"], tuple(Kernel.from_dict(k) for k in values["kernels"])
-            )
+            kernel = backend(values.get("backend", _FIRST_BACKEND)).kernel
+            kernels = tuple(kernel.from_dict(k) for k in values["kernels"])
+            pool = cls(values["op"], values["variant"], values["dtype"], kernels)
             if [k["kernel_name"] for k in values["kernels"]] != list(pool.names) or values["hash"] != pool.hash:
                 raise KernelError("the pool's names or hash do not belong to its kernels")
-        except (KeyError, TypeError) as e:
+        except (KeyError, TypeError, AttributeError, ConfigError) as e:
             raise KernelError(f"not a pool: {e!r}") from e
         return pool
 
@@ -116,12 +136,12 @@ def load_pool(target: Target) -> Pool:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in _POOLS.glob("*.txt")))
         raise KernelError(f"no pool for {target.name}: {path.name} is missing; there are {known}")
-    arch, kernels = load_arch(target.arch), []
+    arch, kernels, made_by = load_arch(target.arch), [], backend_of_target(target)
     for number, line in enumerate(path.read_text().splitlines(), 1):
         config = line.partition("#")[0].strip()
         if config:
             try:
-                kernel = Kernel.from_config(config)
+                kernel = made_by.kernel.from_config(config)
                 if _legal(kernel, target, arch):
                     kernels.append(kernel)
             except KernelError as e:
@@ -129,9 +149,9 @@ def load_pool(target: Target) -> Pool:
     return Pool(target.op, target.variant, target.dtype, tuple(kernels))
 
 
-def _legal(kernel: Kernel, target: Target, arch: HardwareProfile) -> bool:
-    why = illegal(kernel, target, arch)
-    if why and all(illegal(kernel, dataclasses.replace(target, dtype=dtype), arch) for dtype in DTYPES[target.op]):
+def _legal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> bool:
+    why, dtypes = illegal(kernel, target, arch), backend_of(kernel).dtypes[target.op]
+    if why and all(illegal(kernel, dataclasses.replace(target, dtype=dtype), arch) for dtype in dtypes):
         raise KernelError(f"{kernel.config} is illegal on {arch.name}: {why}")
     return why is None
 

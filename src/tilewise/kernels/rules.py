@@ -108,9 +108,9 @@ def _store_bytes(kernel: Kernel) -> int:
     return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n
 
 
-def unsupported(kernel: Kernel, problem: Problem, variant: str) -> str | None:
+def unsupported(kernel: Any, problem: Problem, variant: str) -> str | None:
     """Why `kernel` cannot compute `problem`, or None. `kernel` must be legal."""
-    return next((reason for broken, reason in _checks(kernel, problem, variant) if broken), None)
+    return next((reason for broken, reason in checks(kernel, problem, variant) if broken), None)
 
 
 def supported_mask(kernels: Any, problem: Problem, variant: str) -> np.ndarray:
@@ -122,12 +122,12 @@ def supported_mask(kernels: Any, problem: Problem, variant: str) -> np.ndarray:
         variant: the variant of its op.
     """
     broken = np.zeros(np.shape(kernels.tile_m), dtype=bool)
-    for rule, _ in _checks(kernels, problem, variant):
+    for rule, _ in checks(kernels, problem, variant):
         broken |= rule
     return ~broken
 
 
-def _checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
+def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
     """The rules of the problem's op as (broken, reason); `broken` is a bool, or an array of them for columns."""
     if problem.op not in _SUPPORT:
         yield True, f"no kernels for op {problem.op}"

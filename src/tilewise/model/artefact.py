@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from tilewise.errors import ArtefactError, KernelError, UsageError
 from tilewise.features import FeatureTable, feature_table
 from tilewise.files import replace_folder
 from tilewise.kernels.pool import Pool, dump_json
-from tilewise.kernels.rules import supported_mask
 from tilewise.model.trees import Ensemble
 from tilewise.ops import OPS, Problem, Target
 
@@ -199,10 +197,6 @@ class TrainedModel:
     extras: Mapping[str, Ensemble] = field(repr=False)
 
     @cached_property
-    def _kernels(self) -> SimpleNamespace:
-        return SimpleNamespace(**self.pool.columns)
-
-    @cached_property
     def _problem_features(self) -> FeatureTable:
         return self.features.of_role("problem")
 
@@ -249,7 +243,7 @@ class TrainedModel:
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Which kernels of the pool can compute the problem: bool, (len(pool),)."""
-        return supported_mask(self._kernels, problem, self.target.variant)
+        return self.pool.supported(problem)
 
     def rank(self, problem: Problem, top_k: int | None = None) -> np.ndarray:
         """Supported kernels, best first: indices into the pool. Ties keep the pool's order, so a rank is repeatable.

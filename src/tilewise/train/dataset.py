@@ -14,7 +14,6 @@ from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, p
 from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, feature_table
-from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
 from tilewise.ops import OPS, Problem, Target
 
@@ -94,7 +93,7 @@ def build_table(
             f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
         )
     problems, problem = problems_of(rows, target), problem_index(rows, target.op)
-    features, matrix = _features(rows, target, arch)
+    features, matrix = _features(rows, target, pool, arch)
     features.check_distinct(pool, arch)
     first = np.flatnonzero(np.diff(problem, prepend=-1))
     of_problem = [f.role == "problem" for f in features.features]
@@ -117,11 +116,11 @@ def build_table(
     )
 
 
-def _features(rows: pd.DataFrame, target: Target, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
+def _features(rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
     """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time."""
     features = feature_table(target.op)
     problem = {n: rows[n].to_numpy() for n in OPS[target.op].column_names()}
-    kernel = {n: rows[n].to_numpy() for n in Kernel.column_names()}
+    kernel = {n: rows[n].to_numpy() for n in pool.columns}
     matrix = features.matrix(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
     differs = matrix.min(axis=0) < matrix.max(axis=0)
     kept = [n for n, keep in zip(features.names, differs, strict=True) if keep]

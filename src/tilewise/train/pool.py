@@ -6,7 +6,7 @@ import pandas as pd
 
 from tilewise.data.rows import is_of
 from tilewise.errors import DataError, KernelError
-from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.backends import KernelBase, backend_of_columns
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.ops import OPS, Target
 
@@ -28,8 +28,9 @@ def pool_of(frame: pd.DataFrame, target: Target) -> Pool:
     rows = frame[is_of(frame, target) & frame["is_valid"].to_numpy()]
     if not len(rows):
         raise DataError(f"no valid row of {target.name}: nothing to learn from")
-    parameters = rows[["kernel_name", *Kernel.column_names()]].drop_duplicates("kernel_name")
-    measured = {Kernel.from_dict({str(k): v for k, v in row.items()}) for row in parameters.to_dict("records")}
+    made_by = backend_of_columns(rows.columns).kernel
+    parameters = rows[["kernel_name", *made_by.column_names()]].drop_duplicates("kernel_name")
+    measured = {made_by.from_dict({str(k): v for k, v in row.items()}) for row in parameters.to_dict("records")}
     shipped = _shipped(target)
     ordered = [k for k in shipped if k in measured]
     ordered += sorted(measured.difference(shipped), key=lambda k: _name(k, target))
@@ -48,12 +49,12 @@ def _default(rows: pd.DataFrame, target: Target) -> str:
     return str(merit.sort_values(["valid", "fastest"], ascending=False, kind="stable").index[0])
 
 
-def _shipped(target: Target) -> tuple[Kernel, ...]:
+def _shipped(target: Target) -> tuple[KernelBase, ...]:
     try:
         return load_pool(target).kernels
     except KernelError:
         return ()
 
 
-def _name(kernel: Kernel, target: Target) -> str:
+def _name(kernel: KernelBase, target: Target) -> str:
     return kernel.name(target.op, target.variant, target.dtype)

@@ -1,0 +1,146 @@
+"""Names are the join key between CK Tile's files and ours: each parses to one kernel, and that one gives it back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.errors import KernelError
+from tilewise.kernels.ck.kernel import CkKernel, parse_name
+from tilewise.ops.gemm import LAYOUTS
+
+GEMM_NAME = "gemm_universal_fp8_rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
+CONV_NAME = "grouped_conv_forward_bf16_2d_16x64x128_compv4"
+MODES = ("", "intrawave", "interwave")
+PIPELINES = ("basic_v1", "basic_async_v1", "mem", "compv3", "compv4", "compv5", "compv6")
+sizes = st.integers(0, 10**9 - 1)
+flags = st.booleans()
+
+conv_kernels = st.builds(
+    CkKernel, sizes, sizes, sizes, st.sampled_from(PIPELINES), st.sampled_from([2, 3]),
+    scheduler=st.sampled_from(MODES), double_smem_buffer=flags, store_immediate=flags,
+)  # fmt: skip
+gemm_kernels = st.builds(
+    CkKernel, sizes, sizes, sizes, st.sampled_from(PIPELINES), st.just(0), st.sampled_from(LAYOUTS),
+    sizes, sizes, sizes, sizes, sizes, sizes, st.sampled_from(["intrawave", "interwave", "default"]),
+    st.sampled_from(["cshuffle", "default"]), flags, flags, flags, flags,
+    vector_a=sizes, vector_b=sizes, vector_c=sizes, suffix=st.sampled_from(["", "preshuffle", "a_b2"]),
+)  # fmt: skip
+
+
+def test_the_numbers_of_a_convolution_are_m_n_k() -> None:
+    parsed = parse_name(CONV_NAME)
+    assert (parsed.op, parsed.variant, parsed.dtype) == ("grouped_conv", "forward", "bf16")
+    assert parsed.kernel == CkKernel(tile_m=16, tile_n=64, tile_k=128, pipeline="compv4", ndim=2)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "told"),
+    [
+        ("_intrawave", {"scheduler": "intrawave"}),
+        ("_interwave_dsb", {"scheduler": "interwave", "double_smem_buffer": True}),
+        ("_dsb", {"double_smem_buffer": True}),
+        ("_intrawave_si", {"scheduler": "intrawave", "store_immediate": True}),
+        ("_intrawave_dsb_si", {"scheduler": "intrawave", "double_smem_buffer": True, "store_immediate": True}),
+    ],
+)
+def test_suffixes_make_other_kernels(suffix: str, told: dict[str, Any]) -> None:
+    plain, other = parse_name(CONV_NAME).kernel, parse_name(CONV_NAME + suffix).kernel
+    assert other == CkKernel(**{**plain.to_dict(), **told})
+    assert other.name("grouped_conv", "forward", "bf16") == CONV_NAME + suffix
+
+
+def test_a_name_of_a_matrix_product_tells_everything() -> None:
+    assert parse_name(GEMM_NAME).kernel == CkKernel(
+        128, 128, 128, "compv3", gemm_layout="rcr", warp_m=1, warp_n=4, warp_k=1, warp_tile_m=16, warp_tile_n=16,
+        warp_tile_k=128, scheduler="intrawave", epilogue="cshuffle",
+    )  # fmt: skip
+
+
+def test_the_short_prefix_means_the_same() -> None:
+    short = GEMM_NAME.replace("gemm_universal_", "gemm_")
+    parsed = parse_name(short)
+    assert parsed.kernel == parse_name(GEMM_NAME).kernel
+    assert (parsed.original, parsed.canonical) == (short, GEMM_NAME)
+
+
+def test_vectors_are_a_suffix() -> None:
+    kernel = parse_name(f"{GEMM_NAME}_vec8_4_2_more").kernel
+    assert (kernel.vector_a, kernel.vector_b, kernel.vector_c, kernel.suffix) == (8, 4, 2, "more")
+    assert parse_name(f"{GEMM_NAME}_vec0_0_0").canonical == GEMM_NAME
+
+
+def test_pads_are_read_as_flags() -> None:
+    kernel = parse_name(GEMM_NAME.replace("intrawave_False_False_False_False", "interwave_True_False_True_True")).kernel
+    assert (kernel.pad_m, kernel.pad_n, kernel.pad_k, kernel.persistent) == (True, False, True, True)
+
+
+@given(conv_kernels)
+def test_a_convolution_survives_its_name(kernel: CkKernel) -> None:
+    assert CkKernel.from_config(kernel.config) == kernel
+    assert CkKernel.from_dict(kernel.to_dict()) == kernel
+    parsed = parse_name(kernel.name("grouped_conv", "bwd_weight", "fp16"))
+    assert (parsed.kernel, parsed.variant, parsed.dtype) == (kernel, "bwd_weight", "fp16")
+
+
+@given(gemm_kernels)
+def test_a_matrix_product_survives_its_name(kernel: CkKernel) -> None:
+    assert CkKernel.from_config(kernel.config) == kernel
+    assert parse_name(kernel.name("gemm", "universal", "fp8")).kernel == kernel
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "gemm",
+        "softmax_forward_bf16_2d_16x64x128_compv4",
+        CONV_NAME.replace("forward", "sideways"),
+        CONV_NAME.replace("16x64x128", "16x64"),
+        CONV_NAME.replace("2d", "4d"),
+        CONV_NAME.replace("16x", "1234567890x"),
+        CONV_NAME.replace("16x", "\u0663x"),
+        CONV_NAME + "\n",
+        GEMM_NAME.replace("rcr", "ccc"),
+        GEMM_NAME.replace("False", "false"),
+        GEMM_NAME + "_vec8_8",
+        GEMM_NAME + "_vec8_8_x",
+        GEMM_NAME + "_vec",
+        GEMM_NAME + "_more_vec8_8_8x-",
+        "grouped_conv_forward_bf16_" + GEMM_NAME.removeprefix("gemm_universal_fp8_"),
+        "gemm_universal_fp8_2d_16x64x128_compv4",
+    ],
+)
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(KernelError, match="is no"):
+        parse_name(name)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_name_or_refused(text: str) -> None:
+    for name in (text, CONV_NAME + text, GEMM_NAME + text):
+        with suppress(KernelError):
+            assert parse_name(name).original == name
+
+
+def test_a_long_name_takes_no_time() -> None:
+    with pytest.raises(KernelError, match=r"\.\.\."):
+        parse_name("grouped_conv_forward_bf16_2d_16x64x128_a" + "_a0" * 3000 + "!")
+
+
+def test_numpy_values_become_plain_ones() -> None:
+    kernel = parse_name(GEMM_NAME).kernel
+    columns = {n: np.array([v])[0] for n, v in kernel.to_dict().items()}
+    assert CkKernel.from_dict(columns) == kernel
+    assert {type(v) for v in CkKernel.from_dict(columns).to_dict().values()} == {int, str, bool}
+
+
+@pytest.mark.parametrize("change", [{"pad_m": "no"}, {"tile_m": None}, {"persistent": 2}])
+def test_a_row_that_is_no_kernel_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(KernelError, match=r"not a kernel: .*; needed are tile_m"):
+        CkKernel.from_dict({**parse_name(GEMM_NAME).kernel.to_dict(), **change})
