@@ -30,7 +30,7 @@ class Watch:
 
 
 def timed(estimates: Sequence[float], watch: Watch, timing: Timing) -> list[Samples]:
-    return measure(estimates, shares(estimates, timing), watch, timing)
+    return measure(estimates, shares(estimates, [True] * len(estimates), timing), watch, timing)
 
 
 @pytest.mark.parametrize(
@@ -43,26 +43,30 @@ def timed(estimates: Sequence[float], watch: Watch, timing: Timing) -> list[Samp
     ],
 )
 def test_those_that_cannot_win_are_timed_less(estimate: float, expected: Share) -> None:
-    assert shares([0.1, estimate], Timing())[1] == expected
+    assert shares([0.1, estimate], [True, True], Timing())[1] == expected
 
 
 @pytest.mark.parametrize(("estimate", "rounds"), [(0.05, 6), (0.5, 3), (50.0, 2)])
 def test_rounds_are_bounded_by_time_and_a_minimum(estimate: float, rounds: int) -> None:
-    assert shares([estimate], Timing()) == [Share(rounds, 1)]
+    assert shares([estimate], [True], Timing()) == [Share(rounds, 1)]
 
 
 @pytest.mark.parametrize(("fastest_ms", "expected"), [(0.001, 16), (0.010, 5), (0.049, 2), (0.05, 1), (2.0, 1)])
 def test_short_kernels_are_unrolled_to_fill_the_window(fastest_ms: float, expected: int) -> None:
-    assert {s.unrolled for s in shares([fastest_ms, 1.5 * fastest_ms], Timing())} == {expected}
+    assert {s.unrolled for s in shares([fastest_ms, 1.5 * fastest_ms], [True, True], Timing())} == {expected}
 
 
 def test_a_short_kernel_is_not_given_up_by_its_first_launch() -> None:
-    assert shares([0.005, 0.09], Timing())[1] == Share(2, 10)
+    assert shares([0.005, 0.09], [True, True], Timing())[1] == Share(2, 10)
+
+
+def test_nor_is_one_whose_first_launch_the_host_may_have_held_up() -> None:
+    assert shares([0.1, 5.0], [True, False], Timing())[1] == Share(2, 1)
 
 
 @given(st.lists(st.floats(1e-3, 100), min_size=1, max_size=30))
 def test_the_fastest_always_takes_part_in_the_most_rounds(estimates: list[float]) -> None:
-    parts = shares(estimates, Timing())
+    parts = shares(estimates, [True] * len(estimates), Timing())
     best = parts[estimates.index(min(estimates))]
     assert best.rounds == max(p.rounds for p in parts) >= Timing().min_rounds
 

@@ -8,6 +8,8 @@ careful sweep, which waits after each kernel, finds out.
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +22,7 @@ from tilewise.collect.engine import Device, EngineLostError
 from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
-from tilewise.collect.stopwatch import REGIME, Cache, GraphStopwatch, capture
+from tilewise.collect.stopwatch import HEAD_START, REGIME, Cache, GraphStopwatch, capture
 from tilewise.kernels.rules import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
@@ -45,13 +47,23 @@ class _Reference:
     scale: float
 
 
+@dataclass(frozen=True)
+class _Clocked:
+    """A kernel that ran and was right: its launches, the time of a cold one, and whether that can be relied upon."""
+
+    launches: tuple[Launch, ...]
+    ms: float
+    sure: bool
+
+
 class GpuEngine:
     """Measures the kernels of the plan's target; one instance owns one device of this process."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         torch.cuda.set_device(index)
-        torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cuda.matmul.allow_tf32 = False
+        # references are computed in fp32; TF32 holds every 16-bit and 8-bit operand exactly, and sums in fp32 as well
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cuda.matmul.allow_tf32 = True
         self._plan = plan
         self._family = family_of(plan.target.op, plan.target.variant)
         self._dtype = plan.target.dtype
@@ -65,6 +77,7 @@ class GpuEngine:
         self._events = [
             (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in plan.pool.kernels
         ]
+        self._start = torch.cuda.Event(enable_timing=True)
         self._loaded: set[Program] = set()
         self._stream = torch.cuda.Stream()
         torch.cuda.set_stream(self._stream)
@@ -88,99 +101,95 @@ class GpuEngine:
         if runnable:
             tensors = self._tensors(problem)
             self._reserve(max(self._family.workspace_elements(kernels[i], problem) for i in runnable))
-            launches = {i: self._launches(i, problem, tensors) for i in runnable}
-            outcomes |= self._load(launches, begin)
-            waiting = begin if careful else None
-            clocked, failed = self._sweep(problem, tensors, launches, outcomes, waiting)
-            outcomes |= failed
+            clocked, failed = self._sweep(problem, runnable, tensors, begin, careful)
             begin(None)
-            outcomes |= self._time({i: launches[i] for i in clocked}, clocked)
+            outcomes |= failed | self._time(clocked)
         return [outcomes[i] for i in range(len(kernels))]
-
-    def _launches(self, i: int, problem: Problem, tensors: _Tensors) -> tuple[Launch, ...]:
-        kernel = self._plan.pool.kernels[i]
-        return self._family.launches(kernel, problem, self._dtype, *tensors.operands, tensors.result, self._workspace)
-
-    def _load(
-        self, launches: Mapping[int, Sequence[Launch]], begin: Callable[[int | None], None]
-    ) -> dict[int, Outcome]:
-        """Compile (or read from the disk) and load what this process has not run yet; the failures."""
-        failed = {}
-        for i, group in launches.items():
-            new = [item for item in group if item.program not in self._loaded]
-            if new:
-                begin(i)
-            try:
-                for item in new:
-                    compile_program(item.program)[item.grid]  # asking for the launcher loads the binary
-                    self._loaded.add(item.program)
-            except Exception as e:
-                failed[i] = Outcome("compile_error", _short(e))
-        begin(None)
-        return failed
 
     def _sweep(
         self,
         problem: Problem,
+        kernels: Sequence[int],
         tensors: _Tensors,
-        launches: Mapping[int, Sequence[Launch]],
-        settled: Mapping[int, Outcome],
-        begin: Callable[[int | None], None] | None,
-    ) -> tuple[dict[int, float], dict[int, Outcome]]:
-        """Run each kernel once and check every element of its result.
-
-        Args:
-            problem: the problem.
-            tensors: what the launches read and write.
-            launches: by kernel index.
-            settled: kernels to leave out.
-            begin: called before each kernel, whose end is then waited for; None: nothing is waited for.
+        begin: Callable[[int | None], None],
+        careful: bool,
+    ) -> tuple[dict[int, _Clocked], dict[int, Outcome]]:
+        """Run each kernel once, cold and clocked, and check every element of its result.
 
         Returns:
-            Milliseconds of a cold launch of those that are right, and the outcomes of the others.
+            Those that are right, and the outcomes of the others.
         """
         right = self._reference(problem, tensors.operands)
+        launches: dict[int, tuple[Launch, ...]] = {}
+        queued: dict[int, float] = {}
         failed: dict[int, Outcome] = {}
-        ran = []
         self._wrong.zero_()
-        for i, group in launches.items():
-            if i in settled:
+        torch.cuda.synchronize()
+        self._start.record()
+        begun = time.perf_counter()
+        for _ in range(HEAD_START):
+            self._cache.clear()
+        for i in kernels:
+            if careful:
+                begin(i)
+            try:
+                launches[i] = self._launches(i, problem, tensors, begin)
+            except Exception as e:
+                failed[i] = Outcome("compile_error", _short(e))
                 continue
             try:
-                if begin:
-                    begin(i)
-                self._run_once(i, group, tensors, right)
-                if begin:
+                self._run_once(i, launches[i], tensors, right)
+                queued[i] = (time.perf_counter() - begun) * 1e3
+                if careful:
                     torch.cuda.synchronize()
-                ran.append(i)
             except Exception as e:
                 self._require_alive(e)
                 failed[i] = Outcome("runtime_error", _short(e))
+        ran = [i for i in queued if i not in failed]
         wrong = self._count_wrong()
-        if any(wrong[i] for i in ran):  # the faster fp32 algorithms are inexact on some problems: ask fp64
-            right = self._reference(problem, tuple(o.double() for o in tensors.operands))
-            doubtful = [i for i in ran if wrong[i]]
+        doubtful = [i for i in ran if wrong[i]]
+        if doubtful:  # the faster fp32 algorithms are inexact on some problems: fp64 decides
+            right = self._reference(problem, [o.double() for o in tensors.operands])
             self._wrong.zero_()
             for i in doubtful:
                 self._run_once(i, launches[i], tensors, right)
             wrong = self._count_wrong()
-        for i in ran:
+        for i in doubtful:
+            queued[i] = math.inf
             if wrong[i]:
                 text = f"{wrong[i]} of {tensors.result.numel()} elements beyond the tolerance"
                 failed[i] = Outcome("wrong_result", text)
-        clocked = {i: float(self._events[i][0].elapsed_time(self._events[i][1])) for i in ran if i not in failed}
-        return clocked, failed
+        return {i: self._clocked(i, launches[i], queued[i]) for i in ran if i not in failed}, failed
+
+    def _launches(
+        self, i: int, problem: Problem, tensors: _Tensors, begin: Callable[[int | None], None]
+    ) -> tuple[Launch, ...]:
+        """What kernel `i` launches, compiled (or read from the disk) and loaded."""
+        kernel = self._plan.pool.kernels[i]
+        group = self._family.launches(kernel, problem, self._dtype, *tensors.operands, tensors.result, self._workspace)
+        for item in group:
+            if item.program not in self._loaded:
+                begin(i)  # compiling may take long
+                compile_program(item.program)[item.grid]  # asking for the launcher loads the binary
+                self._loaded.add(item.program)
+        return group
 
     def _run_once(self, i: int, launches: Sequence[Launch], tensors: _Tensors, right: _Reference) -> None:
         """Queue one cold, clocked launch and the check of its result."""
         start, end = self._events[i]
         tensors.result.fill_(float("nan"))
-        self._cache.clear()  # gives the host time to queue what follows, so launch overhead stays out of the clock
         self._cache.clear()
+        self._cache.clear()  # twice: while it lasts the host queues what follows
         start.record()
         _launch_all(launches)
         end.record()
         count_mismatches(tensors.result, right.values, self._wrong_of[i], tensors.rtol, right.scale)
+
+    def _clocked(self, i: int, launches: tuple[Launch, ...], queued_ms: float) -> _Clocked:
+        start, end = self._events[i]
+        # a launch that was queued when the device came to it: no pause of the host lies within its time
+        sure = queued_ms < self._start.elapsed_time(start)
+        return _Clocked(launches, float(start.elapsed_time(end)), sure)
 
     def _count_wrong(self) -> list[int]:
         try:
@@ -194,17 +203,17 @@ class GpuEngine:
         except Exception as lost:
             raise EngineLostError(_short(lost)) from error
 
-    def _time(self, launches: Mapping[int, Sequence[Launch]], rough: Mapping[int, float]) -> dict[int, Outcome]:
+    def _time(self, clocked: Mapping[int, _Clocked]) -> dict[int, Outcome]:
         """Time all that ran well, in rounds."""
-        which, estimates, timing = list(rough), list(rough.values()), self._plan.timing
-        parts = shares(estimates, timing)
+        timing, runs = self._plan.timing, list(clocked.values())
+        parts = shares([run.ms for run in runs], [run.sure for run in runs], timing)
         work = {
-            at: capture(partial(_launch_all, launches[i]), part.unrolled)
-            for at, (i, part) in enumerate(zip(which, parts, strict=True))
+            at: capture(partial(_launch_all, run.launches), part.unrolled)
+            for at, (run, part) in enumerate(zip(runs, parts, strict=True))
             if part.rounds
         }
-        samples = measure(estimates, parts, GraphStopwatch(work, self._cache, self._uuid), timing)
-        return {i: Outcome("ok", None, s) for i, s in zip(which, samples, strict=True)}
+        samples = measure([run.ms for run in runs], parts, GraphStopwatch(work, self._cache, self._uuid), timing)
+        return {i: Outcome("ok", None, s) for i, s in zip(clocked, samples, strict=True)}
 
     def _tensors(self, problem: Problem) -> _Tensors:
         seed = int.from_bytes(hashlib.sha256(repr(problem.group_key).encode()).digest()[:7])

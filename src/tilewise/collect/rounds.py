@@ -35,7 +35,7 @@ class Share:
     unrolled: int
 
 
-def shares(estimates: Sequence[float], timing: Timing) -> list[Share]:
+def shares(estimates: Sequence[float], sure: Sequence[bool], timing: Timing) -> list[Share]:
     """How often and how long each candidate is timed.
 
     All that may still be the fastest are unrolled alike, so that the fastest of them fills the window: how warm a
@@ -43,20 +43,21 @@ def shares(estimates: Sequence[float], timing: Timing) -> list[Share]:
 
     Args:
         estimates: rough milliseconds a launch of each candidate, shape (candidates,).
+        sure: whether an estimate is as good as a sample, shape (candidates,).
         timing: the settings.
     """
     fastest = min(estimates, default=0.0)
     unrolled = _unrolled(fastest, timing)
 
-    def share(estimate: float) -> Share:
+    def share(estimate: float, sure: bool) -> Share:
         # the estimate of a short kernel is too rough to give it up: it includes what only a first launch costs
-        if estimate > timing.hopeless * fastest and estimate * 1e3 > _LONG * timing.window_us:
+        if sure and estimate > timing.hopeless * fastest and estimate * 1e3 > _LONG * timing.window_us:
             return Share(0, 1)
         if estimate > timing.trailing * fastest:
             return Share(timing.trailing_rounds, unrolled)
         return Share(_rounds(estimate * unrolled, timing), unrolled)
 
-    return [share(e) for e in estimates]
+    return [share(*known) for known in zip(estimates, sure, strict=True)]
 
 
 def _rounds(sample_ms: float, timing: Timing) -> int:
