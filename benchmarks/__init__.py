@@ -1,0 +1,1 @@
+"""Benchmarks of tilewise itself; README.md has the commands, docs/benchmarks.md the figures."""

@@ -1,0 +1,212 @@
+"""The same kernels timed by ``triton.testing.do_bench`` and by tilewise's collecting: how long it takes, what it says.
+
+``python -m benchmarks.do_bench PLAN.json [--problems 12] [--kernels 20] [--output FILE.json]``
+
+For each of a few problems, evenly spread over the plan, a few of the kernels that support it, evenly spread over the
+pool. tilewise's time is all that its engine does with a problem: operands, reference, launches, checks, clearing,
+capture, rounds. do_bench's is its own call with its defaults (25 ms of warm-up, 100 ms of samples), median, on the same
+launches; operands and checks are not charged to it. Both are timed with everything compiled and loaded.
+
+The two regimes differ for short kernels. do_bench overwrites 256 MB before each single eager launch, between two
+events: what an event and a launch cost is part of its figure, and a short kernel starts on a cold cache. tilewise
+replays a CUDA graph that holds several launches of a short kernel, so it times the kernel as a graph would run it.
+Agreement is therefore reported apart for kernels above and below 20 us.
+
+Needs numpy, pyarrow, torch and triton only, and ``src`` on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results import RESULTS, machine, quantiles, save, spread_evenly
+from tilewise.collect.ahead import compile_ahead
+from tilewise.collect.engine import Engine
+from tilewise.collect.plan import Item, Plan, load_plan
+from tilewise.collect.progress import ProgressLine
+from tilewise.collect.results import Outcome, summary
+from tilewise.errors import TilewiseError, UsageError
+from tilewise.kernels.rules import unsupported
+from tilewise.markdown import table
+
+LONG_MS = 0.02
+AGREE = 0.02  # medians closer than this agree
+
+# (item, kernel indices) -> milliseconds and seconds spent, one pair a kernel
+OtherTimer = Callable[[Item, Sequence[int]], list[tuple[float, float]]]
+
+
+def kernels_of(plan: Plan, item: Item, wanted: int) -> list[int]:
+    """Indices of an even sample of the kernels that support a problem."""
+    able = [i for i, k in enumerate(plan.pool.kernels) if unsupported(k, item.problem, plan.target.variant) is None]
+    return [able[i] for i in spread_evenly(len(able), wanted)]
+
+
+def compare(
+    plan: Plan, engine: Engine, other: OtherTimer, wanted: int, progress: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """Time an even sample of `wanted` kernels of each of the plan's problems both ways, one entry a kernel."""
+    found = []
+    for number, item in enumerate(plan.items):
+        which = kernels_of(plan, item, wanted)
+        others = {i: Outcome("unsupported", "not in the sample") for i in range(len(plan.pool)) if i not in which}
+        engine.measure(item, others, _ignore)  # loads the programs
+        start = time.perf_counter()
+        outcomes = engine.measure(item, others, _ignore)
+        ours_s = (time.perf_counter() - start) / len(which)
+        for i, (ms, seconds) in zip(which, other(item, which), strict=True):
+            samples = outcomes[i].samples
+            found.append(
+                {
+                    "problem": number,
+                    "kernel_name": plan.pool.names[i],
+                    "status": outcomes[i].status,
+                    "tilewise_ms": summary(samples)["latency_ms"] if samples else None,
+                    "do_bench_ms": ms,
+                    "tilewise_s": ours_s,
+                    "do_bench_s": seconds,
+                }
+            )
+        progress(number + 1)
+    return found
+
+
+def whole_pool_s(plan: Plan, engine: Engine) -> float:
+    """Seconds a valid measurement when each problem is measured with the whole pool, as a sweep does."""
+    spent, valid = 0.0, 0
+    for item in plan.items:
+        engine.measure(item, {}, _ignore)
+        start = time.perf_counter()
+        outcomes = engine.measure(item, {}, _ignore)
+        spent += time.perf_counter() - start
+        valid += sum(o.status == "ok" for o in outcomes)
+    return spent / valid
+
+
+def do_bench_on_gpu(plan: Plan) -> OtherTimer:
+    """The timer that this benchmark compares with."""
+    import torch
+    from triton.testing import do_bench
+
+    from benchmarks.launches import launch_all
+    from tilewise.kernels.triton.family import family_of
+    from tilewise.kernels.triton.tensors import empty_result, random_operands
+
+    family, dtype = family_of(plan.target.op, plan.target.variant), plan.target.dtype
+
+    def timed(item: Item, which: Sequence[int]) -> list[tuple[float, float]]:
+        problem, kernels = item.problem, [plan.pool.kernels[i] for i in which]
+        operands = random_operands(family, problem, dtype, "cuda", 0)
+        result = empty_result(family, problem, dtype, "cuda")
+        workspace = torch.empty(max(family.workspace_elements(k, problem) for k in kernels), device="cuda")
+        times = []
+        for kernel in kernels:
+            start = time.perf_counter()
+            launches = family.launches(kernel, problem, dtype, *operands, result, workspace)
+            ms = do_bench(partial(launch_all, launches), return_mode="median")
+            times.append((float(ms), time.perf_counter() - start))
+        return times
+
+    return timed
+
+
+def summarise(entries: Sequence[Mapping[str, Any]], sweep_s: float) -> dict[str, Any]:
+    """How much faster, and how far the medians lie apart: all, and above and below 20 us."""
+    both = [e for e in entries if e["tilewise_ms"]]
+    ours, theirs = (float(np.mean([e[k] for e in entries])) for k in ("tilewise_s", "do_bench_s"))
+    groups = {
+        "all": both,
+        "above 20 us": [e for e in both if e["tilewise_ms"] >= LONG_MS],
+        "below 20 us": [e for e in both if e["tilewise_ms"] < LONG_MS],
+    }
+    return {
+        "tilewise_s": ours,
+        "tilewise_sweep_s": sweep_s,
+        "do_bench_s": theirs,
+        "faster": theirs / ours,
+        "faster_in_a_sweep": theirs / sweep_s,
+        "agreement": [{"group": name, **_agreement(group)} for name, group in groups.items() if group],
+    }
+
+
+def _agreement(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    ratio = np.array([e["tilewise_ms"] / e["do_bench_ms"] for e in entries])
+    apart = np.abs(ratio - 1)
+    return {**quantiles(ratio.tolist()), "apart": float(np.median(apart)), "agree": float((apart <= AGREE).mean())}
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """The result as Markdown tables."""
+    s = result["summary"]
+    time_rows = [
+        ["do_bench, defaults", f"{1e3 * s['do_bench_s']:.1f}", "1x"],
+        ["tilewise, the same kernels alone", f"{1e3 * s['tilewise_s']:.2f}", f"{s['faster']:.0f}x"],
+        ["tilewise, the whole pool", f"{1e3 * s['tilewise_sweep_s']:.2f}", f"{s['faster_in_a_sweep']:.0f}x"],
+    ]
+    agreement = [
+        [
+            a["group"],
+            str(a["n"]),
+            f"{a['apart']:.2%}",
+            f"{a['agree']:.0%}",
+            *(f"{a[q]:.3f}" for q in ("p10", "median", "p90")),
+        ]
+        for a in s["agreement"]
+    ]
+    header = ["kernels", "n", "apart (median)", "within 2 %", "tilewise / do_bench, P10", "median", "P90"]
+    times = table(["timer", "ms a measurement", "faster"], time_rows)
+    return f"{times}\n{table(header, agreement)}"
+
+
+def main() -> int:
+    """Exit status: 0 done, 1 measuring failed, 2 a mistake of the caller."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.do_bench", description=__doc__.partition("\n")[0])
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--problems", type=int, default=12)
+    parser.add_argument("--kernels", type=int, default=20)
+    parser.add_argument("--jobs", type=int, help="compiling processes; default: one a core")
+    parser.add_argument("--output", type=Path, default=RESULTS / "do_bench.json")
+    args = parser.parse_args()
+    try:
+        plan, progress = load_plan(args.plan), ProgressLine()
+        items = tuple(plan.items[i] for i in spread_evenly(len(plan.items), args.problems))
+        plan = dataclasses.replace(plan, items=items, run_id="do_bench")
+        compile_ahead(plan, args.jobs, lambda done, of: progress("compiling", done, of))
+        from tilewise.collect.gpu import GpuEngine
+
+        engine, about = GpuEngine(plan, 0), machine()
+        entries = compare(
+            plan, engine, do_bench_on_gpu(plan), args.kernels, lambda n: progress("problems", n, len(items))
+        )
+        sweep_s = whole_pool_s(plan, engine)
+    except TilewiseError as e:
+        print(f"do_bench: error: {e}", file=sys.stderr)
+        return 2 if isinstance(e, UsageError) else 1
+    result = {
+        "benchmark": "do_bench",
+        "target": plan.target.name,
+        "machine": about,
+        "problems": [item.problem.to_dict() for item in items],
+        "summary": summarise(entries, sweep_s),
+        "entries": entries,
+    }
+    save(args.output, result)
+    print(text(result))
+    return 0
+
+
+def _ignore(kernel: int | None) -> None:
+    """No coordinator listens."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

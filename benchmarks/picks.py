@@ -1,0 +1,69 @@
+"""Which kernels stand for the pool against the vendor: the fastest few of each validation problem, as recorded.
+
+Runs where pandas is; its JSON file travels to the GPU machine.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tilewise.arch import load_arch
+from tilewise.collect.plan import Item, Plan, Timing
+from tilewise.data.rows import problem_index, problems_of
+from tilewise.data.schema import read_measurements
+from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
+from tilewise.errors import DataError
+from tilewise.evaluate.slices import slice_labels
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+from tilewise.ops import Target
+
+# Every candidate in every round: a vendor that is far behind is measured as well as one that is near.
+TIMING = Timing(rounds=16, min_rounds=8, budget_ms=16.0, trailing=1e9, hopeless=1e9, finalists=0, final_rounds=0)
+
+
+def pick(frame: pd.DataFrame, target: Target, fraction: float, top: int) -> dict[str, Any]:
+    """The fastest `top` kernels of each validation problem, with a plan that holds problems and kernels.
+
+    Args:
+        frame: a measurement table of `target`.
+        target: the target.
+        fraction: of the problems, the holdout's; they are the validation problems.
+        top: kernels a problem.
+
+    Raises:
+        DataError: the table holds no validation problem.
+    """
+    held = frame[holdout_mask(target.op, group_keys(target.op, frame), fraction)]
+    if not len(held):
+        raise DataError(f"no validation problem of {target.name}: {split_rule(fraction)}")
+    rows = held[is_primary(held, target.op)].reset_index(drop=True)
+    problems = problems_of(rows, target)
+    rows = rows.assign(problem=problem_index(rows, target.op))
+    best = rows[rows["is_valid"]].sort_values(["problem", "latency_ms"], kind="stable").groupby("problem").head(top)
+    columns = list(Kernel.column_names())
+    kernels = tuple(Kernel.from_dict(k) for k in best[columns].drop_duplicates().to_dict("records"))
+    pool = Pool(target.op, target.variant, target.dtype, kernels)
+    place = {name: i for i, name in enumerate(pool.names)}
+    origins = rows.drop_duplicates("problem")["origin"]
+    arch = load_arch(target.arch)
+    items = tuple(Item(p, str(o)) for p, o in zip(problems, origins, strict=True))
+    plan = Plan(target, arch, pool, items, TIMING, "vendor")
+    labels = slice_labels(problems, target.dtype, arch).to_dict("records")
+    chosen = best.groupby("problem")["kernel_name"].apply(list).to_dict()
+    return {
+        "rule": f"the {top} fastest of the recorded table; validation: {split_rule(fraction)}",
+        "recorded_kernels": int(rows["kernel_name"].nunique()),
+        "labels": labels,
+        "picks": [[place[name] for name in chosen.get(i, [])] for i in range(len(problems))],
+        "plan": json.loads(plan.dumps()),
+    }
+
+
+def pick_from(data: Path, target: Target, fraction: float, top: int) -> dict[str, Any]:
+    """:func:`pick` from a parquet file or a folder of them."""
+    return pick(read_measurements(data, target), target, fraction, top)

@@ -1,0 +1,105 @@
+"""docs/benchmarks.md from the files in results/: ``python -m benchmarks.report``. No figure there is typed by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import collect_rate, do_bench, vendor
+from benchmarks.results import RESULTS, load
+from tilewise.errors import TilewiseError
+from tilewise.files import write_text
+from tilewise.markdown import fill, table
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+_NOT_YET = "Not measured yet."
+_MOST_REASONS = 6
+
+
+def blocks(results: Path) -> dict[str, str]:
+    """What stands in the page's blocks, from the result files of a folder."""
+    rivals = [load(p) for p in sorted(results.glob("vendor_*.json"))]
+    return {
+        "collect-rate": _of(results / "collect_rate.json", _collect_rate),
+        "do-bench": _of(results / "do_bench.json", _do_bench),
+        "vendor": _vendor(rivals) if rivals else _NOT_YET,
+        "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,
+    }
+
+
+def page(text: str, results: Path) -> str:
+    """The page with its blocks filled."""
+    return fill(text, blocks(results))
+
+
+def _of(path: Path, shown: Any) -> str:
+    return str(shown(load(path))) if path.exists() else _NOT_YET
+
+
+def _machine(result: Mapping[str, Any]) -> str:
+    m = result["machine"]
+    devices = f"{len(m['devices'])} x {m['devices'][0]}" if len(m["devices"]) > 1 else m["devices"][0]
+    return f"{devices}, driver {m['driver']}, torch {m['torch']}, triton {m['triton']}, {m['measured_at'][:10]}"
+
+
+def _collect_rate(result: Mapping[str, Any]) -> str:
+    about = (
+        f"`{result['target']}`, {result['problems']} problems x {result['kernels']} kernels; {_machine(result)}, "
+        f"{result['machine']['cores']} cores. Compiling took {result['compile_s']:.0f} s, before."
+    )
+    return f"{collect_rate.text(result)}\n{about}"
+
+
+def _do_bench(result: Mapping[str, Any]) -> str:
+    about = f"`{result['target']}`, {len(result['problems'])} problems; {_machine(result)}."
+    return f"{do_bench.text(result)}\n{about}"
+
+
+def _vendor(rivals: list[dict[str, Any]]) -> str:
+    rows, notes = [], []
+    for result in rivals:
+        summary = vendor.summarise(result)
+        every = next((g for g in summary["groups"] if g["group"] == "all"), None)
+        empty = ["0", *["-"] * (len(vendor.RATIO_HEADER) - 1)]
+        rows.append([f"`{result['target']}`", *(vendor.ratio_cells(every) if every else empty)])
+        backends = ", ".join(f"{n} {name}" for name, n in sorted(summary["backends"].items(), key=lambda b: -b[1]))
+        left = ", ".join(f"{n} {state}" for state, n in sorted(summary["states"].items()) if state != vendor.MEASURED)
+        differing = f" On {summary['differing']} a result differs from the vendor's." if summary["differing"] else ""
+        notes.append(
+            f"- `{result['target']}`: {result['problems']} validation problems ({left or 'all measured'}); "
+            f"asked by PyTorch: {backends or '-'}.{differing} {_machine(result)}."
+        )
+        notes += [f"  - {n} x {reason}" for reason, n in _reasons(result)]
+    return f"{table(['target', *vendor.RATIO_HEADER], rows)}\n" + "\n".join(notes)
+
+
+def _reasons(result: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Why problems were not measured, the most frequent first."""
+    counts: dict[str, int] = {}
+    for entry in result["entries"]:
+        if entry["status"] != vendor.MEASURED:
+            text = f"{entry['status']}: {entry['error']}" if entry.get("error") else entry["status"]
+            counts[text[:160]] = counts.get(text[:160], 0) + 1
+    return sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:_MOST_REASONS]
+
+
+def _vendor_slices(result: Mapping[str, Any]) -> str:
+    rows = [[g["group"], *vendor.ratio_cells(g)] for g in vendor.summarise(result)["groups"] if g["group"] != "all"]
+    return table([f"`{result['target']}`", *vendor.RATIO_HEADER], rows)
+
+
+def main() -> int:
+    """Exit status: 0 done, 2 a result file or the page is damaged."""
+    try:
+        write_text(PAGE, page(PAGE.read_text(), RESULTS))
+    except TilewiseError as e:
+        print(f"report: error: {e}", file=sys.stderr)
+        return 2
+    print(PAGE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

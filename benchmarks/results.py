@@ -1,0 +1,85 @@
+"""Where a benchmark's figures come from and where they go: one JSON file each, made whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewise.errors import DataError
+from tilewise.files import write_text
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on beside the code: devices, driver, libraries; and when they were measured."""
+    import torch
+    import triton
+
+    from tilewise.collect import nvml
+
+    return {
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "driver": nvml.driver_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def save(path: Path, values: Mapping[str, Any]) -> None:
+    """Write `values` with one line an entry of the longest lists, so that a change of figures is a readable diff."""
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            inner = ",\n".join(f"  {json.dumps(v)}" for v in value)
+            lines.append(f" {json.dumps(key)}: [\n{inner}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read what :func:`save` wrote.
+
+    Raises:
+        DataError: the file is missing or is no JSON object.
+    """
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as e:
+        raise DataError(f"{path}: {e}") from e
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: not a JSON object")
+    return values
+
+
+def spread_evenly(count: int, wanted: int) -> list[int]:
+    """`wanted` indices of `count`, evenly spread, the first included; all where there are fewer."""
+    if wanted >= count:
+        return list(range(count))
+    return [i * count // wanted for i in range(wanted)]
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """Count, geometric mean, P10, median and P90 of positive values."""
+    v = np.asarray(values, dtype=np.float64)
+    p10, p50, p90 = np.percentile(v, [10, 50, 90])
+    return {
+        "n": len(v),
+        "geomean": float(np.exp(np.log(v).mean())),
+        "p10": float(p10),
+        "median": float(p50),
+        "p90": float(p90),
+    }

@@ -1,0 +1,280 @@
+"""The benchmarks without a GPU: made-up engines and times, the vendor's calls on a CPU, picking, figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import collect_rate, do_bench, picks, report, vendor
+from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
+
+from synthetic import CONV, measurements
+from tilewise.arch import load_arch
+from tilewise.collect.engine import Device
+from tilewise.collect.plan import Item, Plan, Timing
+from tilewise.collect.results import Outcome, Samples
+from tilewise.errors import DataError
+from tilewise.kernels.pool import load_pool
+from tilewise.kernels.rules import unsupported
+from tilewise.ops import GroupedConvProblem, Target
+
+TARGET = Target.parse(CONV)
+
+
+def plan_of(count: int) -> Plan:
+    items = tuple(Item(GroupedConvProblem(1, 8 * (i + 1), 16, 1, 8, 8, 1, 1), "test") for i in range(count))
+    return Plan(TARGET, load_arch("sm90"), load_pool(TARGET), items, Timing(), "test")
+
+
+class MadeUp:
+    """Every supported kernel takes (its index + 1) us; nothing is slower than the clock's own steps."""
+
+    def __init__(self, plan: Plan, index: int = 0) -> None:
+        self._plan = plan
+        self._index = index
+
+    def device(self) -> Device:
+        return Device("made up", f"made-up-{self._index}", None, "none", "none")
+
+    def measure(
+        self, item: Item, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool = False
+    ) -> list[Outcome]:
+        outcomes = dict(known)
+        for i, kernel in enumerate(self._plan.pool.kernels):
+            if i not in outcomes:
+                why = unsupported(kernel, item.problem, self._plan.target.variant)
+                ms = 1e-3 * (i + 1)
+                outcomes[i] = Outcome("unsupported", why) if why else Outcome("ok", None, Samples((ms,) * 3, (), 1))
+        return [outcomes[i] for i in range(len(self._plan.pool))]
+
+
+class TestResults:
+    @pytest.mark.parametrize(("count", "wanted"), [(1828, 300), (10, 10), (3, 7), (7, 3), (5, 1)])
+    def test_a_sample_is_evenly_spread(self, count: int, wanted: int) -> None:
+        at = spread_evenly(count, wanted)
+        assert len(set(at)) == len(at) == min(count, wanted)
+        assert at[0] == 0
+        steps = {b - a for a, b in itertools.pairwise([*at, count])}
+        assert max(steps) - min(steps) <= 1
+
+    def test_saved_figures_come_back(self, tmp_path: Path) -> None:
+        values = {"benchmark": "x", "empty": [], "entries": [{"a": 1.5}, {"a": None}], "ints": [1, 2]}
+        save(tmp_path / "x.json", values)
+        assert load(tmp_path / "x.json") == values
+        assert '  {"a": 1.5},\n' in (tmp_path / "x.json").read_text()
+
+    def test_quantiles_of_reciprocal_ratios_average_to_one(self) -> None:
+        assert quantiles([0.25, 4.0, 0.5, 2.0])["geomean"] == pytest.approx(1.0)
+
+    @pytest.mark.parametrize("content", ["[1]", "{", None])
+    def test_no_result_file(self, content: str | None, tmp_path: Path) -> None:
+        if content is not None:
+            (tmp_path / "x.json").write_text(content)
+        with pytest.raises(DataError, match=r"x\.json"):
+            load(tmp_path / "x.json")
+
+
+class TestCollectRate:
+    def test_counts_what_two_workers_did(self) -> None:
+        plan = collect_rate.sample(plan_of(8), 5)
+        run = collect_rate.one_run(plan, 2, MadeUp, lambda what, done, of: None)
+        supported = sum(
+            unsupported(k, item.problem, "forward") is None for item in plan.items for k in plan.pool.kernels
+        )
+        assert run["valid"] == supported
+        assert run["rows"] == 5 * len(plan.pool)
+        assert sum(run["problems_a_device"]) == 5
+        assert run["rate"] == pytest.approx(supported / run["sweep_s"])
+        assert 0 < run["sweep_s"] < run["wall_s"]
+
+    def test_text_compares_with_one(self) -> None:
+        runs = [
+            {"devices": n, "valid": 1000, "sweep_s": s, "rate": 1000 / s, "wall_s": s + 9}
+            for n, s in ((1, 2.0), (4, 0.5))
+        ]
+        assert "| 4 | 1,000 | 0.5 | 2000 | 4.00x | 9.5 |" in collect_rate.text({"runs": runs})
+
+
+class TestDoBench:
+    def test_the_same_kernels_are_compared(self) -> None:
+        plan = plan_of(3)
+
+        def twice(item: Item, which: Sequence[int]) -> list[tuple[float, float]]:
+            return [(2e-3 * (i + 1), 0.2) for i in which]
+
+        entries = do_bench.compare(plan, MadeUp(plan), twice, 7, lambda n: None)
+        assert len(entries) == 3 * 7
+        assert {e["tilewise_ms"] / e["do_bench_ms"] for e in entries} == {0.5}
+        supported = [unsupported(k, plan.items[0].problem, "forward") is None for k in plan.pool.kernels]
+        assert all(supported[plan.pool.names.index(e["kernel_name"])] for e in entries[:7])
+
+    def test_summary_tells_short_from_long_kernels(self) -> None:
+        entries = [
+            {"tilewise_ms": ms, "do_bench_ms": ms * ratio, "tilewise_s": 0.002, "do_bench_s": 0.2}
+            for ms, ratio in ((0.01, 1.5), (0.5, 1.01), (2.0, 0.99), (3.0, 1.0))
+        ]
+        summary = do_bench.summarise(entries, 0.001)
+        assert (summary["faster"], summary["faster_in_a_sweep"]) == (pytest.approx(100), pytest.approx(200))
+        groups = {a["group"]: a for a in summary["agreement"]}
+        assert groups["above 20 us"]["n"] == 3
+        assert groups["above 20 us"]["agree"] == 1
+        assert groups["above 20 us"]["apart"] == pytest.approx(0.0099, abs=1e-4)
+        assert groups["below 20 us"]["agree"] == 0
+        assert "| above 20 us | 3 | 0.99% | 100% |" in do_bench.text({"summary": summary})
+
+    def test_a_kernel_that_failed_is_kept_but_not_compared(self) -> None:
+        good = {"tilewise_ms": 1.0, "do_bench_ms": 1.0, "tilewise_s": 0.002, "do_bench_s": 0.2}
+        summary = do_bench.summarise([good, {**good, "tilewise_ms": None}], 0.001)
+        assert summary["agreement"][0]["n"] == 1
+
+
+class TestPicks:
+    @pytest.fixture
+    def picked(self) -> dict[str, Any]:
+        return picks.pick(measurements(CONV, 40, 12, repeats=10), TARGET, 0.3, 4)
+
+    def test_picks_are_the_fastest_of_every_validation_problem(self, picked: dict[str, Any], tmp_path: Path) -> None:
+        save(tmp_path / "picks.json", picked)
+        plan, chosen, _ = vendor.read_picks(tmp_path / "picks.json")
+        table = measurements(CONV, 40, 12)
+        assert 4 < len(plan.items) < 25
+        for item, which in zip(plan.items, chosen, strict=True):
+            rows = table[(table[list(item.problem.to_dict())] == list(item.problem.to_dict().values())).all(axis=1)]
+            best = rows[rows["is_valid"]].sort_values("latency_ms")["kernel_name"].head(4)
+            assert [plan.pool.names[i] for i in which] == best.to_list()
+
+    def test_a_problem_without_a_valid_kernel_stays(self, tmp_path: Path) -> None:
+        table = measurements(CONV, 12, 12)
+        first = table["N"].index < 12
+        table.loc[first, ["status", "is_valid"]] = ["timeout", False]
+        values = picks.pick(table, TARGET, 1.0, 4)
+        assert (len(values["picks"]), values["picks"][0]) == (12, [])
+
+    def test_nothing_held_out_is_said(self) -> None:
+        with pytest.raises(DataError, match=r"no validation problem of grouped_conv_forward_bf16_sm90"):
+            picks.pick(measurements(CONV, 5, 5), TARGET, 0.0, 4)
+
+    def test_a_damaged_file_is_said(self, picked: dict[str, Any], tmp_path: Path) -> None:
+        save(tmp_path / "picks.json", {**picked, "picks": picked["picks"][1:]})
+        with pytest.raises(DataError, match=r"picks\.json: \d+ problems, but \d+ picks"):
+            vendor.read_picks(tmp_path / "picks.json")
+
+
+class TestVendor:
+    def test_even_rounds_choose_and_odd_rounds_judge(self) -> None:
+        ours = {"lucky": (1.0, 3.0) * 4, "steady": (2.0, 2.0) * 4}
+        found = vendor.judged(ours, {"library": (4.0, 6.0) * 4})
+        assert (found["kernel"], found["oracle_ms"], found["vendor_ms"], found["ratio"]) == ("lucky", 3.0, 6.0, 2.0)
+
+    def test_summary_leaves_no_problem_out(self) -> None:
+        slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
+        done = {"status": "measured", "backend": "Cudnn", "differing": {}, **slices}
+        entries = [
+            {**done, "ratio": 2.0},
+            {**done, "ratio": 0.5, "size": "large"},
+            {"status": "unsupported by the vendor", **slices},
+        ]
+        summary = vendor.summarise({"target": CONV, "problems": 5, "entries": entries})
+        assert summary["states"] == {"measured": 2, "unsupported by the vendor": 1, "not reached": 2}
+        groups = {g["group"]: g for g in summary["groups"]}
+        assert groups["all"]["geomean"] == pytest.approx(1.0)
+        assert groups["all"]["won"] == 0.5
+        assert groups["size: large"]["n"] == 1
+        assert "2 not reached" in vendor.text({"target": CONV, "problems": 5, "entries": entries})
+
+    def test_results_of_other_picks_are_not_continued(self, tmp_path: Path) -> None:
+        save(tmp_path / "r.json", {"picks_sha256": "a", "entries": [{"index": 3}]})
+        assert vendor._earlier(tmp_path / "r.json", "a") == {3: {"index": 3}}
+        with pytest.raises(DataError, match="of other picks"):
+            vendor._earlier(tmp_path / "r.json", "b")
+
+    @pytest.mark.parametrize("variant", ["forward", "bwd_data", "bwd_weight"])
+    @pytest.mark.parametrize("problem", [
+        GroupedConvProblem(2, 6, 4, 2, 7, 6, 3, 3, stride_h=2, pad_h=1, pad_w=1, dilation_w=2),
+        GroupedConvProblem(2, 4, 4, 4, 5, 5, 3, 3, pad_h=1, pad_w=1),
+        GroupedConvProblem(1, 4, 6, 1, 5, 5, 3, 1, Di=4, Z=2, stride_d=2, pad_d=1),
+        GroupedConvProblem(3, 8, 1, 1, 1, 1, 1, 1),
+    ])  # fmt: skip
+    def test_the_vendor_computes_the_same_convolution(self, variant: str, problem: GroupedConvProblem) -> None:
+        torch = pytest.importorskip("torch")
+        from benchmarks.vendor_calls import vendor_of
+
+        from tilewise.kernels.triton.family import family_of
+
+        family = family_of("grouped_conv", variant)
+        operands = [torch.randn(shape) for shape in family.operands(problem)]
+        made = vendor_of(Target("grouped_conv", variant, "bf16", "sm90"), problem, operands)
+        result = made.to_ours(next(iter(made.calls.values()))())
+        assert tuple(result.shape) == family.result(problem)
+        torch.testing.assert_close(result, family.reference(problem, *operands), rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+    def test_the_vendor_computes_the_same_product(self, layout: str) -> None:
+        torch = pytest.importorskip("torch")
+        from benchmarks.vendor_calls import VendorUnsupportedError, vendor_of
+
+        from tilewise.kernels.triton.family import family_of
+        from tilewise.ops import GemmProblem
+
+        problem, family = GemmProblem(5, 7, 3, layout), family_of("gemm", "universal")
+        operands = [torch.randn(shape, dtype=torch.float16) for shape in family.operands(problem)]
+        made = vendor_of(Target("gemm", "universal", "fp16", "sm90"), problem, operands)
+        result = made.to_ours(made.calls["cublas"]())
+        torch.testing.assert_close(result.float(), family.reference(problem, *operands), rtol=1e-2, atol=1e-2)
+        if layout != "rcr":
+            with pytest.raises(VendorUnsupportedError, match="rcr only"):
+                vendor_of(Target("gemm", "universal", "fp8", "sm90"), problem, operands)
+
+
+def test_scripts_need_nothing_but_the_measuring_side() -> None:
+    """What runs on a bare GPU machine may not import pandas and its like, directly or through tilewise."""
+    code = (
+        "import sys; import benchmarks.collect_rate, benchmarks.do_bench, benchmarks.vendor, benchmarks.vendor_calls; "
+        "import tilewise.collect.stopwatch; "
+        "print(sorted({'pandas', 'yaml', 'hydra', 'rich', 'lightgbm', 'mlflow', 'matplotlib'} & set(sys.modules)))"
+    )
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+class TestReport:
+    def test_the_page_holds_what_the_committed_results_give(self) -> None:
+        text = report.PAGE.read_text()
+        assert report.page(text, RESULTS) == text, "run `python -m benchmarks.report`"
+
+    def test_results_become_tables(self, tmp_path: Path) -> None:
+        machine = {
+            "devices": ["NVIDIA H200"] * 4,
+            "driver": "1",
+            "torch": "2",
+            "triton": "3",
+            "cores": 64,
+            "measured_at": "2026-01-01T00:00:00+00:00",
+        }
+        common = {"target": CONV, "machine": machine, "problems": 2}
+        runs = [{"devices": 1, "valid": 10, "sweep_s": 2.0, "rate": 5.0, "wall_s": 3.0}]
+        save(tmp_path / "collect_rate.json", {**common, "kernels": 110, "compile_s": 9.0, "runs": runs})
+        slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
+        entries = [
+            {"index": 0, "status": "measured", "backend": "Cudnn", "ratio": 1.25, "differing": {"k": 3}, **slices},
+            {"index": 1, "status": "failed", "error": "RuntimeError: too large", **slices},
+        ]
+        save(tmp_path / f"vendor_{CONV}.json", {**common, "entries": entries})
+        filled = report.page(report.PAGE.read_text(), tmp_path)
+        assert "4 x NVIDIA H200" in filled
+        assert f"| `{CONV}` | 1 | 1.25 |" in filled
+        assert "1 x failed: RuntimeError: too large" in filled
+        assert "On 1 a result differs" in filled
+        assert "| bound: memory | 1 |" in filled
