@@ -1,16 +1,242 @@
-"""The problem set: real layers as their networks define them, reproducible, each once, of every kind."""
+"""Problem sets: files that their generators make again, of known problems, every kind on both sides of the split."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tilewise.collect.problems.conv import measurable, problem_set
-from tilewise.collect.problems.networks import NETWORKS, conv
-from tilewise.ops import GroupedConvProblem
+from strategies import conv_problems, gemm_problems
+from tilewise.collect.plan import Item
+from tilewise.collect.problems import DEFAULT_SETS, SETS, gemm, problem_set
+from tilewise.collect.problems import conv as conv_1
+from tilewise.collect.problems.edges import EDGE_SIZES, edge_convs, edge_gemms
+from tilewise.collect.problems.files import dumps, load, loads
+from tilewise.collect.problems.kinds import labels, origin_class
+from tilewise.collect.problems.llm import projections
+from tilewise.collect.problems.networks import LATER_NETWORKS, NETWORKS, conv
+from tilewise.collect.problems.video import VIDEO_NETWORKS, conv3d
+from tilewise.data.splits import holdout_mask
+from tilewise.errors import ConfigError, DataError
+from tilewise.ops import OPS, GemmProblem, GroupedConvProblem
 
-ITEMS = problem_set(2, 100, 0)
+FRACTION = 0.18  # of conf/config.yaml
+CONV_SETS = ("grouped_conv-1", "grouped_conv-2")
+
+
+@cache
+def items_of(*names: str) -> tuple[Item, ...]:
+    return problem_set(SETS[names[0]].op, names)
+
+
+@cache
+def held_out(*names: str) -> np.ndarray:
+    keys = np.array([i.problem.group_key for i in items_of(*names)])
+    return np.asarray(holdout_mask(SETS[names[0]].op, keys, FRACTION))
+
+
+def shapes(*names: str) -> tuple[int, int]:
+    """Distinct group keys of training and of validation."""
+    keys = np.array([i.problem.group_key for i in items_of(*names)])
+    held = held_out(*names)
+    return len(np.unique(keys[~held], axis=0)), len(np.unique(keys[held], axis=0))
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_file_is_what_its_generator_makes(name: str) -> None:
+    assert SETS[name].path.read_bytes().decode() == SETS[name].text()
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("grouped_conv-1", "2bb3fe90010780be88762352a66bdf349a0573c835c0ab004a28ace7d6590068"),
+        ("grouped_conv-2", "b6700349813a07374d60e80d5fedb8d409eb6e2ecfc0224089de5300755ebd5b"),
+        ("gemm-1", "391069e9fff94701de9027a4852d1d2222040ed323c5b585a33038c71a8889ae"),
+    ],
+)
+def test_a_set_that_was_measured_does_not_change(name: str, digest: str) -> None:
+    """Another selection is another set: add one with the next number instead of changing this digest."""
+    lines = [f"{i.origin} {i.problem.to_dict()}" for i in items_of(name)]
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_each_problem_stands_once_and_can_be_measured(name: str) -> None:
+    problems = [i.problem for i in items_of(name)]
+    assert len(set(problems)) == len(problems)
+    for p in problems:
+        assert gemm.measurable(p) if isinstance(p, GemmProblem) else conv_1.measurable(p)
+
+
+def test_no_file_lies_beside_those_of_the_sets() -> None:
+    assert {p.name for p in SETS["gemm-1"].path.parent.iterdir()} == {s.path.name for s in SETS.values()}
+
+
+def test_every_op_has_a_default_set() -> None:
+    assert set(DEFAULT_SETS) == set(OPS)
+    assert problem_set("gemm") == items_of("gemm-1")
+
+
+def test_several_sets_follow_one_another() -> None:
+    assert items_of(*CONV_SETS) == items_of(CONV_SETS[0]) + items_of(CONV_SETS[1])
+    assert len({i.problem for i in items_of(*CONV_SETS)}) == len(items_of(*CONV_SETS))
+
+
+@pytest.mark.parametrize(("op", "name"), [("gemm", "grouped_conv-1"), ("grouped_conv", "gemm-2")])
+def test_an_unknown_set_is_refused(op: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{name}' is no problem set of {op}; known are {op}-1.* \.csv"):
+        problem_set(op, name)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text('# what I run\r\n\r\norigin, N,M,K\r\nmine,8,16,32\r\n\r\n"a, b",1,2,3\r\n', newline="")
+    assert problem_set("gemm", str(path)) == (Item(GemmProblem(16, 8, 32), "mine"), Item(GemmProblem(2, 1, 3), "a, b"))
+
+
+@given(st.lists(gemm_problems(), unique=True, min_size=1, max_size=5))
+def test_gemms_survive_the_journey(problems: list[GemmProblem]) -> None:
+    items = tuple(Item(p, f"it's, no. {i}") for i, p in enumerate(problems))
+    assert loads(dumps("gemm", items, "about\n\nthis"), "gemm", "text") == items
+
+
+@given(st.lists(conv_problems(), unique=True, min_size=1, max_size=5))
+def test_convolutions_survive_the_journey(problems: list[GroupedConvProblem]) -> None:
+    items = tuple(Item(p, 'a "quoted" origin') for p in problems)
+    assert loads(dumps("grouped_conv", items, "about"), "grouped_conv", "text") == items
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"mine\.csv: no problems"),
+        ("# only a comment\norigin,M,N,K\n", r"mine\.csv: no problems"),
+        ("origin,M,N,C\nx,1,2,3\n", r"mine\.csv, line 1: 'C' is no column of gemm problems; known are origin, M, N"),
+        ("origin,M,N,M,K\nx,1,2,3,4\n", r"mine\.csv, line 1: column M stands 2 times"),
+        ("# why\norigin,M,N\nx,1,2\n", r"mine\.csv, line 2: gemm problems need the column K"),
+        ("M,N,K\n1,2,3\n", r"mine\.csv, line 1: gemm problems need the column origin"),
+        ("origin,M,N,K\nx,1,2\n", r"mine\.csv, line 2: fewer values"),
+        ("origin,M,N,K\nx,1,2,3,4\n", r"mine\.csv, line 2: more values"),
+        ("origin,M,N,K\nx,1,2,3\ny,1,2,big\n", r"mine\.csv, line 3: K must be a whole number, got 'big'"),
+        ("origin,M,N,K\nx,1,0,3\n", r"mine\.csv, line 2: N: must be at least 1, got 0"),
+        ("origin,M,N,K,layout\nx,1,2,3,rcc\n", r"mine\.csv, line 2: layout: must be one of rcr"),
+        ("origin,M,N,K\n ,1,2,3\n", r"mine\.csv, line 2: origin is empty"),
+        ("origin,M,N,K\nx,1,2,3\n\ny,1,2,3\n", r"mine\.csv, line 4: line 2 has this problem already"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        load(path, "gemm")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.csv: cannot read"):
+        load(tmp_path / "none.csv", "gemm")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"binary\.csv: cannot read"):
+        load(tmp_path / "binary.csv", "gemm")
+
+
+# --- what is in them --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "training", "validation"),
+    [(CONV_SETS, 1508, 300), (("gemm-1",), 350, 80), (("grouped_conv-1",), 1372, 300)],
+)
+def test_there_are_enough_shapes(names: tuple[str, ...], training: int, validation: int) -> None:
+    of_training, of_validation = shapes(*names)
+    assert of_training >= training
+    assert of_validation >= validation
+
+
+@pytest.mark.parametrize("names", [("grouped_conv-1",), ("grouped_conv-2",), CONV_SETS, ("gemm-1",)])
+def test_validation_is_as_varied_as_training(names: tuple[str, ...]) -> None:
+    """Each label's share in validation lies within 2.6 standard deviations of the holdout's, and none is missing."""
+    held, of_item = held_out(*names), [labels(i) for i in items_of(*names)]
+    everywhere = Counter(label for found in of_item for label in found)
+    validating = Counter(label for found, h in zip(of_item, held, strict=True) if h for label in found)
+    for label, count in everywhere.items():
+        if count >= 20:
+            deviation = (count * FRACTION * (1 - FRACTION)) ** 0.5
+            assert abs(validating[label] - count * FRACTION) < 2.6 * deviation, label
+            assert validating[label] > 0, label
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_run_cut_short_is_a_sample(name: str) -> None:
+    """Every larger label has its share in the first quarter of the set."""
+    of_item = [labels(i) for i in items_of(name)]
+    first = Counter(label for found in of_item[: len(of_item) // 4] for label in found)
+    for label, count in Counter(label for found in of_item for label in found).items():
+        if count >= 60:
+            assert 0.1 < first[label] / count < 0.42, label
+
+
+def test_the_convolutions_are_of_every_kind() -> None:
+    found = Counter(label for i in items_of(*CONV_SETS) for label in labels(i))
+    assert found["kind: 3D"] >= 60
+    assert found["kind: grouped, width no multiple of 8"] >= 150
+    assert found["kind: depthwise"] >= 400
+    problems = [i.problem for i in items_of(*CONV_SETS) if isinstance(i.problem, GroupedConvProblem)]
+    assert {1, 2, 4, 8, 16, 32, 64, 128} <= {p.N for p in problems}
+    assert {1, 2, 4, 8, 16, 32} <= {p.G for p in problems}
+    assert {3, 5, 7, 9} <= {p.Y for p in problems if p.G == p.C}
+    assert any(p.G == p.C > 1 and p.K > p.C for p in problems)
+    assert any(p.ndim == 3 and p.G > 1 for p in problems)
+    assert any(p.K >= 8 * p.C for p in problems)
+    assert any(p.C >= 8 * p.K for p in problems)
+    assert set(NETWORKS) <= {i.origin for i in items_of("grouped_conv-1")}
+    later = {i.origin.partition("@")[0] for i in items_of("grouped_conv-2")}
+    assert set(LATER_NETWORKS) | set(VIDEO_NETWORKS) <= later
+
+
+def test_the_second_set_of_convolutions_costs_less_than_the_first() -> None:
+    first, second = (np.mean([i.problem.flops for i in items_of(name)]) for name in CONV_SETS)
+    assert second < first
+
+
+def test_the_matrix_products_are_of_every_kind() -> None:
+    problems = [i.problem for i in items_of("gemm-1") if isinstance(i.problem, GemmProblem)]
+    of_models = {i.problem.group_key for i in items_of("gemm-1") if origin_class(i.origin) == "model"}
+    assert len(of_models) >= 200
+    models = {i.origin.partition("-")[0].rstrip("0123456789.") for i in items_of("gemm-1")}
+    assert {"deepseek", "llama", "qwen", "mixtral"} <= models
+    assert {1, 33, 100, 1000, 3000, 20480} <= {p.M for p in problems}
+    assert {p.M for p in problems if p.M == p.N == p.K} >= {128, 8192}
+    layouts = Counter(p.layout for p in problems)
+    assert min(layouts.values()) >= 15
+    assert layouts["rcr"] > len(problems) * 0.7
+    assert len({p.group_key for p in problems}) < len(problems)  # some shapes in two layouts, which share a fold
+
+
+def test_edges_are_what_they_are_called() -> None:
+    assert {1, 2, 3, 5, 7, 13, 17, 31, 127, 257, 509, 1021} <= set(EDGE_SIZES)  # 1, primes
+    assert {33, 65, 129, 193, 257, 513, 1025} <= set(EDGE_SIZES)  # one past a tile
+    gemms, convs = list(edge_gemms()), list(edge_convs())
+    for axis in ("M", "N", "K"):
+        assert {getattr(p, axis) for p in gemms} >= set(EDGE_SIZES)
+    assert len(set(gemms)) == len(gemms)
+    assert len(set(convs)) == len(convs)
+    assert max(p.flops for p in (*gemms, *convs)) < 5e10
+    assert any(p.output_sizes == (1, 1, 1) and p.Y > 1 for p in convs)
+    assert any(p.stride_h > p.Y for p in convs)
+    assert {1, 2, 3, 5, 7, 13, 17} <= {p.C for p in convs}
+
+
+# --- the layers they are drawn from -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -26,10 +252,16 @@ ITEMS = problem_set(2, 100, 0)
         ("vgg16", conv(28, 512, 512, 3)),
         ("inception_v3", conv(17, 128, 192, (7, 1))),
         ("stable_diffusion_unet", conv(16, 2560, 1280, 3)),
+        ("regnet_x_600mf", conv(28, 96, 96, 3, groups=4)),
+        ("shufflenet_v1_g3", conv(14, 480, 120, groups=3)),
+        ("c3d", conv3d(4, 14, 512, 512, (3, 3))),
+        ("r2plus1d_18", conv3d(16, 56, 144, 64, (3, 1))),
+        ("x3d_m", conv3d(16, 28, 108, 108, (3, 3), groups=108)),
+        ("resnext3d_101", conv3d(8, 28, 128, 128, (3, 3), groups=32)),
     ],
 )
 def test_networks_have_their_known_layers(network: str, layer: GroupedConvProblem) -> None:
-    assert layer in list(NETWORKS[network]())
+    assert layer in list((NETWORKS | LATER_NETWORKS | VIDEO_NETWORKS)[network]())
 
 
 def test_resnet50_costs_what_its_paper_says() -> None:
@@ -37,22 +269,30 @@ def test_resnet50_costs_what_its_paper_says() -> None:
     assert 1.5e9 < sum(p.flops for p in NETWORKS["resnet50"]()) / 2 < 4.1e9
 
 
-def test_each_problem_stands_once_and_can_be_measured() -> None:
-    assert max(Counter(i.problem for i in ITEMS).values()) == 1
-    assert all(measurable(i.problem) for i in ITEMS if isinstance(i.problem, GroupedConvProblem))
+@pytest.mark.parametrize(
+    ("origin", "shape"),
+    [
+        ("deepseek-v3/q_a", (1536, 7168)),
+        ("deepseek-v3/q_b", (24576, 1536)),
+        ("deepseek-v3/kv_a", (576, 7168)),
+        ("deepseek-v3/kv_b", (32768, 512)),
+        ("deepseek-v3/o", (7168, 16384)),
+        ("deepseek-v3/expert_gate_up", (4096, 7168)),
+        ("deepseek-v3/expert_down", (7168, 2048)),
+        ("llama3-8b/qkv", (6144, 4096)),
+        ("llama3-70b/gate_up", (57344, 8192)),
+        ("llama3-405b-tp8/down", (16384, 6656)),
+        ("qwen2.5-7b/qkv", (4608, 3584)),
+        ("qwen3-235b-a22b/o", (4096, 8192)),
+        ("mixtral-8x22b/down", (6144, 16384)),
+    ],
+)
+def test_models_have_their_known_projections(origin: str, shape: tuple[int, int]) -> None:
+    assert {p.origin: (p.N, p.K) for p in projections()}[origin] == shape
 
 
-def test_the_set_is_reproducible_and_follows_its_seed() -> None:
-    assert problem_set(2, 100, 0) == ITEMS
-    assert set(problem_set(2, 100, 1)) != set(ITEMS)
-
-
-def test_every_kind_is_there() -> None:
-    origins = Counter(i.origin for i in ITEMS)
-    assert set(NETWORKS) <= set(origins)
-    assert all(origins[f"synthetic_{kind}"] for kind in ("dense", "grouped", "depthwise", "pointwise", "odd"))
-    problems = [i.problem for i in ITEMS if isinstance(i.problem, GroupedConvProblem)]
-    assert {1, 2, 4, 8, 16, 32, 64, 128} <= {p.N for p in problems}
-    assert any(p.stride_h == 2 for p in problems)
-    assert any(p.dilation_h > 1 for p in problems)
-    assert any(p.C % 8 for p in problems)
+def test_the_projections_of_llama3_8b_are_its_parameters() -> None:
+    """32 layers and the vocabulary, with the embedding of as many: 8.03 billion, norms aside."""
+    sizes = {p.name: p.N * p.K for p in projections() if p.model == "llama3-8b"}
+    vocabulary = sizes.pop("vocabulary")
+    assert 32 * sum(sizes.values()) + 2 * vocabulary == pytest.approx(8.03e9, rel=1e-3)

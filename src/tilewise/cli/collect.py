@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tilewise.arch import HardwareProfile
 from tilewise.collect.plan import Item, Plan, Timing, load_plan
-from tilewise.collect.problems import PROBLEM_SETS
+from tilewise.collect.problems import problem_set
 from tilewise.collect.progress import ProgressLine
 from tilewise.collect.run import collect_on_gpus
 from tilewise.data.splits import holdout_mask
@@ -62,17 +62,30 @@ def run(cfg: DictConfig) -> None:
 
 
 def plan_from_config(cfg: DictConfig) -> Plan:
-    """The plan that the configuration describes."""
+    """The plan that the configuration describes.
+
+    Raises:
+        ConfigError: a setting is out of its range, or there is no such problem set.
+        DataError: a file of problems cannot be used.
+    """
     target = Target.parse(cfg.target)
-    if target.op not in PROBLEM_SETS:
-        raise ConfigError(f"op {target.op} has no problem set yet; give a plan with input=PLAN.json")
-    wanted = cfg.collect.problems
-    items = PROBLEM_SETS[target.op](wanted.batches_a_layer, wanted.synthetic, wanted.seed)
+    items = _part(problem_set(target.op, cfg.collect.problems), cfg.collect.part)
     if cfg.collect.repeat is not None:
         items = repeated(items, target.op, cfg.holdout.fraction, cfg.collect.repeat)
     timing = Timing(**OmegaConf.to_container(cfg.collect.timing))  # type: ignore[arg-type]
     arch = HardwareProfile.from_dict(OmegaConf.to_container(cfg.arch), source="arch")  # type: ignore[arg-type]
     return Plan(target, arch, load_pool(target), items, timing, cfg.collect.run_id)
+
+
+def _part(items: tuple[Item, ...], part: Any) -> tuple[Item, ...]:
+    if part is None:
+        return items
+    ends = list(part) if OmegaConf.is_list(part) else [part]
+    if not (len(ends) == 2 and all(isinstance(end, int) for end in ends) and 0 <= ends[0] < ends[1] <= len(items)):
+        raise ConfigError(
+            f"collect.part must be [FIRST,END] with FIRST < END within 0 and {len(items)} (all problems), got {ends}"
+        )
+    return items[slice(*ends)]
 
 
 def repeated(items: tuple[Item, ...], op: str, fraction: float, others: int) -> tuple[Item, ...]:

@@ -1,11 +1,5 @@
-"""The problems that are measured: layers of real networks, and synthetic ones that fill the space between them."""
+"""The problems that are measured: named sets, kept as files beside the generators that wrote them."""
 
-from __future__ import annotations
+from tilewise.collect.problems.sets import DEFAULT_SETS, SETS, ProblemSet, problem_set
 
-from collections.abc import Callable
-
-from tilewise.collect.plan import Item
-from tilewise.collect.problems.conv import problem_set as _conv
-
-# op -> (batches a network layer, synthetic problems, seed) -> the problems
-PROBLEM_SETS: dict[str, Callable[[int, int, int], tuple[Item, ...]]] = {"grouped_conv": _conv}
+__all__ = ["DEFAULT_SETS", "SETS", "ProblemSet", "problem_set"]

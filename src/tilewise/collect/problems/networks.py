@@ -377,6 +377,61 @@ def super_resolution() -> Layers:
     yield conv(256, 3, 64, 9)
 
 
+def convnext_large() -> Layers:
+    """ConvNeXt-L."""
+    yield from convnext((192, 384, 768, 1536))
+
+
+def regnet_x_600mf() -> Layers:
+    """RegNetX-600MF (Radosavovic et al. 2020): group width 24."""
+    yield from _regnet_x((48, 96, 240, 528), 24)
+
+
+def regnet_x_3_2gf() -> Layers:
+    """RegNetX-3.2GF: group width 48."""
+    yield from _regnet_x((96, 192, 432, 1008), 48)
+
+
+def _regnet_x(widths: tuple[int, ...], group_width: int) -> Layers:
+    size, c = 112, 32
+    for width in widths:
+        yield conv(size, c, width)
+        yield conv(size, width, width, 3, stride=2, groups=width // group_width)
+        size //= 2
+        yield conv(size, width, width, 3, groups=width // group_width)
+        yield conv(size, width, width)
+        c = width
+
+
+def shufflenet_v1_g3() -> Layers:
+    """ShuffleNetV1 (Zhang et al. 2017) with 3 groups: grouped 1x1s."""
+    yield from _shufflenet_v1(3, (240, 480, 960))
+
+
+def shufflenet_v1_g4() -> Layers:
+    """ShuffleNetV1 with 4 groups."""
+    yield from _shufflenet_v1(4, (272, 544, 1088))
+
+
+def shufflenet_v1_g8() -> Layers:
+    """ShuffleNetV1 with 8 groups."""
+    yield from _shufflenet_v1(8, (384, 768, 1536))
+
+
+def _shufflenet_v1(groups: int, widths: tuple[int, ...]) -> Layers:
+    size, c = 56, 24
+    for out in widths:
+        hidden = out // 4
+        yield conv(size, c, hidden, groups=1 if c == 24 else groups)
+        yield conv(size, hidden, hidden, 3, stride=2, groups=hidden)
+        size //= 2
+        yield conv(size, hidden, out - c, groups=groups)  # the rest of the channels is the pooled input
+        yield conv(size, out, hidden, groups=groups)
+        yield conv(size, hidden, hidden, 3, groups=hidden)
+        yield conv(size, hidden, out, groups=groups)
+        c = out
+
+
 NETWORKS: dict[str, Callable[[], Layers]] = {
     f.__name__: f
     for f in (
@@ -384,6 +439,14 @@ NETWORKS: dict[str, Callable[[], Layers]] = {
         mobilenet_v3_large, efficientnet_b0, efficientnet_b4, efficientnet_v2_s, convnext_tiny, convnext_base, unet,
         densenet121, inception_v3, deeplab_v3, retinanet, yolov8_m, stable_diffusion_unet, vae_decoder, regnet_y_8gf,
         vision_transformer_patches, super_resolution,
+    )
+}  # fmt: skip
+
+# Not in NETWORKS, from which set grouped_conv-1 is drawn.
+LATER_NETWORKS: dict[str, Callable[[], Layers]] = {
+    f.__name__: f
+    for f in (
+        convnext_large, regnet_x_600mf, regnet_x_3_2gf, shufflenet_v1_g3, shufflenet_v1_g4, shufflenet_v1_g8,
     )
 }  # fmt: skip
 

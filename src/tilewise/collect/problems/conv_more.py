@@ -1,0 +1,215 @@
+"""Set ``grouped_conv-2``: what ``grouped_conv-1`` has too little of, and nothing that it has.
+
+Mostly what models ranked worst after training on the first set: aligned 1x1s, groups whose width is no multiple of 8,
+depthwise. Then dense and strided filters, 3D, and both ends of the scale. Half of it are layers of real networks, at
+other batches and image sizes than before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+
+from tilewise.collect.plan import Item
+from tilewise.collect.problems._draw import draw, log_uniform, mixed, unique
+from tilewise.collect.problems.conv import grouped_conv_1, measurable
+from tilewise.collect.problems.edges import edge_convs
+from tilewise.collect.problems.networks import LATER_NETWORKS, NETWORKS, with_batch
+from tilewise.collect.problems.video import VIDEO_NETWORKS
+from tilewise.ops import GroupedConvProblem, Problem
+
+_SEED = 17  # of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label
+BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+IMAGES = (160, 192, 224, 256, 288, 320, 384)  # pixels a side
+USUAL_FLOPS = 1e10  # above, a drawn problem is kept the less often the more it costs
+TINY_FLOPS, HUGE_FLOPS = 1e7, 1e11
+
+# Networks for images of 224 x 224: their maps have multiples of 7 a side, so that all IMAGES give whole maps.
+_SCALABLE = (
+    "resnet18", "resnet50", "wide_resnet50", "resnext50", "resnext101_32x8d", "vgg16", "mobilenet_v1", "mobilenet_v2",
+    "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "convnext_base", "densenet121", "regnet_y_8gf",
+)  # fmt: skip
+# How many layers of each kind are taken from them.
+_NETWORK_QUOTAS = {"pointwise": 150, "grouped": 60, "depthwise": 55, "dense": 50, "strided": 45}
+
+
+_Maker = Callable[..., GroupedConvProblem]  # of a generator, and the most channels
+
+
+def grouped_conv_2() -> tuple[Item, ...]:
+    """The set, in its order."""
+    first = {item.problem for item in grouped_conv_1()}
+    items = chain(network_items(first), video_items(48), synthetic_items(), edge_items())
+    return mixed((i for i in unique(items) if measurable(i.problem) and i.problem not in first), "grouped_conv-2-order")
+
+
+def network_items(taken: Iterable[Problem]) -> Iterator[Item]:
+    """Layers of image networks at batches and image sizes that `taken` lacks, so many of each kind; 1x1s aligned."""
+    g = random.Random(f"grouped_conv-2-networks-{_SEED}")
+    taken = set(taken)
+    networks = {name: NETWORKS[name] for name in _SCALABLE} | LATER_NETWORKS
+    layers = unique(Item(layer, name) for name, make in networks.items() for layer in make())
+    for kind, quota in _NETWORK_QUOTAS.items():
+        of_kind = [item for item in layers if _kind(item.problem) == kind]
+        found: dict[Problem, Item] = {}
+        while len(found) < quota:
+            # Each layer in turn, so that none is forgotten while another comes twice.
+            for item in g.sample(of_kind, len(of_kind)):
+                image = g.choice(IMAGES)
+                problem = with_batch(_at_image(item.problem, image), g.choice(BATCHES))
+                if len(found) < quota and problem not in taken and _affordable(problem, g):
+                    found.setdefault(problem, Item(problem, item.origin if image == 224 else f"{item.origin}@{image}"))
+        yield from found.values()
+
+
+def video_items(count: int) -> Iterator[Item]:
+    """3D layers, each at one batch, every second of them strided or grouped."""
+    g = random.Random(f"grouped_conv-2-video-{_SEED}")
+    layers = unique(Item(layer, name) for name, make in VIDEO_NETWORKS.items() for layer in make())
+    deep = [i for i in layers if isinstance(i.problem, GroupedConvProblem) and i.problem.ndim == 3]
+    special = [i for i in deep if _kind(i.problem) not in ("dense", "pointwise")]
+    plain = [i for i in deep if _kind(i.problem) in ("dense", "pointwise")]
+    few = min(len(special), count // 2)
+    for item in (*g.sample(special, few), *g.sample(plain, count - few)):
+        fitting = [p for p in (with_batch(_conv(item.problem), n) for n in BATCHES) if p.flops <= 10 * USUAL_FLOPS]
+        yield Item(g.choice(fitting), item.origin)
+
+
+def synthetic_items() -> Iterator[Item]:
+    """Random problems of every kind that the set is about."""
+    g = random.Random(f"grouped_conv-2-synthetic-{_SEED}")
+    kinds: tuple[tuple[str, int, _Maker], ...] = (
+        ("pointwise", 130, _pointwise),
+        ("narrow_groups", 75, _narrow_groups),
+        ("wide_groups", 45, _wide_groups),
+        ("depthwise", 75, _depthwise),
+        ("dense", 40, _dense),
+        ("strided", 35, _strided),
+        ("3d", 15, _volume),
+    )
+    for name, count, make in kinds:
+        yield from draw(count, partial(make, g), lambda p: _affordable(p, g), f"synthetic_{name}")
+    makers: tuple[_Maker, ...] = (_pointwise, _narrow_groups, _depthwise, _dense, _wide_groups, _strided, _volume)
+    tiny, huge = (lambda p: p.flops < TINY_FLOPS), (lambda p: measurable(p) and p.flops > HUGE_FLOPS)
+    for make in makers:
+        yield from draw(6, partial(make, g, most=64), tiny, "synthetic_tiny")
+    for make in (_pointwise, _dense, _wide_groups, _strided):
+        yield from draw(6, partial(make, g), huge, "synthetic_huge")
+
+
+def edge_items() -> Iterator[Item]:
+    """See :func:`edge_convs`."""
+    for problem in edge_convs():
+        yield Item(problem, "edge")
+
+
+def _conv(problem: Problem) -> GroupedConvProblem:
+    assert isinstance(problem, GroupedConvProblem)
+    return problem
+
+
+def _kind(problem: Problem) -> str | None:
+    """The quota that a layer counts against; None: a 1x1 whose channels no wide load divides, or one pixel's."""
+    p = _conv(problem)
+    if p.G == p.C > 1:
+        return "depthwise"
+    if p.G > 1:
+        return "grouped"
+    if max(p.stride_d, p.stride_h) > 1:
+        return "strided"
+    if p.Z * p.Y * p.X > 1:
+        return "dense"
+    return "pointwise" if p.C % 8 == 0 and p.K % 8 == 0 and p.Hi > 1 else None
+
+
+def _at_image(problem: Problem, image: int) -> GroupedConvProblem:
+    """The layer for an image of `image` pixels a side instead of 224."""
+    p = _conv(problem)
+    size = p.Hi * image // 224
+    return p if p.Hi == 1 else dataclasses.replace(p, Hi=size, Wi=size)
+
+
+def _affordable(p: Problem, g: random.Random) -> bool:
+    return measurable(p) and g.random() * p.flops <= USUAL_FLOPS
+
+
+# --- one random problem of each kind ----------------------------------------------------------------------------------
+
+
+def _image(g: random.Random, most: int = 256) -> tuple[int, int, int]:
+    """Batch, height and width."""
+    size = log_uniform(g, 4, most)
+    return log_uniform(g, 1, min(most, 128)), size, size if g.random() < 0.7 else log_uniform(g, 4, most)
+
+
+def _same(
+    g: random.Random, image: tuple[int, int, int], c: int, k: int, groups: int, filt: int, stride: int = 1
+) -> GroupedConvProblem:
+    """A problem with a square filter, padded as usual nine times in ten."""
+    n, height, width = image
+    pad = (filt - 1) // 2 if g.random() < 0.9 else 0
+    return GroupedConvProblem(n, c, k, groups, height, width, filt, filt, stride, stride, pad, pad)
+
+
+def _pointwise(g: random.Random, most: int = 2048) -> GroupedConvProblem:
+    """Channels that expand, shrink or stay: multiples of 8, mostly of 16 or 32."""
+    c = log_uniform(g, 16, most, g.choice((8, 16, 32)))
+    factor = g.choice((0.125, 0.25, 0.5, 1, 1, 2, 4, 6, None))
+    k = log_uniform(g, 8, most, 8) if factor is None else max(8, int(c * factor) // 8 * 8)
+    return _same(g, _image(g), c, k, 1, 1)
+
+
+def _narrow_groups(g: random.Random, most: int = 1024) -> GroupedConvProblem:
+    """Groups whose input width, output width or both are no multiple of 8."""
+    groups = g.choice([n for n in (2, 3, 4, 6, 8, 16, 24, 32, 64) if n <= most // 4])
+    widest = max(8, most // groups)
+    c, k = (log_uniform(g, 1, widest) for _ in range(2))
+    if c % 8 == 0:
+        k += k % 8 == 0
+    elif g.random() < 0.5:
+        k = c
+    return _same(g, _image(g), groups * c, groups * k, groups, g.choice((1, 1, 3, 3, 3, 5)), g.choice((1, 1, 1, 2)))
+
+
+def _wide_groups(g: random.Random, most: int = 4096) -> GroupedConvProblem:
+    """2, 4 or 8 groups, mostly, whose widths are multiples of 8 and differ."""
+    groups = g.choice((2, 2, 4, 4, 8, 8, 16, 32))
+    c, k = (log_uniform(g, 8, max(16, min(512, most // groups)), 8) for _ in range(2))
+    return _same(g, _image(g), groups * c, groups * k, groups, g.choice((1, 3, 3, 3, 5)), g.choice((1, 1, 1, 2)))
+
+
+def _depthwise(g: random.Random, most: int = 2048) -> GroupedConvProblem:
+    """One input channel a group, up to four output channels of it."""
+    c = log_uniform(g, 4, most, g.choice((1, 4, 8, 16)))
+    k = c * g.choice((1, 1, 1, 1, 1, 2, 3, 4))
+    return _same(g, _image(g), c, k, c, g.choice((3, 3, 5, 5, 7, 7, 9)), g.choice((1, 1, 1, 2)))
+
+
+def _dense(g: random.Random, most: int = 1024) -> GroupedConvProblem:
+    """Mostly 3x3."""
+    c, k = (log_uniform(g, 4, most, g.choice((4, 8, 16))) for _ in range(2))
+    return _same(g, _image(g), c, k, 1, g.choice((2, 3, 3, 3, 3, 3, 5, 7)))
+
+
+def _strided(g: random.Random, most: int = 1024) -> GroupedConvProblem:
+    """Stride 2, seldom 3 or 4, with filters from 1x1 to 7x7."""
+    c, k = (log_uniform(g, 3, most, g.choice((1, 8, 16))) for _ in range(2))
+    return _same(g, _image(g), c, k, 1, g.choice((1, 2, 3, 3, 3, 5, 7)), g.choice((2, 2, 2, 2, 3, 4)))
+
+
+def _volume(g: random.Random, most: int = 512) -> GroupedConvProblem:
+    """3D: filters along space, time or both, strides, groups."""
+    groups = g.choice((1, 1, 2, 4))
+    c, k = (groups * log_uniform(g, 4, most // groups, 4) for _ in range(2))
+    if g.random() < 0.2:
+        groups, k = c, c
+    n, height, width = _image(g, 64)
+    z, y = g.choice(((1, 3), (3, 1), (3, 3), (3, 3), (3, 3), (5, 1), (1, 1)))
+    stride_d, stride = g.choice(((1, 1), (1, 1), (1, 2), (2, 2)))
+    return GroupedConvProblem(
+        min(n, 16), c, k, groups, height, width, y, y, stride, stride, y // 2, y // 2,
+        Di=log_uniform(g, 2, 64), Z=z, stride_d=stride_d, pad_d=z // 2,
+    )  # fmt: skip

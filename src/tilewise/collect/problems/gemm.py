@@ -1,0 +1,126 @@
+"""The problems of matrix products that are measured: language models, squares, skinny ones, random ones, edges."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from tilewise.collect.plan import Item
+from tilewise.collect.problems._draw import draw, log_uniform, mixed, unique
+from tilewise.collect.problems.edges import edge_gemms
+from tilewise.collect.problems.llm import projections
+from tilewise.ops import GemmProblem, Problem
+
+_SEED = 50  # of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label
+MAX_FLOPS = 1.5e12  # some 2 ms at the matrix units' usual rate
+MAX_ELEMENTS = 2**29  # of one operand or the result
+USUAL_FLOPS = 3e11  # above, a drawn problem is kept the less often the more it costs
+TOKENS = (  # a draw from each line for every projection: decoding, short prompts, long ones
+    (1, 1, 2, 3, 4, 7, 8, 16),
+    (24, 32, 33, 48, 64, 96, 100, 128, 192, 256, 333, 512),
+    (768, 1000, 1024, 1536, 2048, 3000, 4096, 5000, 8192, 10000, 16384, 20480),
+)
+SQUARES = (
+    128, 192, 256, 320, 384, 512, 640, 768, 896, 1000, 1024, 1280, 1536, 2000, 2048, 2560, 3000, 3072, 4096, 5120, 6144,
+    8192,
+)  # fmt: skip
+
+
+def measurable(p: GemmProblem) -> bool:
+    """Whether a problem is small enough to be measured with every kernel of a pool."""
+    return p.flops <= MAX_FLOPS and max(p.M * p.K, p.K * p.N, p.M * p.N) <= MAX_ELEMENTS
+
+
+def gemm_1() -> tuple[Item, ...]:
+    """Set ``gemm-1``, in its order."""
+    forward = unique(chain(llm_items(), square_items(), skinny_items(51), random_items(80), edge_items()))
+    plain = [item for item in forward if item.origin.partition("/")[0] in ("square", "skinny", "random")]
+    return mixed(unique(chain(forward, llm_backward_items(35), other_layouts(plain, 54))), "gemm-1-order")
+
+
+def llm_items() -> Iterator[Item]:
+    """Every projection at three numbers of tokens; its weights are stored as (N, K), which is rcr."""
+    g = random.Random(f"gemm-1-llm-{_SEED}")
+    for p in projections():
+        for tokens in TOKENS:
+            fitting = [q for q in (GemmProblem(m, p.N, p.K) for m in tokens) if measurable(q)]
+            usual = [q for q in fitting if _kept(q, g)]
+            yield Item(g.choice(usual or fitting[:1]), p.origin)
+
+
+def llm_backward_items(count: int) -> Iterator[Item]:
+    """`count` gradients for the input (``dy @ w``, rrr) and `count` for the weights (``dy.T @ x``, crr)."""
+    g = random.Random(f"gemm-1-backward-{_SEED}")
+    kinds = (("dgrad", "rrr"), ("wgrad", "crr"))
+    for name, layout in kinds:
+        chosen: dict[Problem, Item] = {}
+        while len(chosen) < count:
+            p = g.choice(list(projections()))
+            tokens = g.choice(TOKENS[2] if name == "wgrad" else TOKENS[1] + TOKENS[2])
+            sizes = (tokens, p.K, p.N) if name == "dgrad" else (p.N, p.K, tokens)
+            problem = GemmProblem(*sizes, layout)
+            if measurable(problem) and _kept(problem, g):
+                chosen.setdefault(problem, Item(problem, f"{p.origin}/{name}"))
+        yield from chosen.values()
+
+
+def square_items() -> Iterator[Item]:
+    """``M = N = K``."""
+    for size in SQUARES:
+        yield Item(GemmProblem(size, size, size), "square")
+
+
+def skinny_items(count: int) -> Iterator[Item]:
+    """A third each: a tiny M, a tiny N (both with a long K), and outer products (a short K)."""
+    g = random.Random(f"gemm-1-skinny-{_SEED}")
+    third = count // 3
+
+    def tiny(m: bool) -> GemmProblem:
+        few, many = log_uniform(g, 1, 32), log_uniform(g, 64, 32768, 16)
+        return GemmProblem(*((few, many) if m else (many, few)), log_uniform(g, 1024, 65536, 16))
+
+    def outer() -> GemmProblem:
+        return GemmProblem(log_uniform(g, 256, 16384, 8), log_uniform(g, 256, 16384, 16), log_uniform(g, 8, 128, 8))
+
+    yield from draw(third, lambda: tiny(m=True), _keep(g), "skinny/rows")
+    yield from draw(third, lambda: tiny(m=False), _keep(g), "skinny/columns")
+    yield from draw(count - 2 * third, outer, _keep(g), "skinny/outer")
+
+
+def random_items(count: int) -> Iterator[Item]:
+    """Log-uniform in each size: multiples of 16, one in five of 8, one in five of 64."""
+    g = random.Random(f"gemm-1-random-{_SEED}")
+
+    def make() -> GemmProblem:
+        multiple = g.choice((16, 16, 16, 8, 64))
+        m, n, k = (log_uniform(g, 16, 16384, multiple) for _ in range(3))
+        return GemmProblem(m, n, k)
+
+    yield from draw(count, make, _keep(g), "random")
+
+
+def edge_items() -> Iterator[Item]:
+    """See :func:`edge_gemms`."""
+    for problem in edge_gemms():
+        yield Item(problem, "edge")
+
+
+def other_layouts(items: Sequence[Item], count: int) -> Iterator[Item]:
+    """`count` of `items` again, in rrr, crr and ccr in turn."""
+    chosen = random.Random(f"gemm-1-layouts-{_SEED}").sample(items, count)
+    for i, item in enumerate(chosen):
+        p = item.problem
+        assert isinstance(p, GemmProblem)
+        yield Item(GemmProblem(p.M, p.N, p.K, ("rrr", "crr", "ccr")[i % 3]), item.origin)
+
+
+def _kept(p: GemmProblem, generator: random.Random) -> bool:
+    return generator.random() * p.flops <= USUAL_FLOPS
+
+
+def _keep(generator: random.Random) -> Callable[[Problem], bool]:
+    def keep(p: Problem) -> bool:
+        return isinstance(p, GemmProblem) and measurable(p) and _kept(p, generator)
+
+    return keep

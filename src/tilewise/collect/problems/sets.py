@@ -1,0 +1,106 @@
+"""The named problem sets. Their files are what is measured; the generators say how they came about.
+
+A set never changes once something was measured on it: another selection is another set, with the next number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewise.collect.plan import Item
+from tilewise.collect.problems.conv import grouped_conv_1
+from tilewise.collect.problems.conv_more import grouped_conv_2
+from tilewise.collect.problems.files import dumps, load
+from tilewise.collect.problems.gemm import gemm_1
+from tilewise.errors import ConfigError
+
+_FOLDER = Path(__file__).parent / "sets"
+
+
+@dataclass(frozen=True)
+class ProblemSet:
+    """A set that is part of tilewise.
+
+    Attributes:
+        name: ``{op}-{number}``.
+        op: of its problems.
+        about: what is in it, for the top of the file.
+        generate: makes its problems, in order.
+    """
+
+    name: str
+    op: str
+    about: str
+    generate: Callable[[], tuple[Item, ...]]
+
+    @property
+    def path(self) -> Path:
+        """The file that the set is read from."""
+        return _FOLDER / f"{self.name}.csv"
+
+    def text(self) -> str:
+        """What the file must hold: the generated problems, and how to generate them again."""
+        items = self.generate()
+        written = "Written by `python -m tilewise.cli.problems write`; never changed once something was measured on it."
+        return dumps(self.op, items, f"{self.name}: {len(items)} problems.\n{self.about}\n{written}")
+
+
+SETS: dict[str, ProblemSet] = {
+    s.name: s
+    for s in (
+        ProblemSet(
+            "grouped_conv-1",
+            "grouped_conv",
+            "Layers of 25 networks at two of eight batch sizes each, and random problems of five kinds.\n"
+            "Generator: tilewise.collect.problems.conv.grouped_conv_1, order drawn.",
+            grouped_conv_1,
+        ),
+        ProblemSet(
+            "grouped_conv-2",
+            "grouped_conv",
+            "Disjoint from grouped_conv-1: network layers at other batches and image sizes (NETWORK@PIXELS), video\n"
+            "networks, random problems by kind, tiny and huge ones, edge sizes.\n"
+            "Generator: tilewise.collect.problems.conv_more.grouped_conv_2, order drawn.",
+            grouped_conv_2,
+        ),
+        ProblemSet(
+            "gemm-1",
+            "gemm",
+            "Projections of language models (MODEL/PROJECTION, and its gradients dgrad and wgrad), squares,\n"
+            "skinny and random products, edge sizes.\n"
+            "Generator: tilewise.collect.problems.gemm.gemm_1, order drawn.",
+            gemm_1,
+        ),
+    )
+}
+# What `tilewise collect` measures unless it is told otherwise.
+DEFAULT_SETS: dict[str, str] = {"grouped_conv": "grouped_conv-1", "gemm": "gemm-1"}
+
+
+def problem_set(op: str, names: str | Sequence[str] | None = None) -> tuple[Item, ...]:
+    """The problems to measure, in the order of their files.
+
+    Args:
+        op: of the problems.
+        names: a set of :data:`SETS`, the path of a file that ends in ``.csv``, or several of them, one after the other;
+            None: the op's set of :data:`DEFAULT_SETS`.
+
+    Raises:
+        ConfigError: there is no such set.
+        DataError: a file cannot be read or is no problem set of `op`; the message names file and line.
+    """
+    wanted = DEFAULT_SETS[op] if names is None else names
+    return tuple(item for name in ([wanted] if isinstance(wanted, str) else wanted) for item in _one(op, str(name)))
+
+
+def _one(op: str, name: str) -> tuple[Item, ...]:
+    if name.endswith(".csv"):
+        return load(Path(name), op)
+    known = [s.name for s in SETS.values() if s.op == op]
+    if name not in known:
+        raise ConfigError(
+            f"{name!r} is no problem set of {op}; known are {', '.join(known)}, or give the path of a .csv file"
+        )
+    return load(SETS[name].path, op)

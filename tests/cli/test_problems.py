@@ -1,0 +1,67 @@
+"""Which problems a command line plans to measure; what was measured already comes out of it again."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tilewise.cli.collect import plan_from_config
+from tilewise.cli.compose import compose
+from tilewise.cli.problems import counts
+from tilewise.collect.plan import Item
+from tilewise.collect.problems import problem_set
+from tilewise.errors import ConfigError
+from tilewise.ops import GemmProblem
+
+
+def planned(*overrides: str) -> tuple[Item, ...]:
+    return plan_from_config(compose(overrides)).items
+
+
+# The problems of the committed runs, in their order.
+@pytest.mark.parametrize(
+    ("overrides", "count", "digest"),
+    [
+        ((), 1828, "2bb3fe90010780be88762352a66bdf349a0573c835c0ab004a28ace7d6590068"),
+        (("collect.repeat=150",), 474, "d45e96da05bd402b1791a004a13d045b18154e7625cc7e836dabb2a944a90904"),
+        (
+            ("variant=bwd_data", "collect.part=[0,480]"),
+            480,
+            "5edd5c84ea5a73d632e5a9c039a9fe1c8876421d74a744454b39c6d0ec8a2f76",
+        ),
+    ],
+)
+def test_what_is_measured_already_is_planned_again(overrides: tuple[str, ...], count: int, digest: str) -> None:
+    items = planned(*overrides)
+    assert len(items) == count
+    text = "\n".join(f"{i.origin} {i.problem.to_dict()}" for i in items)
+    assert hashlib.sha256(text.encode()).hexdigest() == digest
+
+
+def test_sets_are_chosen_by_name_and_by_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("origin,M,N,K\nmine,1,2,3\n")
+    gemm = "target=gemm_universal_bf16_sm90"
+    assert planned(gemm) == problem_set("gemm", "gemm-1")
+    assert planned(gemm, f"collect.problems={path}") == (Item(GemmProblem(1, 2, 3), "mine"),)
+    both = planned("collect.problems=[grouped_conv-1,grouped_conv-2]", "variant=bwd_weight")
+    assert both == problem_set("grouped_conv", ("grouped_conv-1", "grouped_conv-2"))
+
+
+@pytest.mark.parametrize("part", ["[3]", "[5,5]", "[-1,4]", "[0,1829]", "[0,x]", "7"])
+def test_a_part_outside_the_set_is_refused(part: str) -> None:
+    with pytest.raises(ConfigError, match=r"collect\.part must be \[FIRST,END\] .* within 0 and 1828"):
+        planned(f"collect.part={part}")
+
+
+def test_a_problem_in_two_files_is_refused() -> None:
+    with pytest.raises(ConfigError, match="problem 1828 repeats problem 0"):
+        planned("collect.problems=[grouped_conv-1,grouped_conv-1]")
+
+
+def test_counts_tell_training_from_validation() -> None:
+    lines = counts(problem_set("grouped_conv"), "grouped_conv", 0.18).splitlines()
+    assert lines[2] == "| all | 1828 | 1504 | 324 |"
+    assert any(line.startswith("| kind: depthwise | 279 | ") for line in lines)
