@@ -1,0 +1,51 @@
+"""What a second run says of the first one: the same kernels on the same problems, measured again."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tilewise.data.rows import problem_index
+
+_PAIR = ["problem", "run_id", "run_id_again"]
+
+
+def repeated_pairs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Every (problem, kernel) that is valid in two runs, once for each ordered pair of its runs.
+
+    Args:
+        frame: rows of one target, of any status.
+        op: the target's op.
+
+    Returns:
+        Columns `problem` (a number), `kernel`, and `run_id`, `tflops`, `latency_ms` of either run, those of the second
+        with the suffix ``_again``; sorted by problem, runs and kernel name.
+    """
+    rows = pd.DataFrame(
+        {
+            "problem": problem_index(frame, op),
+            "kernel": frame["kernel_name"].to_numpy(),
+            **{n: frame[n].to_numpy() for n in ("run_id", "tflops", "latency_ms")},
+        }
+    )[frame["is_valid"].to_numpy()].drop_duplicates(["problem", "kernel", "run_id"])
+    runs = rows.groupby("problem")["run_id"].nunique()
+    rows = rows[rows["problem"].isin(runs[runs > 1].index)]
+    both = rows.merge(rows, on=["problem", "kernel"], suffixes=("", "_again"))
+    both = both[both["run_id"] != both["run_id_again"]]
+    return both.sort_values([*_PAIR, "kernel"], kind="stable").reset_index(drop=True)
+
+
+def judge_repeats(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Pick each problem's fastest kernel by one run, judge it by another.
+
+    Args:
+        pairs: from :func:`repeated_pairs`.
+
+    Returns:
+        A row a problem: `efficiency`, what the pick reaches of the other run's fastest, and `same`, how often both runs
+        name the same kernel; means over the ordered pairs of runs, ties going to the first name.
+    """
+    groups = pairs.groupby(_PAIR)
+    pick, best = groups["tflops"].idxmax(), groups["tflops_again"].idxmax()
+    again = pairs["tflops_again"].to_numpy()
+    judged = pd.DataFrame({"efficiency": again[pick] / again[best], "same": (pick == best).to_numpy(dtype=float)})
+    return judged.set_axis(pick.index).groupby("problem").mean()
