@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -31,6 +31,7 @@ from tilewise.kernels.triton.tensors import empty_result, random_operands
 from tilewise.ops import Problem
 
 _MAX_ERROR_CHARS = 300
+_LEADERS = 3
 _APART = 4  # counters lie 16 bytes apart: one alignment, one compilation of the check
 
 
@@ -159,7 +160,25 @@ class GpuEngine:
             if wrong[i]:
                 text = f"{wrong[i]} of {tensors.result.numel()} elements beyond the tolerance"
                 failed[i] = Outcome("wrong_result", text)
-        return {i: self._clocked(i, launches[i], queued[i]) for i in ran if i not in failed}, failed
+        clocked = {i: self._clocked(i, launches[i], queued[i]) for i in ran if i not in failed}
+        return clocked | self._clocked_again(clocked), failed
+
+    def _clocked_again(self, clocked: Mapping[int, _Clocked]) -> dict[int, _Clocked]:
+        """The apparently fastest once more where the host may have held them up: they decide how all are timed."""
+        again = sorted((i for i, run in clocked.items() if not run.sure), key=lambda i: clocked[i].ms)[:_LEADERS]
+        for _ in range(HEAD_START if again else 0):
+            self._cache.clear()
+        for i in again:
+            start, end = self._events[i]
+            self._cache.clear()
+            start.record()
+            _launch_all(clocked[i].launches)
+            end.record()
+        torch.cuda.synchronize()
+        return {
+            i: replace(clocked[i], ms=min(clocked[i].ms, self._events[i][0].elapsed_time(self._events[i][1])))
+            for i in again
+        }
 
     def _launches(
         self, i: int, problem: Problem, tensors: _Tensors, begin: Callable[[int | None], None]
