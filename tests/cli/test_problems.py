@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewise.cli.collect import plan_from_config
 from tilewise.cli.compose import compose
 from tilewise.cli.problems import counts
 from tilewise.collect.plan import Item
-from tilewise.collect.problems import problem_set
+from tilewise.collect.problems import SETS, problem_set
+from tilewise.data.splits import holdout_mask
 from tilewise.errors import ConfigError
+from tilewise.markdown import fill
 from tilewise.ops import GemmProblem
 
 
@@ -56,6 +59,18 @@ def test_a_part_outside_the_set_is_refused(part: str) -> None:
         planned(f"collect.part={part}")
 
 
+def test_a_repeat_measures_the_validation_problems_first() -> None:
+    gemm = "target=gemm_universal_fp8_sm90"
+    items = planned(gemm)
+    held = holdout_mask("gemm", np.array([i.problem.group_key for i in items]), float(compose().holdout.fraction))
+    validating = [i for i, h in zip(items, held, strict=True) if h]
+    others = [i for i, h in zip(items, held, strict=True) if not h]
+    assert planned(gemm, "collect.repeat=0") == tuple(validating)
+    assert planned(gemm, "collect.repeat=7") == (*validating, *others[:7])
+    with pytest.raises(ConfigError, match=r"collect\.repeat must be a whole number of at least 0, got -1"):
+        planned(gemm, "collect.repeat=-1")
+
+
 def test_a_problem_in_two_files_is_refused() -> None:
     with pytest.raises(ConfigError, match="problem 1828 repeats problem 0"):
         planned("collect.problems=[grouped_conv-1,grouped_conv-1]")
@@ -65,3 +80,12 @@ def test_counts_tell_training_from_validation() -> None:
     lines = counts(problem_set("grouped_conv"), "grouped_conv", 0.18).splitlines()
     assert lines[2] == "| all | 1828 | 1504 | 324 |"
     assert any(line.startswith("| kind: depthwise | 279 | ") for line in lines)
+
+
+def test_the_page_has_the_counts_of_every_set() -> None:
+    """``python -m tilewise.cli.problems describe --page docs/problems.md`` puts them there."""
+    page = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
+    tables = {
+        name: counts(problem_set(s.op, name), s.op, float(compose().holdout.fraction)) for name, s in SETS.items()
+    }
+    assert fill(page, tables) == page

@@ -90,6 +90,8 @@ def _part(items: tuple[Item, ...], part: Any) -> tuple[Item, ...]:
 
 def repeated(items: tuple[Item, ...], op: str, fraction: float, others: int) -> tuple[Item, ...]:
     """What a repeat measures again for the noise ceiling: every holdout problem, and the first `others` of the rest."""
+    if not isinstance(others, int) or others < 0:
+        raise ConfigError(f"collect.repeat must be a whole number of at least 0, got {others!r}")
     held = holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction)
     rest = [item for item, h in zip(items, held, strict=True) if not h]
     return (*(item for item, h in zip(items, held, strict=True) if h), *rest[:others])

@@ -1,7 +1,7 @@
 """Write the problem sets that are part of tilewise, or say what they hold.
 
 python -m tilewise.cli.problems write                  after a generator or the list of sets has changed
-python -m tilewise.cli.problems describe [NAME_OR_FILE ...] [--op OP]
+python -m tilewise.cli.problems describe [NAME_OR_FILE ...] [--op OP] [--page docs/problems.md]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from tilewise.collect.problems import SETS, problem_set
 from tilewise.collect.problems.kinds import labels
 from tilewise.data.splits import holdout_mask
 from tilewise.files import write_text
+from tilewise.markdown import fill, table
+from tilewise.ops import OPS
 
 
 def _main(argv: Sequence[str]) -> None:
@@ -27,32 +30,35 @@ def _main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("action", choices=("write", "describe"))
     parser.add_argument("sets", nargs="*", help="names or .csv files; default: every named set")
-    parser.add_argument("--op", default="grouped_conv", help="the op of .csv files")
+    parser.add_argument("--op", choices=tuple(OPS), default="grouped_conv", help="the op of .csv files")
+    parser.add_argument("--page", type=Path, help="put the counts into this page instead of printing them")
     args = parser.parse_args(argv)
     if args.action == "write":
-        for name in args.sets or SETS:
-            write_text(SETS[name].path, SETS[name].text())
+        if args.sets or args.page:
+            parser.error("write takes nothing else: it writes every set")
+        for written in SETS.values():
+            write_text(written.path, written.text())
         return
-    fraction = float(compose().holdout.fraction)
-    for name in args.sets or SETS:
-        op = SETS[name].op if name in SETS else args.op
-        sys.stdout.write(f"**{name}**\n\n{counts(problem_set(op, name), op, fraction)}\n")
+    tables = {name: _counts_of(name, args.op) for name in args.sets or SETS}
+    if args.page:
+        write_text(args.page, fill(args.page.read_text(), tables))
+    else:
+        sys.stdout.write("\n".join(f"**{name}**\n\n{text}" for name, text in tables.items()))
+
+
+def _counts_of(name: str, op_of_files: str) -> str:
+    op = SETS[name].op if name in SETS else op_of_files
+    return counts(problem_set(op, name), op, float(compose().holdout.fraction))
 
 
 def counts(items: Sequence[Item], op: str, fraction: float) -> str:
     """A Markdown table: how many problems carry each label, and how many of them train and validate."""
-    held = held_out(items, op, fraction)
+    held = np.asarray(holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction))
     of_item = [labels(item) for item in items]
-    rows = [f"| all | {len(items)} | {int((~held).sum())} | {int(held.sum())} |"]
-    for label in sorted({label for found in of_item for label in found}):
-        has = np.array([label in found for found in of_item])
-        rows.append(f"| {label} | {has.sum()} | {(has & ~held).sum()} | {(has & held).sum()} |")
-    return "\n".join(("| | problems | training | validation |", "| --- | --- | --- | --- |", *rows, ""))
-
-
-def held_out(items: Sequence[Item], op: str, fraction: float) -> np.ndarray:
-    """Which problems are for validation, bool, (problems,)."""
-    return np.asarray(holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction))
+    has = {label: np.array([label in found for found in of_item]) for label in frozenset().union(*of_item)}
+    rows = [("all", np.ones(len(items), dtype=bool)), *sorted(has.items())]
+    numbers = [(label, *(str(int(n.sum())) for n in (fits, fits & ~held, fits & held))) for label, fits in rows]
+    return table(("", "problems", "training", "validation"), numbers)
 
 
 if __name__ == "__main__":
