@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.files import replace_folder, write_bytes, write_text
+from tilewise.files import create_bytes, replace_folder, write_bytes, write_text
 
 
 def test_text_and_bytes_come_back(tmp_path: Path) -> None:
@@ -90,3 +90,12 @@ def test_a_file_in_the_way_is_replaced_too(tmp_path: Path) -> None:
     with replace_folder(tmp_path / "target") as fresh:
         (fresh / "x").touch()
     assert (tmp_path / "target" / "x").exists()
+
+
+def test_of_two_who_create_a_file_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "a"
+    create_bytes(path, b"first")
+    with pytest.raises(FileExistsError):
+        create_bytes(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in path.parent.iterdir()] == ["a"]

@@ -13,6 +13,7 @@ A class exists where a caller would act differently::
     ├── PromotionRefusedError   the gate said no; production stays as it is
     ├── RegistryUnavailableError  the tracking server or its store cannot be reached
     └── MeasurementError        measuring itself failed (no GPU, a worker that cannot start)
+        └── UnfinishedError     its budget is spent and problems are left; the same command goes on
 """
 
 
@@ -66,3 +67,7 @@ class RegistryUnavailableError(TilewiseError):
 
 class MeasurementError(TilewiseError):
     """Measuring itself failed: no GPU, or a worker that cannot start."""
+
+
+class UnfinishedError(MeasurementError):
+    """The budget is spent and problems are left; what is measured is kept, and the same command goes on with it."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,20 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     Raises:
         OSError: the folder cannot be written; what stood at `path` is still there.
     """
-    path = Path(path)
+    _put(Path(path), data, os.replace)
+
+
+def create_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` to a file that does not exist yet, at once; of two who race to create it, one is refused.
+
+    Raises:
+        FileExistsError: something stands at `path`; it is still there.
+        OSError: the folder cannot be written.
+    """
+    _put(Path(path), data, os.link)  # unlike renaming, linking never replaces
+
+
+def _put(path: Path, data: bytes, place: Callable[[Path, Path], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -25,10 +38,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
+        place(beside, path)
+    finally:
         beside.unlink(missing_ok=True)
-        raise
 
 
 def write_text(path: str | Path, text: str) -> None:
