@@ -13,6 +13,7 @@ from tilewise.collect.results import Outcome, Samples
 HANG, DIE, BREAK, WRONG = 1, 2, 3, 4  # kernel indices
 HURT = 2  # the problem on which they misbehave
 LOG = "TILEWISE_TEST_LOG"  # a file that notes each measured (problem, kernel)
+SLOW = "TILEWISE_TEST_SLOW_S"  # how long each kernel takes
 
 
 class FakeEngine:
@@ -45,6 +46,7 @@ class FakeEngine:
                 outcomes[i] = self._misbehave(i)
             else:
                 outcomes[i] = _ok(i)
+            time.sleep(float(os.environ.get(SLOW, "0")))
             with open(os.environ[LOG], "a") as f:
                 f.write(f"{number} {i}\n")
         begin(None)
@@ -63,6 +65,26 @@ class FakeEngine:
 def broken_engine(plan: Plan, index: int) -> FakeEngine:
     """Cannot even start."""
     raise RuntimeError("no CUDA-capable device is detected")
+
+
+def half_broken_engine(plan: Plan, index: int) -> FakeEngine:
+    """Device 0 cannot start."""
+    return broken_engine(plan, index) if index == 0 else FakeEngine(plan, index)
+
+
+class UnpreparedEngine(FakeEngine):
+    """Breaks on one problem before any kernel runs, as where memory does not suffice."""
+
+    def measure(
+        self,
+        item: Item,
+        known: Mapping[int, Outcome],
+        begin: Callable[[int | None], None],
+        careful: bool = False,
+    ) -> list[Outcome]:
+        if self._plan.items.index(item) == HURT and len(known) < len(self._plan.pool):
+            raise MemoryError("out of memory")
+        return super().measure(item, known, begin, careful)
 
 
 def _ok(i: int) -> Outcome:

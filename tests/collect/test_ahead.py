@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from collect.crash import compile_one
 from tilewise.arch import load_arch
-from tilewise.collect.ahead import jobs
+from tilewise.collect.ahead import jobs, run_all
 from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
@@ -19,6 +20,14 @@ def plan(target: str, configs: list[str], *problems: Problem) -> Plan:
     pool = Pool(parsed.op, parsed.variant, parsed.dtype, tuple(map(Kernel.from_config, configs)))
     items = tuple(Item(p, "test") for p in problems)
     return Plan(parsed, load_arch("sm90"), pool, items, Timing(), "run-1")
+
+
+def test_a_compiler_that_crashes_costs_its_own_kernel() -> None:
+    work = ["a", "crash", "b", "bad", "c"]
+    seen: list[tuple[int, int]] = []
+    failed = run_all(compile_one, [(w,) for w in work], work, 2, lambda done, of: seen.append((done, of)))
+    assert failed == {"crash": "the compiler crashed", "bad": "does not compile"}
+    assert seen[-1] == (5, 5)
 
 
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)

@@ -5,16 +5,27 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from collect.fake import BREAK, DIE, HANG, HURT, WRONG, FakeEngine, broken_engine
+from collect.fake import (
+    BREAK,
+    DIE,
+    HANG,
+    HURT,
+    SLOW,
+    WRONG,
+    FakeEngine,
+    UnpreparedEngine,
+    broken_engine,
+    half_broken_engine,
+)
 from tilewise.collect.journal import Journal
 from tilewise.collect.plan import Plan
-from tilewise.collect.run import collect, journal_path
-from tilewise.data.columns import measurement_columns
-from tilewise.errors import DataError, MeasurementError
+from tilewise.collect.run import Limits, collect, journal_path, partial_path
+from tilewise.errors import ConfigError, DataError, MeasurementError, UnfinishedError
 
 
 def _quiet(what: str, done: int, of: int) -> None:
@@ -25,9 +36,14 @@ class _KilledError(Exception):
     pass
 
 
+def _table(path: Path | None) -> list[dict[str, Any]]:
+    assert path is not None
+    return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]
+
+
 def test_a_bad_kernel_costs_its_row_and_no_other(plan: Plan, log: Path, tmp_path: Path) -> None:
     report = collect(plan, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
-    table = pq.read_table(report.path).to_pylist()
+    table = _table(report.path)
     assert len(table) == report.rows == 30
     bad = {r["kernel_name"]: r["status"] for r in table if not r["is_valid"]}
     names = plan.pool.names
@@ -38,20 +54,13 @@ def test_a_bad_kernel_costs_its_row_and_no_other(plan: Plan, log: Path, tmp_path
         names[WRONG]: "wrong_result",
     }
     assert {r["N"] for r in table if not r["is_valid"]} == {plan.items[HURT].problem.to_dict()["N"]}
-    assert next(r for r in table if r["kernel_name"] == names[BREAK] and not r["is_valid"])["error"] == (
-        "an illegal memory access was encountered"
-    )
-
-
-def test_rows_carry_every_column_and_derived_figures(plan: Plan, log: Path, tmp_path: Path) -> None:
-    table = pq.read_table(collect(plan, tmp_path / "out.parquet", FakeEngine, [0, 1], _quiet).path)
-    assert table.column_names == [c.name for c in measurement_columns("grouped_conv")]
-    row = table.to_pylist()[1]
-    problem = plan.items[0].problem
-    assert row["latency_ms"] == 2.0
-    assert row["tflops"] == pytest.approx(problem.flops / 2e-3 / 1e12)
-    assert row["bandwidth_gb_s"] == pytest.approx(problem.min_bytes("bf16") / 2e-3 / 1e9)
-    assert (row["run_id"], row["origin"], row["hw_device"], row["repeats"]) == ("run-1", "test", "fake", 3)
+    errors = {r["kernel_name"]: r["error"] for r in table if not r["is_valid"]}
+    assert errors == {
+        names[HANG]: "no answer within 1.5 s",
+        names[DIE]: "the worker died (exit code 3)",
+        names[BREAK]: "an illegal memory access was encountered",
+        names[WRONG]: "7 elements",
+    }
 
 
 def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: Path) -> None:
@@ -65,7 +74,7 @@ def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: 
         collect(plan, output, FakeEngine, [0], kill)
     assert not output.exists()
     with journal_path(output).open("ab") as f:
-        f.write(b'{"index":4,"at":"torn')  # the write that the kill interrupted
+        f.write(b'{"done":4,"at":"torn')  # the write that the kill interrupted
     with Journal(journal_path(output), plan) as journal:
         before = set(journal.entries)
     assert before >= {0, 1}
@@ -86,23 +95,58 @@ def test_an_earlier_result_is_never_overwritten(plan: Plan, tmp_path: Path) -> N
     assert output.read_bytes() == b"mine"
 
 
-def test_the_journal_of_another_plan_is_refused(plan: Plan, tmp_path: Path) -> None:
-    with Journal(tmp_path / "j", plan):
-        pass
-    other = dataclasses.replace(plan, run_id="run-2")
-    with pytest.raises(DataError, match="another plan"):
-        Journal(tmp_path / "j", other)
-
-
-def test_a_damaged_journal_line_is_named(plan: Plan, tmp_path: Path) -> None:
-    path = tmp_path / "j"
-    with Journal(path, plan):
-        pass
-    path.write_bytes(path.read_bytes() + b"{nonsense}\n")
-    with pytest.raises(DataError, match=r"j:2: damaged journal line"):
-        Journal(path, plan)
-
-
 def test_an_engine_that_cannot_start_ends_the_run(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(MeasurementError, match="no CUDA-capable device"):
+    with (
+        pytest.warns(UserWarning, match="GPU 0 cannot be used"),
+        pytest.raises(MeasurementError, match="GPU 0: RuntimeError: no CUDA-capable device"),
+    ):
         collect(plan, tmp_path / "out.parquet", broken_engine, [0], _quiet)
+
+
+def test_a_device_that_cannot_start_does_not_stop_the_others(plan: Plan, log: Path, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="GPU 0 cannot be used: RuntimeError: no CUDA-capable device"):
+        report = collect(plan, tmp_path / "out.parquet", half_broken_engine, [0, 1], _quiet)
+    assert (report.done, list(report.given_up)) == (5, [0])
+    assert {r["hw_uuid"] for r in _table(report.path)} == {"fake-1"}
+
+
+def test_a_problem_that_cannot_be_prepared_costs_its_rows(plan: Plan, log: Path, tmp_path: Path) -> None:
+    report = collect(plan, tmp_path / "out.parquet", UnpreparedEngine, [0], _quiet)
+    assert report.by_status == {"ok": 24, "runtime_error": 6}
+    failed = [r for r in _table(report.path) if not r["is_valid"]]
+    assert {r["error"] for r in failed} == {"MemoryError: out of memory"}
+    assert {r["N"] for r in failed} == {plan.items[HURT].problem.to_dict()["N"]}
+
+
+def test_a_spent_budget_leaves_the_rest_for_the_same_call(
+    plan: Plan, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = dataclasses.replace(plan, items=plan.items[:HURT])
+    output = tmp_path / "out.parquet"
+    monkeypatch.setenv(SLOW, "0.1")
+    report = collect(good, output, FakeEngine, [0], _quiet, Limits(budget_s=0.2, partial=True))
+    assert (report.done, report.left, report.valid) == (1, 1, 6)
+    assert report.path == partial_path(output, 1, 2)
+    assert len(_table(report.path)) == 6
+    assert not output.exists()
+    with pytest.raises(UnfinishedError, match="1 of 2 problems are left"):
+        report.require_complete()
+    nothing = collect(good, output, FakeEngine, [], _quiet, Limits(budget_s=0))
+    assert (nothing.done, nothing.path) == (1, None)
+    report = collect(good, output, FakeEngine, [0], _quiet, Limits(budget_s=60))
+    report.require_complete()
+    assert report.path == output
+    assert not journal_path(output).exists()
+    first, whole = (pq.read_table(p).drop_columns("measured_at") for p in (partial_path(output, 1, 2), output))
+    assert whole.slice(0, 6).equals(first)
+
+
+def test_of_two_runs_one_is_refused(plan: Plan, tmp_path: Path) -> None:
+    output = tmp_path / "out.parquet"
+    with Journal(journal_path(output), plan), pytest.raises(DataError, match="in use by another run"):
+        collect(plan, output, FakeEngine, [0], _quiet)
+
+
+def test_a_budget_is_not_negative() -> None:
+    with pytest.raises(ConfigError, match="must not be negative, got -1"):
+        Limits(budget_s=-1)

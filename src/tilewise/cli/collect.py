@@ -1,33 +1,33 @@
 """Measure kernels on this machine's GPUs, or write the plan for another machine.
 
-tilewise collect [target=NAME] [output=FILE] [collect.devices=[0,1]]
+tilewise collect [target=NAME] [output=FILE] [collect.devices=[0,1]] [collect.budget_s=1500]
+tilewise collect collect.dry_run=true                what would be measured, why pairs are dropped, how long it may take
 tilewise collect collect.plan=PLAN.json              write what would be measured, and stop
 tilewise collect input=PLAN.json output=FILE         measure what a plan says
 
-A killed run continues where it stopped when the same command is given again. On a machine with nothing but torch and
-triton, `python -m tilewise.collect PLAN.json FILE` measures a plan.
+A killed run, or one whose budget is spent (exit status 4), goes on when the same command is given again. On a machine
+with nothing but torch and triton, `python -m tilewise.collect PLAN.json FILE` measures a plan.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from omegaconf import OmegaConf
+from omegaconf import ListConfig, OmegaConf
 from rich.console import Console
 
 from tilewise.arch import HardwareProfile
+from tilewise.collect.forecast import forecast
 from tilewise.collect.plan import Item, Plan, Timing, load_plan
 from tilewise.collect.problems import problem_set
 from tilewise.collect.progress import ProgressLine
-from tilewise.collect.run import collect_on_gpus
+from tilewise.collect.run import Devices, Limits, collect_on_gpus
 from tilewise.data.splits import holdout_mask
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import supported_mask
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
@@ -35,30 +35,41 @@ if TYPE_CHECKING:
 
 
 def run(cfg: DictConfig) -> None:
-    """Plan, and measure unless only the plan is wanted.
+    """Plan, and measure unless only the plan or what it would take is wanted.
 
     Raises:
         ConfigError: a setting is out of its range, or the op has no problem set.
         DataError: the output exists, or the plan or journal cannot be used.
         MeasurementError: there is no such GPU here.
+        UnfinishedError: the budget is spent and problems are left.
     """
     console = Console()
+    settings = cfg.collect
     plan = load_plan(Path(cfg.input)) if cfg.input else plan_from_config(cfg)
-    pairs = sum(_supported(plan, item) for item in plan.items)
-    console.print(
-        f"{plan.target.name}, run {plan.run_id}: {len(plan.items)} problems x {len(plan.pool)} kernels, "
-        f"{pairs} supported pairs",
-        soft_wrap=True,
-        highlight=False,
-    )
-    if cfg.collect.plan:
-        write_text(Path(cfg.collect.plan), plan.dumps())
-        console.print(f"plan: {cfg.collect.plan}", soft_wrap=True, highlight=False)
-        return
     output = Path(cfg.output or cfg.out or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
-    report = collect_on_gpus(plan, output, list(cfg.collect.devices), cfg.collect.jobs or None, ProgressLine())
-    outcomes = ", ".join(f"{count} {status}" for status, count in report.by_status.items())
-    console.print(f"{report.path}: {report.rows} rows: {outcomes}", soft_wrap=True, highlight=False)
+    console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
+    if settings.plan:
+        write_text(Path(settings.plan), plan.dumps())
+        console.print(f"plan: {settings.plan}", soft_wrap=True, highlight=False)
+        return
+    devices = _devices(settings.devices)
+    jobs = settings.jobs or None
+    if settings.dry_run:
+        like = Path(settings.like) if settings.like else None
+        console.print(str(forecast(plan, output, devices, jobs, like)), soft_wrap=True, highlight=False)
+        return
+    limits = Limits(settings.budget_s, settings.partial)
+    report = collect_on_gpus(plan, output, devices, jobs, ProgressLine(), limits)
+    console.print(str(report), soft_wrap=True, highlight=False)
+    report.require_complete()
+
+
+def _devices(values: ListConfig) -> Devices:
+    if list(values) == ["all"]:
+        return "all"
+    if not all(isinstance(d, int) for d in values):
+        raise ConfigError(f"collect.devices must be GPU indices, or [all]; got {values}")
+    return list(values)
 
 
 def plan_from_config(cfg: DictConfig) -> Plan:
@@ -95,7 +106,3 @@ def repeated(items: tuple[Item, ...], op: str, fraction: float, others: int) -> 
     held = holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction)
     rest = [item for item, h in zip(items, held, strict=True) if not h]
     return (*(item for item, h in zip(items, held, strict=True) if h), *rest[:others])
-
-
-def _supported(plan: Plan, item: Item) -> int:
-    return int(supported_mask(SimpleNamespace(**plan.pool.columns), item.problem, plan.target.variant).sum())

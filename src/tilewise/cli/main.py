@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tilewise
-from tilewise.errors import PromotionRefusedError, TilewiseError, UsageError
+from tilewise.errors import PromotionRefusedError, TilewiseError, UnfinishedError, UsageError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -34,6 +34,7 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "collect": Verb("measure kernels on this machine's GPUs"),
+    "ingest": Verb("import measurements that others made"),
     "data": Verb("check, split and describe measurements", ("prepare", "describe")),
     "train": Verb("fit a target's model and log it to MLflow"),
     "evaluate": Verb("score a model on the holdout problems"),
@@ -54,7 +55,7 @@ Settings are Hydra overrides of the files in conf/: group=option, or key=value w
 Besides, target=NAME chooses op, variant, dtype and arch at once, params=FILE starts from a composed file.
 TILEWISE_DEBUG=1 shows the traceback of an error."""
 
-EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_REFUSED, EXIT_UNFINISHED, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ class _Request:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit status: 0 done, 2 the caller's mistake, 3 the gate refused, 1 other errors."""
+    """Run one command line; the exit status.
+
+    0 done, 2 the caller's mistake, 3 the gate refused, 4 measuring stopped before it was done, 1 other errors.
+    """
     return reporting_errors(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 
@@ -178,6 +182,8 @@ def _verb(name: str) -> Callable[[DictConfig], None]:
 def _exit_status(error: Exception) -> int:
     if isinstance(error, PromotionRefusedError):
         return EXIT_REFUSED  # a result, which a pipeline may take as one
+    if isinstance(error, UnfinishedError):
+        return EXIT_UNFINISHED  # the same command goes on
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
 
 

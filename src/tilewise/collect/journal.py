@@ -1,15 +1,19 @@
 """The append-only journal of a run: what was measured stays measured, whatever kills the run.
 
-One JSON object a line: first the plan's hash, then devices and results as they come. A result is one write followed by
-fsync, so a killed run loses at most the problem in hand. A torn last line is cut off when the journal is opened again.
+One JSON object a line: first the plan's hash, then devices, kernels that broke a worker, and measured problems as they
+come. A problem is one write followed by fsync, so a killed run loses at most the problems in hand. A torn last line is
+cut off when the journal is opened again. An open journal is locked: two runs cannot write to one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import errno
+import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -19,34 +23,67 @@ from tilewise.collect.plan import Plan
 from tilewise.collect.results import Outcome, summary
 from tilewise.errors import DataError
 
+FORMAT = 2
+_DIGITS = 8  # significant ones of a time; the table holds float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """Kernels of a problem that failed alike."""
+
+    status: str
+    error: str
+    kernels: Sequence[int]
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One measured problem: its index in the plan, when, on which device, one column dict a kernel."""
+    """One measured problem: its index in the plan, when, on which device, and how each kernel of the pool did.
+
+    `ok` holds columns of equal length: ``kernel`` (indices) and those of :func:`tilewise.collect.results.summary`.
+    """
 
     index: int
     measured_at: str
     device: Device
-    kernels: Sequence[dict[str, Any]]  # status, error, and the columns of results.summary where ok
+    ok: Mapping[str, Sequence[Any]]
+    failed: Sequence[Failed]
+
+    @property
+    def by_status(self) -> Counter[str]:
+        """Number of kernels by status."""
+        counts = Counter({"ok": len(self.ok["kernel"])} if self.ok["kernel"] else {})
+        for group in self.failed:
+            counts[group.status] += len(group.kernels)
+        return counts
 
 
 class Journal:
     """Open (or create) the journal of a plan; use as a context manager.
 
+    Attributes:
+        entries: the measured problems, by index.
+        known: kernels that broke a worker, by index, of problems that are not measured yet, by index.
+
     Raises:
-        DataError: the file belongs to another plan, or a line other than the last is damaged.
+        DataError: the file belongs to another plan, is of an older format or in use, or a line other than the last is
+            damaged.
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self._path = path
+        self._plan = plan
         self._devices: list[Device] = []
         self.entries: dict[int, Entry] = {}
-        if path.exists():
-            whole = self._read(plan)
-            os.truncate(path, whole)
-        self._file: IO[bytes] = path.open("ab")
-        if not path.stat().st_size:
-            self._append({"plan": plan.hash, "run_id": plan.run_id})
+        self.known: dict[int, dict[int, Outcome]] = {}
+        self._file = _locked(path)
+        try:
+            self._file.truncate(self._read())
+            if not path.stat().st_size:
+                self._append({"journal": FORMAT, "plan": plan.hash, "run_id": plan.run_id})
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -61,25 +98,35 @@ class Journal:
         if device not in self._devices:
             self._devices.append(device)
             self._append({"device": dataclasses.asdict(device)})
-        kernels = [
-            {"status": o.status, "error": o.error, **(summary(o.samples) if o.samples else {})} for o in outcomes
-        ]
-        self._append({"index": index, "at": measured_at, "on": self._devices.index(device), "kernels": kernels})
-        self.entries[index] = Entry(index, measured_at, device, kernels)
+        on = self._devices.index(device)
+        line = {"done": index, "at": measured_at, "on": on, "ok": _columns(outcomes), "failed": _failures(outcomes)}
+        self._append(line)
+        self._take(line)
+
+    def note(self, index: int, outcomes: Mapping[int, Outcome]) -> None:
+        """Record kernels that broke a worker, so that they are not tried again on this problem."""
+        line = {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+        self._append(line)
+        self._take(line)
 
     def _append(self, values: dict[str, Any]) -> None:
         self._file.write(json.dumps(values, separators=(",", ":")).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def _read(self, plan: Plan) -> int:
+    def _read(self) -> int:
         """Take over what stands in the file; the number of bytes that are whole."""
         whole = 0
-        for number, line in self._lines():
+        self._file.seek(0)
+        for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
                 break  # torn by the kill
             try:
-                self._take(json.loads(line), plan)
+                values = json.loads(line)
+                if number == 1:
+                    self._require_mine(values)
+                else:
+                    self._take(values)
             except (ValueError, KeyError, TypeError, IndexError) as e:
                 raise DataError(
                     f"{self._path}:{number}: damaged journal line ({e}); move the file away to start anew"
@@ -87,16 +134,73 @@ class Journal:
             whole += len(line)
         return whole
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        with self._path.open("rb") as f:
-            yield from enumerate(f, 1)
+    def _require_mine(self, header: dict[str, Any]) -> None:
+        if header.get("journal") != FORMAT:
+            raise DataError(
+                f"{self._path} has journal format {header.get('journal', 1)}, this version writes {FORMAT}; "
+                "finish that run with the version that began it, or move the file away"
+            )
+        if header["plan"] != self._plan.hash:
+            raise DataError(f"{self._path} is the journal of another plan; choose another output or move the file away")
 
-    def _take(self, values: dict[str, Any], plan: Plan) -> None:
-        if "plan" in values:
-            if values["plan"] != plan.hash:
-                raise DataError(f"{self._path} is the journal of another plan; choose another output or move it away")
-        elif "device" in values:
-            self._devices.append(Device(**values["device"]))
+    def _take(self, values: dict[str, Any]) -> None:
+        if "device" in values:
+            device = Device(**values["device"])
+            if device not in self._devices:
+                self._devices.append(device)
+        elif "broke" in values:
+            broken = {int(k): Outcome(status, error) for k, status, error in values["kernels"]}
+            self.known.setdefault(values["broke"], {}).update(broken)
         else:
-            entry = Entry(values["index"], values["at"], self._devices[values["on"]], values["kernels"])
-            self.entries[entry.index] = entry
+            self._enter(
+                Entry(
+                    values["done"],
+                    values["at"],
+                    self._devices[values["on"]],
+                    values["ok"],
+                    [Failed(*group) for group in values["failed"]],
+                )
+            )
+
+    def _enter(self, entry: Entry) -> None:
+        kernels = [*entry.ok["kernel"], *(k for group in entry.failed for k in group.kernels)]
+        if not 0 <= entry.index < len(self._plan.items) or sorted(kernels) != list(range(len(self._plan.pool))):
+            raise ValueError("not one outcome for each kernel of the pool")
+        if len({len(column) for column in entry.ok.values()}) != 1:
+            raise ValueError("columns of different lengths")
+        self.entries[entry.index] = entry
+        self.known.pop(entry.index, None)
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """The file at `path`, created if need be, opened for reading and appending, and locked until it is closed."""
+    while True:
+        file = path.open("a+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            if e.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):  # no locks on this file system
+                file.close()
+                raise DataError(f"{path} is in use by another run") from e
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+        file.close()  # another run finished and removed it in between
+
+
+def _columns(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+    good = [(i, o.samples) for i, o in enumerate(outcomes) if o.samples is not None]
+    rows = [{name: _rounded(value) for name, value in summary(samples).items()} for _, samples in good]
+    return {"kernel": [i for i, _ in good], **{name: [row[name] for row in rows] for name in (rows[0] if rows else ())}}
+
+
+def _rounded(value: float | int | None) -> float | int | None:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _failures(outcomes: Sequence[Outcome]) -> list[tuple[str, str, list[int]]]:
+    """Every failure has a reason, if need be its status."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, outcome in enumerate(outcomes):
+        if outcome.samples is None:
+            groups.setdefault((outcome.status, outcome.error or outcome.status), []).append(i)
+    return [(status, error, kernels) for (status, error), kernels in groups.items()]

@@ -3,50 +3,111 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tilewise.collect.journal import Entry
 from tilewise.collect.plan import Plan
-from tilewise.data.columns import measurement_columns
+from tilewise.data.columns import Column, measurement_columns
+from tilewise.errors import DataError
+from tilewise.files import create_bytes
 
-_ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+# Times repeat within half a percent: 24 bits of mantissa are more than they hold.
+_ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float32(), "bool": pa.bool_()}
 
 
-def rows(plan: Plan, entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-    """One row a (problem, kernel), failures included, in the plan's order."""
-    target = dataclasses.asdict(plan.target)
-    kernels = [{"kernel_name": n, **k.to_dict()} for n, k in zip(plan.pool.names, plan.pool.kernels, strict=True)]
-    for entry in sorted(entries, key=lambda e: e.index):
-        item = plan.items[entry.index]
-        flops, moved = item.problem.flops, item.problem.min_bytes(plan.target.dtype)
-        shared = {
-            **target,
-            **item.problem.to_dict(),
+def table(plan: Plan, entries: Iterable[Entry]) -> pa.Table:
+    """One row a (problem, kernel), failures included, problems and kernels in the plan's order."""
+    done = sorted(entries, key=lambda e: e.index)
+    cells = _by_problem(plan, done) | _by_kernel(plan, len(done)) | _results(plan, done)
+    columns = measurement_columns(plan.target.op, plan.pool.backend.name)
+    arrays = [_array(column, cells.get(column.name), len(done) * len(plan.pool)) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([_field(c) for c in columns]))
+
+
+def write_parquet(plan: Plan, entries: Iterable[Entry], path: Path) -> None:
+    """Write the table to a file that does not exist yet.
+
+    Raises:
+        DataError: it exists.
+    """
+    rows = table(plan, entries)
+    floats = [f.name for f in rows.schema if pa.types.is_floating(f.type)]
+    buffer = io.BytesIO()
+    pq.write_table(
+        rows,
+        buffer,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in rows.column_names if name not in floats],
+        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),  # exponents compress, mantissas do not
+        write_page_checksum=True,
+    )
+    try:
+        create_bytes(path, buffer.getvalue())
+    except FileExistsError as e:
+        raise DataError(f"{path} exists already; earlier results are never overwritten, choose another output") from e
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(column.name, _ARROW[column.kind], column.nullable)
+
+
+def _array(column: Column, values: Any, rows: int) -> pa.Array:
+    kind = _ARROW[column.kind]
+    if values is None or not rows:
+        return pa.nulls(rows, kind)
+    array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)  # NaN is nothing
+    return array.cast(kind)
+
+
+def _by_problem(plan: Plan, done: Sequence[Entry]) -> dict[str, Any]:
+    """Columns that are equal for all kernels of a problem."""
+    which = np.repeat(np.arange(len(done)), len(plan.pool))
+    rows = [
+        {
+            **dataclasses.asdict(plan.target),
+            **plan.items[entry.index].problem.to_dict(),
             **dataclasses.asdict(entry.device),
             "run_id": plan.run_id,
-            "origin": item.origin,
+            "origin": plan.items[entry.index].origin,
             "measured_at": entry.measured_at,
         }
-        for kernel, result in zip(kernels, entry.kernels, strict=True):
-            row = {**shared, **kernel, **result, "is_valid": result["status"] == "ok"}
-            if row["is_valid"]:
-                row["tflops"] = flops / row["latency_ms"] / 1e9
-                row["bandwidth_gb_s"] = moved / row["latency_ms"] / 1e6
-            yield row
+        for entry in done
+    ]
+    return {name: pa.array([row[name] for row in rows]).take(which) for name in (rows[0] if rows else ())}
 
 
-def write_parquet(plan: Plan, entries: Iterable[Entry], path: Path) -> int:
-    """Write the table aside and rename it to `path`; the number of rows."""
-    columns = measurement_columns(plan.target.op)
-    schema = pa.schema([pa.field(c.name, _ARROW[c.kind], c.nullable) for c in columns])
-    table = pa.Table.from_pylist(list(rows(plan, entries)), schema=schema)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(table, aside, compression="zstd", compression_level=12, write_page_checksum=True)
-    aside.replace(path)
-    return int(table.num_rows)
+def _by_kernel(plan: Plan, problems: int) -> dict[str, Any]:
+    """Columns that are equal for all problems of a kernel."""
+    which = np.tile(np.arange(len(plan.pool)), problems)
+    columns = {name: values.tolist() for name, values in plan.pool.columns.items()}
+    return {name: pa.array(values).take(which) for name, values in {"kernel_name": plan.pool.names, **columns}.items()}
+
+
+def _results(plan: Plan, done: Sequence[Entry]) -> dict[str, Any]:
+    """Columns with a value of its own for each (problem, kernel)."""
+    shape = (len(done), len(plan.pool))
+    names = {name for entry in done for name in entry.ok} - {"kernel"}
+    figures = {name: np.full(shape, np.nan) for name in names | {"latency_ms"}}
+    status, error = np.full(shape, "ok", dtype=object), np.full(shape, None, dtype=object)
+    for at, entry in enumerate(done):
+        for name in entry.ok.keys() - {"kernel"}:
+            figures[name][at, entry.ok["kernel"]] = [np.nan if v is None else v for v in entry.ok[name]]
+        for group in entry.failed:
+            status[at, group.kernels] = group.status
+            error[at, group.kernels] = group.error
+    problems = [plan.items[entry.index].problem for entry in done]
+    flops = np.array([[p.flops] for p in problems], dtype=float)
+    moved = np.array([[p.min_bytes(plan.target.dtype)] for p in problems], dtype=float)
+    if done:
+        figures["tflops"] = flops / figures["latency_ms"] / 1e9
+        figures["bandwidth_gb_s"] = moved / figures["latency_ms"] / 1e6
+    flat = {name: values.ravel() for name, values in figures.items()}
+    return flat | {"status": status.ravel(), "error": error.ravel(), "is_valid": (status == "ok").ravel()}

@@ -6,7 +6,10 @@ Messages to the coordinator are tuples: ``("ready", Device)``, ``("begin", kerne
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
+import multiprocessing
+import os
+import threading
+from multiprocessing.connection import Connection, wait
 
 from tilewise.collect.engine import EngineFactory, EngineLostError
 from tilewise.collect.plan import Plan
@@ -15,6 +18,7 @@ from tilewise.collect.results import Outcome
 
 def serve(connection: Connection, factory: EngineFactory, plan: Plan, device: int) -> None:
     """Measure problems, which arrive as ``(index, known outcomes, careful)``, until None does or the pipe closes."""
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
         engine = factory(plan, device)
         connection.send(("ready", engine.device()))
@@ -41,3 +45,11 @@ def _receive(connection: Connection) -> tuple[int, dict[int, Outcome], bool] | N
         return connection.recv()  # type: ignore[no-any-return]
     except EOFError:
         return None
+
+
+def _leave_with_parent() -> None:
+    """A killed coordinator cannot stop its workers: one with a hanging kernel would keep the device for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
