@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -33,9 +34,9 @@ def test_rows_carry_every_column_and_derived_figures(plan: Plan, journal: Journa
     ]
     row = rows.to_pylist()[6]
     problem, ms = plan.items[2].problem, 0.2
-    assert row["latency_ms"] == pytest.approx(ms, rel=1e-6)
-    assert row["tflops"] == pytest.approx(problem.flops / ms / 1e9, rel=1e-6)
-    assert row["bandwidth_gb_s"] == pytest.approx(problem.min_bytes("bf16") / ms / 1e6, rel=1e-6)
+    assert row["latency_ms"] == pytest.approx(ms, rel=2**-17)
+    assert row["tflops"] == pytest.approx(problem.flops / ms / 1e9, rel=2**-17)
+    assert row["bandwidth_gb_s"] == pytest.approx(problem.min_bytes("bf16") / ms / 1e6, rel=2**-17)
     assert (row["run_id"], row["origin"], row["hw_uuid"], row["repeats"]) == ("run-1", "test", "uuid-a", 3)
     assert (row["status"], row["error"], row["is_valid"], row["sm_clock_mhz"]) == ("ok", None, True, 1980)
     assert {name: row[name] for name in ("op", "variant", "dtype", "arch")} == {
@@ -63,6 +64,12 @@ def test_the_schema_reads_what_was_written(plan: Plan, journal: Journal, tmp_pat
     assert len(frame) == 12
     assert str(frame["latency_ms"].dtype) == "float64"
     assert pq.read_schema(path).field("latency_ms").type == pa.float32()
+
+
+def test_figures_keep_sixteen_bits(plan: Plan, journal: Journal) -> None:
+    figures = table(plan, journal.entries.values()).column("tflops").drop_null().to_numpy()
+    assert len(figures)
+    assert not np.any(figures.astype(np.float32).view(np.uint32) & 0x7F)
 
 
 def test_a_table_is_never_overwritten(plan: Plan, journal: Journal, tmp_path: Path) -> None:
