@@ -150,10 +150,15 @@ class Coordinator:
         self._starts[worker.device] = 0
 
     def _on_begin(self, worker: _Worker, kernel: int | None) -> None:
+        """Restart the time limit, and know whom to blame.
+
+        Nobody, where it is done optimistically: what was launched earlier may still run, or break the device only now.
+        """
+        careful = self._careful(worker.index)
+        worker.kernel = kernel if careful else None
         limit = self._plan.timing.kernel_timeout_s
-        worker.kernel = kernel
-        if kernel is None:
-            limit = batch_limit_s(limit, len(self._plan.pool), careful=self._careful(worker.index))
+        if worker.kernel is None:
+            limit = batch_limit_s(limit, len(self._plan.pool), careful=careful)
         _allow(worker, limit)
 
     def _on_done(self, worker: _Worker, outcomes: list[Outcome]) -> None:

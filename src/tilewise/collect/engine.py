@@ -49,16 +49,17 @@ class Engine(Protocol):
         Args:
             item: the problem.
             known: outcomes that stand already, by kernel index; those kernels are not run again.
-            begin: called with None before kernels run together, which starts the time limit of a batch
-                (:func:`tilewise.collect.coordinator.batch_limit_s`); with a kernel's index before anything of it runs
-                alone, so that a hang or crash has a culprit.
+            begin: restarts the time limit. Called with None before kernels run together, which gives them that of a
+                batch (:func:`tilewise.collect.coordinator.batch_limit_s`); with a kernel's index before it is compiled,
+                and where `careful` before anything of it runs, so that a hang or crash has a culprit.
             careful: every kernel must be announced by its index, and must have run to its end before the next one is.
 
         Returns:
             One outcome a kernel, in the pool's order.
 
         Raises:
-            EngineLostError: the device context broke; blamed is the kernel begun last, nobody after ``begin(None)``.
+            EngineLostError: the device context broke; blamed is, where `careful`, the kernel begun last; nobody after
+                ``begin(None)``.
         """
 
 

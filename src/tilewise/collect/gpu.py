@@ -126,6 +126,7 @@ class GpuEngine:
         failed: dict[int, Outcome] = {}
         self._wrong.zero_()
         torch.cuda.synchronize()
+        begin(None)
         self._start.record()
         begun = time.perf_counter()
         for _ in range(HEAD_START):
@@ -146,6 +147,7 @@ class GpuEngine:
             except Exception as e:
                 self._require_alive(e)
                 failed[i] = Outcome("runtime_error", _short(e))
+        begin(None)  # from here on nobody runs alone
         ran = [i for i in queued if i not in failed]
         wrong = self._count_wrong()
         doubtful = [i for i in ran if wrong[i]]
