@@ -20,6 +20,7 @@ TINY: dict[str, dict[str, Problem]] = {
     "gemm": {
         "even": GemmProblem(32, 48, 64),
         "ragged": GemmProblem(19, 35, 80),
+        "ragged, stored by descriptor": GemmProblem(19, 72, 80),
         "odd": GemmProblem(17, 5, 33),
         "rrr": GemmProblem(18, 48, 48, "rrr"),
         "crr": GemmProblem(32, 16, 41, "crr"),
@@ -44,6 +45,8 @@ TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
         "16x32x16_tma_w1_s2_g1_k2",
         "16x16x16_persistent_w1_s2_g2_k1",
         "32x16x16_persistent_w1_s2_g1_k3",
+        "16x48x16_tma_w1_s2_g1_k1",
+        "16x48x16_tma_w1_s2_g1_k2",
     ),
 }
 REAL: dict[str, dict[str, Problem]] = {
@@ -83,5 +86,6 @@ REAL: dict[str, dict[str, Problem]] = {
         "odd crr": GemmProblem(131, 67, 259, "crr"),
         "ccr": GemmProblem(896, 512, 2048, "ccr"),
         "ragged ccr": GemmProblem(400, 1001, 720, "ccr"),
+        "ragged ccr, stored by descriptor": GemmProblem(400, 1000, 720, "ccr"),
     },
 }

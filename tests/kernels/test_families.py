@@ -1,7 +1,8 @@
 """Every family of kernels gives PyTorch's results: on a GPU at real sizes, elsewhere through Triton's interpreter.
 
-The interpreter multiplies bf16 operands wrongly, so fp16 stands in there; the convolutions do not depend on the type,
-and those of the matrix product widen their operands there.
+Operands are small integers, whose sums are exact in any order: results are compared bit for bit. The interpreter
+multiplies bf16 operands wrongly, so fp16 stands in there; the convolutions do not depend on the type, and the matrix
+products widen their operands there.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import DTYPES, PIPELINES, unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
-from tilewise.kernels.triton.family import FAMILIES, family_of
+from tilewise.kernels.triton.family import FAMILIES, Family, family_of
 from tilewise.kernels.triton.program import RESULT_TYPES, interpreted, launch
-from tilewise.kernels.triton.tensors import empty_result, random_operands
-from tilewise.ops import Problem, Target
+from tilewise.kernels.triton.tensors import empty_result, integer_operands, random_operands
+from tilewise.ops import GemmProblem, Problem, Target
 
 DEVICE = "cpu" if interpreted() else "cuda"
-# half an ulp of the result's type, and as much again for the order of the fp32 sums
-TOLERANCE = {"fp16": 2**-10, "bf16": 2**-7}
+LAST_BIT = {"fp16": 2**-10, "bf16": 2**-7}  # of results, relative
 GPU_CASES = [(*key, dtype, name) for key in FAMILIES for dtype in DTYPES[key[0]] for name in REAL[key[0]]]
 TINY_CASES = [
     (*key, name, config)
@@ -42,23 +42,28 @@ class Case:
 
     def __init__(self, op: str, variant: str, problem: Problem, dtype: str) -> None:
         torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
         self.family, self.problem, self.dtype = family_of(op, variant), problem, dtype
-        self.operands = random_operands(self.family, problem, dtype, DEVICE, seed=7)
-        self.right = self.family.reference(problem, *self.operands)
+        self.operands = integer_operands(self.family, problem, dtype, DEVICE, seed=7)
         self.result = empty_result(self.family, problem, dtype, DEVICE)
-        self.rtol = TOLERANCE[RESULT_TYPES[dtype]] + self.family.imprecision(problem, dtype)
+        # to the integer, because the reference may come from transforms that are not exact
+        self.right = self.family.reference(problem, *self.operands).round().to(self.result.dtype)
         assert self.right.shape == self.result.shape
 
     def mismatches(self, kernel: Kernel) -> int:
         """Elements of the kernel's result that are wrong or were never written."""
-        workspace = torch.full((self.family.workspace_elements(kernel, self.problem),), float("nan"), device=DEVICE)
-        self.result.fill_(float("nan"))
-        tensors = (*self.operands, self.result, workspace)
-        for item in self.family.launches(kernel, self.problem, self.dtype, *tensors):
-            launch(item)
-        bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-        count_mismatches(self.result, self.right, bad, self.rtol, scale_of(self.right))
-        return int(bad.item())
+        run(self.family, kernel, self.problem, self.dtype, self.operands, self.result)
+        return int((self.result != self.right).sum())
+
+
+def run(
+    family: Family, kernel: Kernel, problem: Problem, dtype: str, operands: tuple[torch.Tensor, ...], y: torch.Tensor
+) -> None:
+    """Let the kernel write `y`, with NaN wherever it writes nothing."""
+    workspace = torch.full((family.workspace_elements(kernel, problem),), float("nan"), device=DEVICE)
+    y.fill_(float("nan"))
+    for item in family.launches(kernel, problem, dtype, *operands, y, workspace):
+        launch(item)
 
 
 @cache
@@ -93,6 +98,38 @@ def test_every_kernel_of_the_pool_equals_pytorch(op: str, variant: str, dtype: s
     wrong = {k.config: n for k in ran if (n := case.mismatches(k))}
     assert ran
     assert not wrong
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("op", "variant", "dtype", "name"), GPU_CASES)
+def test_random_operands_stay_within_the_tolerance(op: str, variant: str, dtype: str, name: str) -> None:
+    """Rounding differs from the reference's by the result's last bit at most, and what fp8's sums add."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    family, problem = family_of(op, variant), REAL[op][name]
+    operands = random_operands(family, problem, dtype, DEVICE, seed=7)
+    right = family.reference(problem, *(o.double() for o in operands))
+    y = empty_result(family, problem, dtype, DEVICE)
+    rtol = LAST_BIT[RESULT_TYPES[dtype]] + family.imprecision(problem, dtype)
+    fit = [k for k in compiled_pool(op, variant, dtype).kernels if not unsupported(k, problem, variant)]
+    wrong = {}
+    for kernel in {k.pipeline: k for k in fit}.values():
+        run(family, kernel, problem, dtype, operands, y)
+        bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+        count_mismatches(y, right, bad, rtol, scale_of(right))
+        wrong[kernel.config] = int(bad.item())
+    assert not any(wrong.values()), wrong
+
+
+@pytest.mark.parametrize("K", [64, 2048, 65536])
+def test_fp8_tolerance_does_not_hide_a_lost_step(K: int) -> None:
+    """32 products too few are the least that a wrong walk leaves out."""
+    family, problem = FAMILIES["gemm", "universal"], GemmProblem(64, 64, K)
+    a, b = (o.float() for o in random_operands(family, problem, "fp8", DEVICE, seed=5))
+    right, short = a @ b.T, a[:, :-32] @ b[:, :-32].T
+    bad = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    count_mismatches(short, right, bad, Timing().rtol + family.imprecision(problem, "fp8"), scale_of(right))
+    assert int(bad.item()) > 0
 
 
 @pytest.mark.parametrize("key", FAMILIES)

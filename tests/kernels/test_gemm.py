@@ -33,9 +33,10 @@ for dtype, layout, config in {cases}:
 print(json.dumps(found))
 """
 PLAIN, TMA, PERSISTENT = (f"128x64x64_{p}_w4_s3_g8_k1" for p in ("plain", "tma", "persistent"))
+WIDE = "128x192x64_tma_w8_s3_g8_k1"
 CASES = [
     ("bf16", "rcr", PLAIN), ("bf16", "rcr", TMA), ("bf16", "crr", TMA), ("bf16", "rcr", PERSISTENT),
-    ("fp8", "rcr", TMA), ("fp8", "ccr", PLAIN),
+    ("fp8", "rcr", TMA), ("fp8", "ccr", PLAIN), ("bf16", "rcr", WIDE),
 ]  # fmt: skip
 
 
@@ -58,13 +59,16 @@ def test_each_walk_uses_its_loads_and_the_matrix_units(
     assert products
     assert bulk == (kernel.pipeline != "plain")
     if layout == "rcr":
-        assert shared - shared_memory_bytes(kernel, dtype) in range(0, 512 + 128 * 64)
+        stored = 128 * 64 * 2 if kernel.pipeline == "persistent" else 0
+        assert shared - shared_memory_bytes(kernel, dtype) in range(stored, stored + 512)
 
 
 def test_descriptors_load_whole_tiles_as_they_are_stored(compiled: dict[str, Any]) -> None:
     """A box that differs from the tile in shared memory would overwrite its neighbour."""
     assert compiled[f"bf16 rcr {TMA}"][3] == [[128, 64], [64, 64]]
     assert compiled[f"bf16 crr {TMA}"][3] == [[64, 64], [64, 64]]  # 128 columns are two boxes of 128 bytes
+    assert compiled[f"bf16 rcr {PERSISTENT}"][3] == [[128, 64], [64, 64], [128, 64]]
+    assert compiled[f"bf16 rcr {WIDE}"][3] == [[128, 64], [128, 64], [64, 64]]
 
 
 def test_only_shares_of_a_split_need_a_workspace() -> None:

@@ -31,6 +31,7 @@ GEMM = Target("gemm", "universal", "bf16", "sm90")
 GEMM8 = Target("gemm", "universal", "fp8", "sm90")
 GEMM_POOL = load_pool(GEMM8)
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
+LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
 LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
 
@@ -78,18 +79,13 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
         (Target("grouped_conv", "forward", "fp8", "sm90"), {}, "there are no fp8 kernels for grouped_conv"),
         (GEMM, {}, "pipeline must be one of plain, tma, persistent"),
-        # 196,608 bytes of operands, 32,768 to rearrange a result while the next loads, barriers
-        (GEMM, {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 4, "num_warps": 8, "pipeline": "tma"}, None),
-        (
-            GEMM,
-            {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_stages": 4, "num_warps": 8, "pipeline": "persistent"},
-            None,
-        ),
-        (
-            GEMM,
-            {"tile_m": 256, "tile_n": 128, "tile_k": 32, "num_stages": 9, "num_warps": 8, "pipeline": "persistent"},
-            "needs 254464 bytes of shared memory",
-        ),
+        # 196,608 bytes of operands, 65,536 of a result that is stored while the next loads, barriers
+        (GEMM, {**LARGE, "num_stages": 4, "pipeline": "tma"}, None),
+        (GEMM, {**LARGE, "num_stages": 3, "pipeline": "persistent"}, None),
+        (GEMM, {**LARGE, "num_stages": 4, "pipeline": "persistent"}, "needs 262656 bytes of shared memory"),
+        (GEMM, {**LARGE, "tile_n": 192, "pipeline": "tma"}, None),
+        (GEMM, {**LARGE, "tile_n": 192, "pipeline": "persistent"}, "powers of two"),
+        (GEMM, {**LARGE, "tile_n": 24, "pipeline": "tma"}, "tile_m and tile_n must be at least 16"),
         (GEMM, {"pipeline": "plain", "tile_k": 16}, None),
         (GEMM8, {"pipeline": "plain"}, None),
         (GEMM8, {"pipeline": "plain", "tile_k": 16}, "tile_k at least 32"),

@@ -28,7 +28,7 @@ CONV_PIPELINES = ("taps", "flat", "point", "depth")
 # How a matrix product loads its operands and shares out its tiles:
 #   plain       loads through pointers, one program a tile
 #   tma         loads through tensor descriptors (Hopper's tensor memory accelerator)
-#   persistent  tma, and one program a multiprocessor that takes tile after tile
+#   persistent  loads and stores through them, and one program a multiprocessor that takes tile after tile
 GEMM_PIPELINES = ("plain", "tma", "persistent")
 
 PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -44,6 +44,8 @@ INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
 DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
+RESULT_BYTES = 2  # of an element of a matrix product's result, whatever the type of its operands
+RESULT_ELEMENTS = 8  # ... so this many of them are the 16 bytes at whose multiples rows begin
 BARRIER_BYTES = 512  # of the walks with tensor descriptors
 MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
 FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
@@ -51,7 +53,10 @@ FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10
 
 def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
     """Why this configuration cannot run for `target` on `arch` whatever the problem, or None."""
-    sizes = (kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.num_warps)
+    cols = kernel.tile_n
+    if kernel.pipeline == "tma" and cols % 3 == 0:
+        cols = cols // 3  # it takes 3/2 of a power of two as well, in two parts
+    sizes = (kernel.tile_m, cols, kernel.tile_k, kernel.num_warps)
     if any(s < 1 or s & (s - 1) for s in sizes):
         return "tile sizes and warps must be powers of two"
     if kernel.num_stages < 1 or kernel.group_m < 1 or kernel.split_k < 1:
@@ -72,7 +77,7 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
             return "depth takes tile_k 1"
         return "depth takes split_k 1" if kernel.split_k > 1 and target.variant != "bwd_weight" else None
     least_k = max(MIN_DOT, MIN_DOT_BYTES // operand_bytes(target.dtype))
-    if min(kernel.tile_m, kernel.tile_n) < MIN_DOT or kernel.tile_k < least_k:
+    if min(kernel.tile_m, cols) < MIN_DOT or kernel.tile_k < least_k:
         return f"tile_m and tile_n must be at least {MIN_DOT}, tile_k at least {least_k}"
     needed = shared_memory_bytes(kernel, target.dtype) + _store_bytes(kernel)
     if needed > arch.shared_memory_bytes:
@@ -100,12 +105,12 @@ def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
 def _store_bytes(kernel: Kernel) -> int:
     """Shared memory in use beside the operand tiles in flight, as compiled by Triton 3.6.
 
-    Barriers, and where the next tile is loaded while one is stored, room to rearrange that one.
+    Barriers, and where the next tile is loaded while one is stored, that one as 16-bit results.
     """
     if kernel.pipeline not in GEMM_PIPELINES[1:]:
         return 0
     stores = kernel.pipeline == "persistent" and kernel.split_k == 1
-    return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n
+    return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n * RESULT_BYTES
 
 
 def unsupported(kernel: Any, problem: Problem, variant: str) -> str | None:
@@ -187,6 +192,8 @@ def _gemm(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
     rows = (p.K if p.layout[0] == "r" else p.M, p.N if p.layout[1] == "r" else p.K)
     unaligned = any(row % DESCRIPTOR_ELEMENTS for row in rows)
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
+    stored = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
+    yield stored & bool(p.N % RESULT_ELEMENTS), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
     yield kernel.split_k > -(-p.K // kernel.tile_k), "split_k leaves programs without work"
     workspace = kernel.split_k * p.M * p.N * 4
     yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"

@@ -33,7 +33,7 @@ class Family:
     launches: Callable[..., tuple[Launch, ...]]  # (kernel, problem, dtype, *operands, result, workspace)
     reference: Callable[..., Any]  # (problem, *operands) -> the right result in fp32; needs torch
     alignment: Callable[[Any, str], Hashable]  # (problem, dtype): where equal, every kernel runs the same programs
-    imprecision: Callable[[Any, str], float] = lambda problem, dtype: 0.0  # relative error that the hardware's sums add
+    imprecision: Callable[[Any, str], float] = lambda problem, dtype: 0.0  # what the hardware's sums add to rtol
 
 
 def _input(p: GroupedConvProblem) -> Shape:

@@ -23,6 +23,23 @@ def random_operands(
     )
 
 
+def integer_operands(
+    family: Family, problem: Problem, dtype: str, device: str | torch.device, seed: int
+) -> tuple[torch.Tensor, ...]:
+    """Operands of integers from -2 to 2, the same for equal arguments.
+
+    Every partial sum of theirs is exact, in fp32 and in the 14 bits that fp8 products are summed in (below 2^13, so
+    for any K that fits a device), whatever the order: a right kernel gives the rounded right result bit for bit.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    return tuple(
+        torch.randint(-2, 3, shape, generator=generator, device=device, dtype=torch.int8)
+        .to(torch.float32)
+        .to(TORCH_TYPES[dtype])
+        for shape in family.operands(problem)
+    )
+
+
 def empty_result(family: Family, problem: Problem, dtype: str, device: str | torch.device) -> torch.Tensor:
     """A tensor that the family's launches can write."""
     return torch.empty(family.result(problem), device=device, dtype=TORCH_TYPES[RESULT_TYPES[dtype]])
