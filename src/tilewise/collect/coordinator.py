@@ -33,6 +33,7 @@ CAREFUL_BATCH_FACTOR = 10.0  # kernels that ran well one by one are timed togeth
 KERNELS_A_TIMEOUT = 50  # an optimistic batch gets one kernel timeout, and one more for each so many kernels
 MAX_STARTS = 3  # workers of a device in a row that never became ready; then it is given up
 MAX_LOSSES = 2  # times a problem may break a worker with nobody to blame; after the first it is done carefully
+STOP_TIMEOUT_S = 10.0
 POLL_S = 0.5
 
 
@@ -223,7 +224,7 @@ def _stop(worker: _Worker, *, kill: bool) -> None:
         except OSError:
             worker.process.kill()
     worker.connection.close()
-    worker.process.join(timeout=10)
+    worker.process.join(timeout=STOP_TIMEOUT_S)
     if worker.process.is_alive():
         worker.process.kill()
-        worker.process.join()
+        worker.process.join(timeout=STOP_TIMEOUT_S)  # one that the driver holds on to must not hold up the others
