@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from synthetic import CONV, measurements
-from tilewise.cli.data import rate, spread
 from tilewise.cli.main import main
 from tilewise.data.schema import read_measurements
 from tilewise.metrics import METRICS
 from tilewise.model.artefact import load_artefact
 
+ROOT = Path(__file__).parents[2]
 TUNE = ("tune.n_trials=2", "tune.n_estimators=10")
 SMALL = (*TUNE, "model.n_estimators=30", "model.num_leaves=15", "n_splits=3", "threads=1")
 TABLE = measurements(n_problems=40, n_kernels=10, repeats=5, seed=4)
@@ -99,18 +100,20 @@ class TestAfterTraining:
         assert "synthetic-2" in printed
         assert "400" in printed
         assert "(p80 - p20) / p50" in printed
+        assert "made up" in printed  # a reason
+        assert "oracle changes" in printed
 
-    def test_describe_leaves_the_pauses_of_a_resumed_run_out_of_its_rate(self) -> None:
-        at = ["2026-01-01T00:00:00", "2026-01-01T00:00:10", "2026-01-01T01:00:00", "2026-01-01T01:00:10"]
-        assert rate(pd.DataFrame({"measured_at": at, "is_valid": True})) == "0"
-        many = pd.DataFrame({"measured_at": at * 100, "is_valid": [True] * 300 + [False] * 100})
-        assert rate(many) == "15"  # 300 in twice 10 s
+    def test_describe_draws_and_fills_a_page(self, capsys: pytest.CaptureFixture[str]) -> None:
+        Path("pages").mkdir()
+        shutil.copy(ROOT / "docs/data.md", "pages/page.md")
+        assert main(["data", "describe", "output=pages/images", "out=pages/page.md"]) == 0
+        assert "pages/page.md: filled in" in capsys.readouterr().out
+        assert "![How many kernels win](images/concentration_grouped_conv.png)" in Path("pages/page.md").read_text()
+        assert Path("pages/images/concentration_grouped_conv.png").is_file()
 
-    def test_spread_is_the_median_over_the_valid_rows(self) -> None:
-        p20, p50, p80 = [0.9, 1.9, 0.0], [1.0, 2.0, 1.0], [1.1, 2.1, 9.0]
-        valid = [True, True, False]
-        columns = {"latency_p20_ms": p20, "latency_ms": p50, "latency_p80_ms": p80, "is_valid": valid}
-        assert spread(pd.DataFrame(columns)) == pytest.approx(0.15)
+    def test_describe_needs_a_page_that_is_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["data", "describe", "out=nowhere.md"]) == 2
+        assert "out=nowhere.md: No such file" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -1,11 +1,15 @@
 """Check measurements and write the table to learn from, or describe what there is.
 
 tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
-tilewise data describe [data=FILE_OR_FOLDER]
+tilewise data describe [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
 
 prepare keeps the good rows of one target. Rows that break a rule, and labels that cannot be trusted (above the
 roofline, contradicting each other, cold starts), go to FILE's sibling .quarantined.parquet with a reason, file and row;
 more of them than 1 % block the data.
+
+describe prints what there is of each target: problems, rows by status, reasons, spread, runs, and how well a second run
+agrees. output= draws it as plots in a folder, out= fills the tables, and the plots of output=, into a page with blocks
+`<!-- begin NAME -->` ... `<!-- end NAME -->`.
 """
 
 from __future__ import annotations
@@ -19,21 +23,22 @@ import pandas as pd
 import pyarrow as arrow
 import pyarrow.parquet as pq
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from tilewise.data.columns import TARGET
 from tilewise.data.prepare import Prepared, prepare
-from tilewise.data.rows import problem_index
-from tilewise.data.schema import parquet_files, read_measurements, read_raw
+from tilewise.data.schema import read_raw
 from tilewise.errors import ConfigError, DataError
-from tilewise.files import write_bytes
+from tilewise.files import write_bytes, write_text
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from tilewise.describe.tables import TextTable
+
 MAX_QUARANTINED = 0.01
-PAUSE_S = 60.0
+WIDTH = 180  # of tables that go to a file or another program
 
 
 def run(cfg: DictConfig) -> None:
@@ -82,38 +87,45 @@ def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:
 
 
 def _describe(cfg: DictConfig) -> None:
-    table = Table(title=str(cfg.input or cfg.data), title_justify="left")
-    for column in ("file", "target", "run", "measured at"):
-        table.add_column(column)
-    for column in ("problems", "kernels", "rows", "valid", "valid a second", "spread"):
-        table.add_column(column, justify="right")
-    for file in parquet_files(Path(cfg.input or cfg.data)):
-        for key, rows in read_measurements(file).groupby([*(c.name for c in TARGET), "run_id"], sort=True):
-            at = rows["measured_at"].dropna()
-            counts = (_problems(rows), rows["kernel_name"].nunique(), len(rows), int(rows["is_valid"].sum()))
-            words = (file.name, "_".join(map(str, key[:4])), str(key[4]), str(at.min()) if len(at) else "-")
-            table.add_row(*words, *map(str, counts), rate(rows), f"{spread(rows):.2%}")
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    console.print("spread: median over the valid rows of (p80 - p20) / p50 of a kernel's samples", highlight=False)
+    from tilewise.describe.description import describe_all
+    from tilewise.describe.tables import text_tables
+
+    described = tuple(describe_all(Path(cfg.input or cfg.data), cfg.holdout.fraction))
+    tables = text_tables(described)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    for table in tables:
+        _show(table, console)
+    if not (cfg.output or cfg.out):
+        return
+    from tilewise.describe.page import fill_page
+    from tilewise.describe.plots import plot_all
+
+    plots = plot_all(described, Path(cfg.output)) if cfg.output else []
+    if plots:
+        console.print(f"{cfg.output}: {len(plots)} plots", soft_wrap=True, highlight=False)
+    if cfg.out:
+        page = Path(cfg.out)
+        write_text(page, fill_page(_read_page(page), page, tables, plots))
+        console.print(f"{page}: filled in", soft_wrap=True, highlight=False)
 
 
-def spread(rows: pd.DataFrame) -> float:
-    """How far the samples of a kernel lie apart: the median of ``(p80 - p20) / p50`` over the valid rows."""
-    valid = rows[rows["is_valid"]]
-    return float(((valid["latency_p80_ms"] - valid["latency_p20_ms"]) / valid["latency_ms"]).median())
+def _show(table: TextTable, console: Console) -> None:
+    if not table.rows:
+        return
+    shown = Table(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
+    for i, name in enumerate(table.header):
+        shown.add_column(name, justify="left" if i < table.words else "right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*map(escape, row))
+    console.print(shown)
+    console.print()
 
 
-def rate(rows: pd.DataFrame) -> str:
-    """Valid measurements a second, without the pauses of a run that was stopped and resumed."""
-    times = pd.to_datetime(rows["measured_at"].dropna(), utc=True).sort_values()
-    gaps = times.diff().dt.total_seconds()
-    busy = float(gaps[gaps < PAUSE_S].sum())
-    return f"{rows['is_valid'].sum() / busy:.0f}" if busy else "-"
-
-
-def _problems(rows: pd.DataFrame) -> int:
-    return int(problem_index(rows, str(rows["op"].iloc[0])).max()) + 1
+def _read_page(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as e:
+        raise ConfigError(f"out={path}: {e.strerror}; it names a page to fill, such as docs/data.md") from e
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
