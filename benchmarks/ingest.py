@@ -1,0 +1,116 @@
+"""How fast files of CK Tile become measurement tables, and in how much memory.
+
+python -m benchmarks.ingest [--log-mb 2048] [--csv-rows 2000000] [--json-mb 64] [--folder DIR]
+
+Makes its own input: a CSV of grouped convolutions (24 kernels a problem), a benchmark JSON and a streaming log of
+matrix products. Each is imported by a fresh process on one core, everything included: recognising, hashing, parsing,
+checking, writing; beside the import's time, what the bare interpreter with its libraries takes is not counted.
+Prints rows and MB a second, and the most memory the process ever had (its libraries take about 150 MB of that).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+_CHILD = """
+import json, resource, sys, time
+from pathlib import Path
+from tilewise.data.importers import ingest
+from tilewise.ops import Target
+libraries = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+wall, cpu = time.perf_counter(), time.process_time()
+report = ingest(Path(sys.argv[1]), Target.parse(sys.argv[2]), Path(sys.argv[3]))
+print(json.dumps({
+    "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "rows": report.rows, "lost": report.lost,
+    "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "libraries": libraries / 1024,
+}))
+"""
+
+
+def main() -> None:
+    """Generate, import, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log-mb", type=int, default=2048)
+    parser.add_argument("--csv-rows", type=int, default=2_000_000)
+    parser.add_argument("--json-mb", type=int, default=64)
+    parser.add_argument("--folder", type=Path, help="where the input is made; default: a temporary folder")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        print(f"{'input':<6}{'MB':>8}{'rows':>12}{'s':>8}{'rows/s':>12}{'MB/s':>8}{'MB memory':>12}{'libraries':>11}")
+        for name, target, make, size in (
+            ("csv", "grouped_conv_forward_bf16_gfx950", _make_csv, args.csv_rows),
+            ("json", "gemm_universal_fp8_gfx950", _make_json, args.json_mb),
+            ("log", "gemm_universal_fp8_gfx950", _make_log, args.log_mb),
+        ):
+            path = Path(folder) / f"input.{name}"
+            make(path, size)
+            _measure(name, path, target)
+            path.unlink()
+
+
+def _measure(name: str, path: Path, target: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    output = path.with_suffix(".parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(path), target, str(output)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    output.unlink()
+    found = json.loads(done.stdout)
+    megabytes, seconds = path.stat().st_size / 1e6, max(found["cpu"], found["wall"])
+    if found["lost"]:
+        raise SystemExit(f"{name}: {found['lost']} rows lost")
+    print(
+        f"{name:<6}{megabytes:>8.0f}{found['rows']:>12}{seconds:>8.1f}{found['rows'] / seconds:>12.0f}"
+        f"{megabytes / seconds:>8.1f}{found['rss']:>12.0f}{found['libraries']:>11.0f}"
+    )
+
+
+def _write(path: Path, pieces: Iterable[str], size: int) -> None:
+    """Pieces until the file has `size` bytes."""
+    written = 0
+    with path.open("w") as file:
+        for piece in pieces:
+            written += file.write(piece)
+            if written >= size:
+                return
+
+
+def _make_csv(path: Path, rows: int) -> None:
+    import ck_files
+
+    problems = ck_files.conv_problems(-(-rows // len(ck_files.CONV_KERNELS)))
+    with path.open("w") as file:
+        file.writelines(f"{line}\n" for line in itertools.islice(ck_files.csv_lines(problems), rows + 1))
+
+
+def _make_json(path: Path, megabytes: int) -> None:
+    import ck_files
+
+    path.write_text(json.dumps(ck_files.benchmark_json(ck_files.gemm_problems(megabytes * 1000)), indent=2))
+
+
+def _make_log(path: Path, megabytes: int) -> None:
+    import ck_files
+
+    # 200 problems are made, and repeated: making is slower than importing
+    pieces = list(ck_files.log_pieces(ck_files.gemm_problems(200)))
+    _write(path, itertools.cycle(pieces), megabytes * 1_000_000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""CK Tile's benchmark CSV: a line a measurement.
+
+Blocks of lines go through pyarrow's CSV reader at full speed. A block that it refuses, or counts other lines in, is
+taken apart line by line: what is wrong costs its own line, and line numbers stay true.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as pacsv
+
+from tilewise.data.importers._base import EMPTY, Block, Coded, Floats, Ints, Loss, Reader, Records, cut
+from tilewise.data.importers.source import LineBlocks, Source
+from tilewise.errors import DataError
+from tilewise.ops import OPS, Target
+
+_FLOATS = ("latency_ms", "tflops")
+_WHOLE = re.compile(r"\s*[+-]?\d{1,18}(\.0*)?\s*")
+_WORD = pa.dictionary(pa.int32(), pa.string())
+
+
+def read_csv(source: Source, target: Target) -> Reader:
+    """The records of a CSV file.
+
+    Raises:
+        DataError: the header lacks a column, or has one twice.
+    """
+    blocks = LineBlocks(source)
+    columns: _Columns | None = None
+    for line, data in blocks:
+        if columns is None:
+            line, header, data = _header(line, data)
+            if not header:
+                continue
+            columns = _Columns(header, target, source)
+        yield from _overlong(blocks)
+        if data:
+            yield _read_block(line, data, columns)
+    yield from _overlong(blocks)
+
+
+def _overlong(blocks: LineBlocks) -> Reader:
+    losses = [
+        Loss(n, "the line is longer than 1 MiB", cut(t[:4096].decode(errors="replace"))) for n, t in blocks.overlong
+    ]
+    blocks.overlong.clear()
+    if losses:
+        yield Block(None, losses)
+
+
+def _header(line: int, data: bytes) -> tuple[int, bytes, bytes]:
+    """(line of what follows, the first line that is not blank, what follows)."""
+    while data:
+        first, _, data = data.partition(b"\n")
+        line += 1
+        if first.strip(b"\xef\xbb\xbf \t\r"):
+            return line, first.removeprefix(b"\xef\xbb\xbf"), data
+    return line, b"", b""
+
+
+class _Columns:
+    """What a header offers, and how pyarrow is to read it."""
+
+    def __init__(self, header: bytes, target: Target, source: Source) -> None:
+        text = header.decode(errors="replace").rstrip("\r")
+        try:
+            self.names = [n.strip() for n in next(csv.reader([text], strict=True))]
+        except csv.Error as e:
+            raise DataError(f"{source.path}: line 1: not the header of a CSV: {e}") from e
+        fields = OPS[target.op].column_names()
+        needed = set(required_columns(target))
+        self.words = [n for n in self.names if n in ("kernel", "kernel_name", "layout")]
+        self.ints = [n for n in self.names if n in (*fields, "non_zero") and n not in self.words]
+        self.floats = [n for n in self.names if n in _FLOATS]
+        known = [*self.words, *self.ints, *self.floats]
+        twice = sorted({n for n in known if known.count(n) > 1})
+        if twice:
+            raise DataError(f"{source.path}: line 1: column {', '.join(twice)} stands there more than once")
+        self.kernel = "kernel" if "kernel" in self.words else "kernel_name"
+        missing = [n for n in (self.kernel, *sorted(needed), "latency_ms") if n not in known]
+        if missing:
+            raise DataError(
+                f"{source.path}: line 1: column {', '.join(missing)} is missing; a CSV of {target.op} needs kernel, "
+                f"{', '.join(required_columns(target))} and latency_ms"
+            )
+        self.problem = [n for n in (*self.ints, *self.words) if n in fields]
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {
+            **dict.fromkeys(self.words, _WORD),
+            **dict.fromkeys(self.ints, pa.int64()),
+            **dict.fromkeys(self.floats, pa.float64()),
+        }
+
+    def parse(self, data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+        return pacsv.read_csv(
+            pa.BufferReader(data),
+            pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self.names),
+            pacsv.ParseOptions(quote_char=False, newlines_in_values=False),
+            pacsv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=["", "nan", "NaN"],
+                strings_can_be_null=True,
+            ),
+        )
+
+
+def required_columns(target: Target) -> tuple[str, ...]:
+    """Problem columns that every table has; layout can be read off a GEMM kernel's name."""
+    import dataclasses
+
+    return tuple(f.name for f in dataclasses.fields(OPS[target.op]) if f.default is dataclasses.MISSING)
+
+
+def _read_block(line: int, data: bytes, columns: _Columns) -> Block:
+    lines: Sequence[bytes] | None = None
+    numbers: Ints = line + np.arange(data.count(b"\n"), dtype=np.int64)
+    losses: list[Loss] = []
+    table: pa.Table | None = None
+    if b'"' not in data and data.count(b"\r") == data.count(b"\r\n"):
+        try:
+            table = columns.parse(data, columns.types())
+        except (pa.ArrowInvalid, pa.ArrowKeyError):
+            table = None
+    if table is None or table.num_rows != len(numbers):
+        numbers, lines, losses = _sound_lines(line, data, len(columns.names))
+        if not lines:
+            return Block(None, losses)
+        table, wrong = _exact(columns, b"\n".join(lines) + b"\n")
+        keep = np.array([w == "" for w in wrong], dtype=bool)
+        losses += [Loss(int(numbers[i]), wrong[i], _text(lines[i])) for i in np.flatnonzero(~keep)]
+        if not keep.any():
+            return Block(None, losses)
+        table, numbers = table.filter(pa.array(keep)), numbers[keep]
+        lines = [t for t, k in zip(lines, keep, strict=True) if k]
+    return Block(_records(table, numbers, columns, _Texts(data, lines)), losses)
+
+
+class _Texts:
+    """The text of a row, split only when somebody asks."""
+
+    def __init__(self, data: bytes, lines: Sequence[bytes] | None) -> None:
+        self._data = data
+        self._lines = lines
+
+    @cached_property
+    def _all(self) -> Sequence[bytes]:
+        return self._data.split(b"\n") if self._lines is None else self._lines
+
+    def __call__(self, row: int) -> str:
+        return _text(self._all[row])
+
+
+def _text(line: bytes) -> str:
+    return cut(line.decode(errors="replace").rstrip("\r"))
+
+
+def _sound_lines(line: int, data: bytes, columns: int) -> tuple[Ints, list[bytes], list[Loss]]:
+    """Lines with the right number of values, their numbers, and the others as losses; blank lines are neither."""
+    numbers, lines, losses = [], [], []
+    for number, raw in enumerate(data.split(b"\n")[:-1], line):
+        text = raw.rstrip(b"\r")
+        if not text.strip():
+            continue
+        fault = ""
+        if b'"' in text:
+            text, fault = _unquoted(text)
+        if not fault and (b"\r" in text or b"\0" in text):
+            fault = "holds a control character"
+        if not fault and text.count(b",") != columns - 1:
+            fault = f"has {text.count(b',') + 1} values, the header {columns}"
+        if not fault and not _is_utf8(text):
+            fault = "is not UTF-8 text"
+        if fault:
+            losses.append(Loss(number, f"the line {fault}", _text(raw)))
+        else:
+            numbers.append(number)
+            lines.append(text)
+    return np.array(numbers, dtype=np.int64), lines, losses
+
+
+def _unquoted(text: bytes) -> tuple[bytes, str]:
+    """A line without its quotes, or what is wrong with them."""
+    try:
+        (values,) = csv.reader([text.decode()], strict=True)
+    except (csv.Error, ValueError) as e:
+        return text, f"has quotes that do not match: {e}"
+    if any(c in v for v in values for c in ',"\n'):
+        return text, "has a comma or quote inside a value"
+    return ",".join(values).encode(), ""
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _exact(columns: _Columns, data: bytes) -> tuple[pa.Table, list[str]]:
+    """The lines as a table with what could not be converted empty, and what is wrong with each line ("")."""
+    types = columns.types()
+    raw = columns.parse(data, dict.fromkeys(types, pa.string()))
+    wrong = [""] * raw.num_rows
+    made = {}
+    for name, type_ in types.items():
+        values = raw[name].combine_chunks()
+        try:
+            made[name] = pc.cast(values, type_) if type_ != _WORD else values.dictionary_encode()
+        except pa.ArrowInvalid:
+            convert = _whole if type_ == pa.int64() else _real
+            made[name] = pa.array(
+                [_converted(v, name, convert, wrong, i) for i, v in enumerate(values.to_pylist())], type_
+            )
+    return pa.table(made), wrong
+
+
+def _converted(value: str | None, name: str, convert: Callable[[str], Any], wrong: list[str], row: int) -> Any:
+    if value is None:
+        return None
+    made = convert(value)
+    if made is None and not wrong[row]:
+        kind = "a whole number" if convert is _whole else "a number"
+        wrong[row] = f"{name} must be {kind}, got {value[:40]!r}"
+    return made
+
+
+def _whole(value: str) -> int | None:
+    return int(float(value)) if _WHOLE.fullmatch(value) and "." in value else _int(value)
+
+
+def _int(value: str) -> int | None:
+    return int(value) if _WHOLE.fullmatch(value) else None
+
+
+def _real(value: str) -> float | None:
+    try:
+        return float(value) if "_" not in value else None
+    except ValueError:
+        return None
+
+
+def _records(table: pa.Table, numbers: Ints, columns: _Columns, text: _Texts) -> Records:
+    """Empty cells become EMPTY, "" and NaN."""
+    rows = len(numbers)
+
+    def ints(name: str) -> Ints:
+        return cast(Ints, pc.fill_null(table[name].combine_chunks(), EMPTY).to_numpy(zero_copy_only=False))
+
+    def floats(name: str) -> Floats:
+        if name not in columns.floats:
+            return np.full(rows, np.nan)
+        return cast(Floats, pc.fill_null(table[name].combine_chunks(), np.nan).to_numpy(zero_copy_only=False))
+
+    outcomes: dict[int, tuple[str, str]] = {}
+    if "non_zero" in columns.ints:
+        nothing = np.flatnonzero(ints("non_zero") == 0)
+        outcomes = dict.fromkeys(nothing.tolist(), ("wrong_result", "the kernel computed nothing: non_zero is 0"))
+    problem = {n: coded_column(table[n]) if n in columns.words else ints(n) for n in columns.problem}
+    return Records(
+        numbers, coded_column(table[columns.kernel]), problem, floats("latency_ms"), floats("tflops"), outcomes, text
+    )
+
+
+def coded_column(values: pa.ChunkedArray) -> Coded:
+    """A column of words; an empty cell is the word ""."""
+    array = values.combine_chunks()
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    codes = pc.fill_null(array.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+    words = ["" if w is None else str(w) for w in array.dictionary.to_pylist()]
+    return Coded(cast("npt.NDArray[np.int32]", np.where(codes < 0, len(words), codes)), (*words, ""))

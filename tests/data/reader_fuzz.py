@@ -1,0 +1,111 @@
+"""What every importer promises of any bytes at all, checked on damaged files; the long run uses it too."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+import ck_files
+from mutate import Damage, damaged
+from tilewise.data.importers import ingest
+from tilewise.data.schema import read_raw, row_faults
+from tilewise.errors import DataError
+from tilewise.ops import Target
+
+CONV = Target.parse("grouped_conv_forward_bf16_gfx950")
+GEMM = Target.parse("gemm_universal_fp8_gfx950")
+READERS = ("csv", "json", "log", "parquet", "own", "gzip")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A whole file: how many measurements are in it, and how many of them one damage can cost at most.
+
+    A damage at the seam of two parts harms both. Formats that are read as a whole are lost as a whole.
+    """
+
+    content: bytes
+    parts: int
+    target: Target
+    whole_or_nothing: bool = False
+
+
+@cache
+def sample(reader: str) -> Sample:
+    """The file that is damaged."""
+    conv, gemm = ck_files.conv_problems(3), ck_files.gemm_problems(3)
+    kernels = ck_files.GEMM_KERNELS[:4]
+    if reader == "csv":
+        return Sample("".join(f"{line}\n" for line in ck_files.csv_lines(conv)).encode(), 72, CONV)
+    if reader == "json":
+        return Sample(json.dumps(ck_files.benchmark_json(gemm, kernels), indent=1).encode(), 12, GEMM)
+    if reader == "log":
+        return Sample("".join(ck_files.log_pieces(gemm, kernels)).encode(), 12, GEMM)
+    if reader == "gzip":
+        return Sample(gzip.compress(sample("log").content, mtime=0), 12, GEMM, whole_or_nothing=True)
+    buffer = io.BytesIO()
+    table = pacsv.read_csv(pa.BufferReader(sample("csv").content))
+    if reader == "own":
+        path = Path("own.csv")
+        table = _imported(path)
+    pq.write_table(table, buffer, write_page_checksum=True)
+    return Sample(buffer.getvalue(), 72, CONV, whole_or_nothing=True)
+
+
+def _imported(path: Path) -> pa.Table:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = Path(folder) / path, Path(folder) / "own.parquet"
+        source.write_bytes(sample("csv").content)
+        ingest(source, CONV, output)
+        return pq.read_table(output)
+
+
+def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool = True) -> str:
+    """Damage a file, import it, and hold the importer to its promises; what came of it: "refused" or "imported".
+
+    Promised: no error but a DataError; every row that comes through fulfils the schema; rows and losses are all that
+    was found; each loss is in the quarantine with its line; what a damage did not touch comes through. Without `schema`
+    the slowest check, that of all rows by the schema, is left out.
+    """
+    whole = sample(reader)
+    source, output = folder / "input", folder / "out.parquet"
+    quarantine = folder / "out.quarantined.jsonl"
+    output.unlink(missing_ok=True)
+    quarantine.unlink(missing_ok=True)
+    source.write_bytes(damaged(whole.content, damages))
+    try:
+        report = ingest(source, whole.target, output)
+    except DataError as e:
+        message = str(e)
+        assert not output.exists(), "a refused import leaves no table"
+        assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == [], "nothing half-done is left"
+        assert message, "an error must say something"
+        return "refused"
+    losses = [json.loads(line) for line in quarantine.read_text().splitlines()] if report.quarantine else []
+    assert len(losses) == report.lost == sum(report.kinds.values())
+    assert all(loss["reason"] and isinstance(loss["line"], int) and len(loss["text"]) <= 2003 for loss in losses)
+    assert pq.ParquetFile(output).metadata.num_rows == report.rows == report.parts - report.lost
+    if report.rows and schema:
+        frame = read_raw(output, whole.target)
+        faults = row_faults(frame)
+        assert (faults == "").all(), faults[faults != ""].iloc[0]
+    if not whole.whole_or_nothing and damages and not any(d.kind in ("truncate", "duplicate") for d in damages):
+        touched = sum(2 + (d.length if d.kind == "delete" else len(d.token)) // 20 for d in damages)
+        assert report.rows >= whole.parts - touched * _reach(reader), f"{report.rows} of {whole.parts} rows"
+    return "imported"
+
+
+def _reach(reader: str) -> int:
+    """Measurements that one damaged place can cost: a Shape line or a kernel's configuration costs all below it."""
+    return {"csv": 1, "json": 3, "log": 4}[reader]

@@ -1,0 +1,379 @@
+"""Files of CK Tile become tables: what they say comes through unchanged, what is broken is named, nothing vanishes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ck_files
+from data import reader_fuzz
+from mutate import KINDS, TOKENS, Damage
+from synthetic import measurements
+from tilewise.data.columns import measurement_columns
+from tilewise.data.importers import Report, ingest, quarantine_path
+from tilewise.data.importers import source as source_module
+from tilewise.data.schema import read_measurements
+from tilewise.errors import DataError
+from tilewise.ops import OPS, Target
+
+CONV, GEMM = reader_fuzz.CONV, reader_fuzz.GEMM
+REAL = Path(__file__).parents[3] / "shared" / "data" / "gfx950_forward_bf16_train.csv"
+PROBLEMS = ck_files.gemm_problems(3)
+MEM = ck_files.GEMM_KERNELS[2]
+
+
+def csv_text(n: int = 2) -> list[str]:
+    return list(ck_files.csv_lines(ck_files.conv_problems(n)))
+
+
+def imported(tmp_path: Path, content: str | bytes, target: Target = CONV, name: str = "in") -> tuple[Report, Any]:
+    """The report, and the table as a frame."""
+    source = tmp_path / name
+    source.write_bytes(content if isinstance(content, bytes) else content.encode())
+    report = ingest(source, target, tmp_path / "out.parquet")
+    return report, pq.read_table(report.path).to_pandas()
+
+
+def lost(report: Report) -> list[dict[str, Any]]:
+    assert report.quarantine is not None
+    return [json.loads(line) for line in report.quarantine.read_text().splitlines()]
+
+
+# --- what a file says comes through ----------------------------------------------------------------------------------
+
+
+def test_a_csv_comes_through(tmp_path: Path) -> None:
+    lines = csv_text()
+    report, frame = imported(tmp_path, "\n".join(lines), name="sweep.v2.csv")
+    assert (report.format, report.rows, report.valid, report.lost, report.quarantine) == ("csv", 48, 48, 0, None)
+    stated = pd.DataFrame([line.split(",") for line in lines[1:]], columns=lines[0].split(","))
+    assert frame["kernel_name"].tolist() == stated["kernel"].tolist()
+    for name in ("N", "C", "Hi", "X", "pad_w"):
+        assert frame[name].tolist() == stated[name].astype(int).tolist()
+    assert frame["latency_ms"].tolist() == stated["latency_ms"].astype(float).tolist()
+    np.testing.assert_allclose(frame["tflops"], stated["tflops"].astype(float), rtol=1e-3)
+    assert (frame["origin"] == "sweep.v2.csv").all()
+    assert frame["run_id"].str.fullmatch("sweep-[0-9a-f]{12}").all()
+    assert "problem_idx" not in frame
+    read_measurements(report.path, CONV)  # every row fulfils the schema
+
+
+def test_order_and_number_of_columns_do_not_matter(tmp_path: Path) -> None:
+    table = pacsv.read_csv(pa.BufferReader("\n".join(csv_text()).encode()))
+    names = [*reversed(table.column_names), "Di", "Z", "dilation_h"]
+    wide = table.append_column("Di", pa.array([1] * 48)).append_column("Z", pa.array([1] * 48))
+    wide = wide.append_column("dilation_h", pa.array([1] * 48)).select(names)
+    sink = pa.BufferOutputStream()
+    pacsv.write_csv(wide, sink)  # quotes the words
+    report, frame = imported(tmp_path, sink.getvalue().to_pybytes().replace(b"\n", b"\r\n"))
+    assert (report.rows, report.lost) == (48, 0)
+    assert frame["kernel_name"].tolist() == table["kernel"].to_pylist()
+
+
+def test_the_same_measurements_in_every_format_give_the_same_rows(tmp_path: Path) -> None:
+    kernels = [k for k in ck_files.GEMM_KERNELS if "_mem_" not in k]
+    value = ck_files.benchmark_json(PROBLEMS, kernels)
+    _, frame = imported(tmp_path, json.dumps(value, indent=2), GEMM)
+    (tmp_path / "out.parquet").unlink()
+    _, from_log = imported(tmp_path, "".join(ck_files.log_pieces(PROBLEMS, kernels)), GEMM)
+    key = ["M", "N", "K", "kernel_name"]
+    apart = ["run_id", "origin"]
+    tables = [f.drop(columns=apart).sort_values(key).reset_index(drop=True) for f in (frame, from_log)]
+    pd.testing.assert_frame_equal(*tables)
+    assert len(frame) == 3 * len(kernels)
+    assert frame["layout"].unique().tolist() == ["rcr"]
+
+
+def test_kernels_of_the_mem_pipeline_pad_whatever_the_json_says(tmp_path: Path) -> None:
+    report, frame = imported(tmp_path, json.dumps(ck_files.benchmark_json(PROBLEMS, [MEM])), GEMM)
+    assert report.rows == 3
+    assert frame[["pad_m", "pad_n", "pad_k"]].to_numpy().all()
+    assert frame["kernel_name"].unique().tolist() == [MEM.replace("False_False_False_False", "True_True_True_False")]
+    read_measurements(report.path, GEMM)
+
+
+def test_failed_runs_are_rows_that_say_so(tmp_path: Path) -> None:
+    lines = csv_text(1)[:5]
+    lines[1] = lines[1].rpartition(",")[0] + ",0"
+    head, rest = lines[2].split(",", 14)[:14], lines[2].split(",")[15:]
+    lines[2] = ",".join([*head, "0.0", *rest])
+    lines[3] = ",".join([*lines[3].split(",")[:15], "0.0", "5"])
+    report, frame = imported(tmp_path, "\n".join(lines))
+    assert (report.rows, report.valid, report.lost) == (4, 1, 0)
+    assert frame["status"].tolist() == ["wrong_result", "runtime_error", "runtime_error", "ok"]
+    assert frame["error"].tolist()[:3] == [
+        "the kernel computed nothing: non_zero is 0",
+        "the latency is 0 ms",
+        "the file says 0 TFLOPS",
+    ]
+    assert frame.loc[:2, ["latency_ms", "tflops", "bandwidth_gb_s"]].isna().all(axis=None)
+    read_measurements(report.path, CONV)
+
+
+def test_runs_that_the_json_calls_invalid_are_kept(tmp_path: Path) -> None:
+    value = ck_files.benchmark_json(PROBLEMS)
+    value["results"][0]["benchmarks"][1] |= {"is_valid": False, "tflops": 0.0, "avg_time_ms": 0.0}
+    report, frame = imported(tmp_path, json.dumps(value), GEMM)
+    assert (report.rows, report.valid) == (27, 26)
+    assert frame["error"][1] == "the file says that the run is not valid"
+
+
+def test_an_empty_log_is_an_empty_table(tmp_path: Path) -> None:
+    report, frame = imported(tmp_path, " \n", GEMM)
+    assert (report.format, report.rows, report.lost) == ("log", 0, 0)
+    assert list(frame.columns) == [c.name for c in measurement_columns("gemm", "ck_tile")]
+
+
+@pytest.mark.parametrize("reader", ["csv", "json", "log"])
+def test_gzip_is_read_through(reader: str, tmp_path: Path) -> None:
+    sample = reader_fuzz.sample(reader)
+    assert imported(tmp_path, gzip.compress(sample.content), sample.target)[0].rows == sample.parts
+
+
+def test_a_parquet_table_of_others_comes_through(tmp_path: Path) -> None:
+    report, frame = imported(tmp_path, reader_fuzz.sample("parquet").content)
+    assert (report.format, report.rows, report.lost) == ("parquet", 72, 0)
+    assert frame["kernel_name"].nunique() == 24
+
+
+def test_our_own_tables_come_through_as_they_are(tmp_path: Path) -> None:
+    ours = measurements(n_problems=4, n_kernels=6)
+    ours.loc[2, "latency_ms"] = -1.0
+    other = measurements("grouped_conv_bwd_data_bf16_sm90", n_problems=1, n_kernels=2)
+    pd.concat([ours, other]).to_parquet(tmp_path / "in")
+    report = ingest(tmp_path / "in", Target.parse("grouped_conv_forward_bf16_sm90"), tmp_path / "out.parquet")
+    back = read_measurements(report.path)
+    pd.testing.assert_frame_equal(back, ours.drop(2).reset_index(drop=True))
+    reasons = [(loss["line"], loss["reason"]) for loss in lost(report)]
+    assert reasons == [
+        (2, "latency_ms must be positive, got -1.0"),
+        *((24 + i, "the row is one of grouped_conv bwd_data bf16 sm90") for i in range(2)),
+    ]
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the published gfx950 table is not beside the repository")
+def test_the_published_table_comes_through_completely(tmp_path: Path) -> None:
+    report = ingest(REAL, CONV, tmp_path / "out.parquet")
+    assert (report.rows, report.valid, report.lost) == (3760, 3760, 0)
+    frame, stated = read_measurements(report.path, CONV), pd.read_csv(REAL)
+    np.testing.assert_allclose(frame["tflops"], stated["tflops"], rtol=1e-4)
+    assert frame["kernel_name"].nunique() == 20
+    assert len(frame[list(OPS["grouped_conv"].column_names())].drop_duplicates()) == 185
+
+
+# --- what is broken is named ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a,b", "the line has 2 values, the header 17"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,x,0.1,0.0,1", "pad_w must be a whole number, got 'x'"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,,0.1,0.0,1", "pad_w: is empty"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,ms,0.0,1", "latency_ms must be a number, got 'ms'"),
+        ("KERNEL,0,1,64,65,2,8,8,1,1,1,1,0,0,0.1,0.0,1", "C: must be divisible by G"),
+        ("KERNEL,0,1,64,64,1,8,8,9,1,1,1,0,0,0.1,0.0,1", "Y: the filter reaches over 9 elements"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,77.0,1", "tflops 77 does not follow from latency_ms"),
+        ("conv_1,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1", "'conv_1' is no CK Tile kernel name"),
+        ("KERNELxfp16,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1", "the kernel is one of grouped_conv forward fp16"),
+        ('"KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1', "the line has quotes that do not match"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1\r,0.0,1", "the line holds a control character"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,\udcff", "the line is not UTF-8 text"),
+        ("x" * (source_module.MAX_LINE_BYTES + 1), "the line is longer than 1 MiB"),
+    ],
+)
+def test_a_broken_line_costs_itself(line: str, reason: str, tmp_path: Path) -> None:
+    lines = csv_text()
+    kernel = ck_files.CONV_KERNELS[0]
+    broken = line.replace("KERNELxfp16", kernel.replace("bf16", "fp16")).replace("KERNEL", kernel)
+    if "C: must" in reason:
+        broken = broken.replace(",64,65,2,", ",65,64,2,")
+    lines.insert(7, broken)
+    lines.insert(3, "")  # a blank line is nothing, but counts
+    report, frame = imported(tmp_path, "\n".join(lines).encode(errors="surrogateescape"))
+    assert (report.rows, report.lost) == (48, 1)
+    (loss,) = lost(report)
+    assert loss["line"] == 9
+    assert reason in loss["reason"]
+    assert loss["text"][:8] == broken[:8].replace("\udcff", "\ufffd")
+    assert frame["kernel_name"].tolist() == [k for _ in range(2) for k in ck_files.CONV_KERNELS]
+
+
+def test_a_2d_kernel_has_not_run_a_problem_with_depth(tmp_path: Path) -> None:
+    header, line = csv_text(1)[:2]
+    without_tflops = ",".join([*line.split(",")[:15], "", "1"])
+    report, _ = imported(tmp_path, f"{header},Di,Z\n{line},1,1\n{without_tflops},4,1\n")
+    assert report.rows == 1
+    assert lost(report)[0]["reason"].startswith("a 2d kernel cannot have run a problem with depth")
+
+
+def log_with(change: Any) -> str:
+    """A log whose object 4 (line numbers below) is changed."""
+    pieces = list(ck_files.log_pieces(PROBLEMS[:2], ck_files.GEMM_KERNELS[:4]))
+    pieces[4] = change(pieces[4])
+    return "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda t: t.replace('"name": "', '"name: '), "no JSON object"),
+        (lambda t: t[: len(t) // 2] + "\n", "no JSON object"),
+        (lambda t: t.replace("perf_result", "result"), "the object has no 'perf_result'"),
+        (lambda t: t.replace('"m": ', '"m": 1'), "m is 1"),
+        (lambda t: t.replace('"m": ', '"m": -'), "m, n and k must be positive whole numbers"),
+        (lambda t: t.replace('"split_k": 1', '"split_k": 4'), "split_k is 4: only unsplit launches"),
+        (lambda t: t.replace('"dtype_a": "fp8"', '"dtype_a": "bf16"'), "dtype_a is 'bf16'"),
+        (lambda t: t.replace("ColumnMajor", "RowMajor"), "the layout is rrr, the Shape line above says rcr"),
+        (lambda t: t.replace("ColumnMajor", "Diagonal"), "layouts must be RowMajor or ColumnMajor"),
+        (lambda t: t.replace("_128x128x128_", "_128x128_"), "is not a CK Tile configuration"),
+    ],
+)
+def test_a_broken_object_costs_itself(change: Any, reason: str, tmp_path: Path) -> None:
+    report, frame = imported(tmp_path, log_with(change), GEMM)
+    assert (report.rows, report.lost) == (7, 1)
+    (loss,) = lost(report)
+    assert reason in loss["reason"]
+    text = log_with(lambda t: t)
+    fourth = text.index("{\n", text.index("Launching", text.index("compv4")))
+    assert loss["line"] == text.count("\n", 0, fourth) + 1
+    assert len(frame) == 7
+
+
+def test_objects_may_share_a_line(tmp_path: Path) -> None:
+    objects = [json.dumps(json.loads(ck_files.log_object(PROBLEMS[0], k, 0))) for k in ck_files.GEMM_KERNELS[:3]]
+    report, _ = imported(tmp_path, f"[{objects[0]}, {objects[1]},\n{objects[2]}]\n", GEMM)
+    assert (report.rows, report.lost) == (3, 0)
+
+
+def test_a_torn_json_gives_what_is_whole_in_it(tmp_path: Path) -> None:
+    text = json.dumps(ck_files.benchmark_json(PROBLEMS, ck_files.GEMM_KERNELS[:3]), indent=1)
+    torn = text[: text.rindex('"tflops"')]
+    report, _ = imported(tmp_path, torn, GEMM)
+    assert report.rows == 8
+    assert next(loss["line"] for loss in lost(report)) == torn[: torn.rindex("{")].count("\n") + 1
+    (tmp_path / "out.parquet").unlink()
+    broken = text.replace('"m":', '"m"', 1)
+    report, _ = imported(tmp_path, broken, GEMM)
+    assert (report.rows, report.lost) == (8, 1)
+    assert lost(report)[0]["line"] == broken[: broken.index('"m" ')].count("\n")
+
+
+def test_a_configuration_that_contradicts_its_name_is_not_taken(tmp_path: Path) -> None:
+    value = ck_files.benchmark_json(PROBLEMS)
+    value["results"][1]["kernel_config"]["tile_m"] = 32
+    report, _ = imported(tmp_path, json.dumps(value, indent=1), GEMM)
+    assert (report.rows, report.lost) == (24, 3)
+    assert lost(report)[0]["reason"] == "its kernel_config: tile_m is '32', the kernel's name says 128"
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "target", "message"),
+    [
+        ("hello\n", "gemm_universal_fp8_gfx950", "not a format that tilewise imports .* it begins with 'hello'"),
+        ("kernel,N,C\n", "grouped_conv_forward_bf16_gfx950", "column G, Hi, K, Wi, X, Y, latency_ms is missing"),
+        ("kernel,N,N,C\n", "grouped_conv_forward_bf16_gfx950", "column N stands there more than once"),
+        ("CSV", "grouped_conv_bwd_data_bf16_gfx950", "no kernel of .*; it holds grouped_conv forward bf16"),
+        ("CSV", "grouped_conv_forward_bf16_sm90", "it holds CK Tile's grouped_conv .*say arch=gfx942 or arch=gfx950"),
+        ("LOG", "gemm_universal_bf16_gfx950", "none of its 8 parts is whole; line .* the Shape line says dtype=fp8"),
+        ("LOG", "grouped_conv_forward_bf16_gfx950", "a streaming log is one of gemm"),
+        ("JSON", "gemm_universal_bf16_gfx950", "its metadata says dtype 'fp8', the target is gemm_universal_bf16"),
+        ("JSON", "grouped_conv_forward_bf16_gfx950", "a benchmark JSON is one of gemm"),
+        ('{"metadata": {}}', "gemm_universal_fp8_gfx950", 'has a list "results"; this one has none'),
+        ("PAR1....", "grouped_conv_forward_bf16_gfx950", "not a readable parquet file"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(content: str, target: str, message: str, tmp_path: Path) -> None:
+    made = {
+        "CSV": "\n".join(csv_text(1)),
+        "LOG": log_with(lambda t: t),
+        "JSON": json.dumps(ck_files.benchmark_json(PROBLEMS)),
+    }
+    with pytest.raises(DataError, match=message):
+        imported(tmp_path, made.get(content, content), Target.parse(target))
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_an_output_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "out.parquet").write_bytes(b"mine")
+    with pytest.raises(DataError, match="exists already"):
+        imported(tmp_path, "\n".join(csv_text(1)))
+    assert (tmp_path / "out.parquet").read_bytes() == b"mine"
+
+
+def test_a_refused_import_still_says_what_was_wrong(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"out\.quarantined\.jsonl has them all"):
+        imported(tmp_path, log_with(lambda t: t), Target.parse("gemm_universal_bf16_gfx950"))
+    assert len(quarantine_path(tmp_path / "out.parquet").read_text().splitlines()) == 8
+
+
+# --- any bytes at all -------------------------------------------------------------------------------------------------
+
+
+DAMAGES = st.lists(
+    st.builds(
+        Damage,
+        st.sampled_from(KINDS),
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from([1, 2, 5, 30, 200]),
+        st.one_of(st.sampled_from(TOKENS), st.binary(min_size=1, max_size=8)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize("reader", reader_fuzz.READERS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=DAMAGES)
+def test_a_damaged_file_never_breaks_an_importer(reader: str, damages: list[Damage], tmp_path: Path) -> None:
+    reader_fuzz.check(reader, damages, tmp_path)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=40))
+def test_where_the_blocks_of_a_log_end_does_not_matter(cuts: list[int]) -> None:
+    """Objects torn apart by the reading give the same parts."""
+    from tilewise.data.importers import ck_log
+
+    class Pieces:
+        def __init__(self, content: bytes) -> None:
+            self.content, self.cuts = content, [*cuts]
+
+        def read(self, size: int = 0) -> bytes:
+            size = self.cuts.pop() if self.cuts else 10_000
+            block, self.content = self.content[:size], self.content[size:]
+            return block
+
+    content = reader_fuzz.sample("log").content.replace(b"latency", "läten¢y".encode())
+    whole = list(ck_log._parts(source_module.TextWindow(_All(content))))  # type: ignore[arg-type]
+    before, ck_log._AHEAD = ck_log._AHEAD, 8
+    try:
+        found = list(ck_log._parts(source_module.TextWindow(Pieces(content))))  # type: ignore[arg-type]
+    finally:
+        ck_log._AHEAD = before
+    assert [p for p in found] == whole
+    assert len(whole) == 15
+
+
+class _All:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self, size: int = 0) -> bytes:
+        block, self.content = self.content, b""
+        return block

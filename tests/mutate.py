@@ -1,0 +1,48 @@
+"""Small damages to a file's bytes: what a broken disk, a killed writer, an editor or a bad merge does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["set", "delete", "insert", "duplicate", "truncate"]
+KINDS: tuple[Kind, ...] = ("set", "delete", "insert", "duplicate", "truncate")
+
+# Bytes that formats give a meaning to, and words that numbers turn into
+TOKENS = (
+    *(bytes([b]) for b in b'{}[]",:\\\n\r\0-+.eE0 9x_\xff\xc3'),
+    *(b"nan", b"NaN", b"Infinity", b"-1", b"0", b"1e999", b"99999999999999999999", b"null", b"true", b'""', b"\r\n"),
+    *(b"Shape 1: M=1", b'"results": [', b'{"name": ', b"PAR1", b"\x1f\x8b", b'"', b",,", b"{" * 50),
+)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One change: `at` and `length` are parts of the content, so that they fit any; `token` is what is put in."""
+
+    kind: Kind
+    at: float
+    length: int
+    token: bytes
+
+    def apply(self, content: bytes) -> bytes:
+        """The changed content."""
+        at = int(self.at * len(content))
+        end = min(len(content), at + self.length)
+        if self.kind == "set":
+            return content[:at] + self.token + content[at + len(self.token) :]
+        if self.kind == "delete":
+            return content[:at] + content[end:]
+        if self.kind == "insert":
+            return content[:at] + self.token + content[at:]
+        if self.kind == "duplicate":
+            return content[:end] + content[at:end] + content[end:]
+        return content[:at]
+
+
+def damaged(content: bytes, damages: Sequence[Damage]) -> bytes:
+    """The content after all changes."""
+    for damage in damages:
+        content = damage.apply(content)
+    return content
