@@ -28,7 +28,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.results import RESULTS, load, machine, quantiles, save
 from tilewise.collect.ahead import compile_ahead
@@ -200,21 +200,30 @@ def _able(works: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Callable[[]
     return able, failures
 
 
-# A worker process has one rival; the executor hands it problems.
-_rival: Rival | None = None
+class Worker(Protocol):
+    """What does the problems in a worker process: :class:`Rival`, or a test's."""
+
+    lost: bool
+
+    def problem(self, index: int, picks: Sequence[int]) -> dict[str, Any]:
+        """See :meth:`Rival.problem`."""
+
+
+# A worker process has one of them; the executor hands it problems.
+_worker: Worker | None = None
 _picks: list[list[int]] = []
 
 
-def _start(path: Path, devices: Any) -> None:
-    global _rival, _picks
+def _start(path: Path, devices: Any, worker: Callable[[Plan, int], Worker]) -> None:
+    global _worker, _picks
     plan, _picks, _ = read_picks(path)
-    _rival = Rival(plan, devices.get())
+    _worker = worker(plan, devices.get())
 
 
 def _one(index: int) -> dict[str, Any] | None:
     """The entry of a problem; None where the device is lost."""
-    assert _rival is not None
-    return None if _rival.lost else _rival.problem(index, _picks[index])
+    assert _worker is not None
+    return None if _worker.lost else _worker.problem(index, _picks[index])
 
 
 def read_picks(path: Path) -> tuple[Plan, list[list[int]], dict[str, Any]]:
@@ -235,8 +244,28 @@ def read_picks(path: Path) -> tuple[Plan, list[list[int]], dict[str, Any]]:
     return plan, picks, values
 
 
-def run(path: Path, output: Path, devices: Sequence[int], jobs: int | None, budget_s: float) -> dict[str, Any]:
-    """Time all problems that `output` does not hold yet, and write it."""
+def run(
+    path: Path,
+    output: Path,
+    devices: Sequence[int],
+    jobs: int | None,
+    budget_s: float,
+    worker: Callable[[Plan, int], Worker] = Rival,
+) -> dict[str, Any]:
+    """Time all problems that `output` does not hold yet, and write it.
+
+    Args:
+        path: the picks.
+        output: the result file; what it holds already stays.
+        devices: GPU indices, a process each.
+        jobs: compiling processes; None: one a core.
+        budget_s: seconds after which no further problem is begun.
+        worker: made in each process from plan and device.
+
+    Raises:
+        DataError: `output` is of other picks, or a file is damaged.
+        MeasurementError: a process died.
+    """
     start = time.monotonic()
     plan, _, values = read_picks(path)
     identity = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -263,7 +292,7 @@ def run(path: Path, output: Path, devices: Sequence[int], jobs: int | None, budg
     for device in devices:
         queue.put(device)
     try:
-        with ProcessPoolExecutor(len(devices), spawn, _start, (path, queue)) as pool:
+        with ProcessPoolExecutor(len(devices), spawn, _start, (path, queue, worker)) as pool:
             waiting = {pool.submit(_one, i) for i in todo}
             saved = time.monotonic()
             while waiting and time.monotonic() - start < budget_s:

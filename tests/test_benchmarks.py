@@ -15,6 +15,7 @@ import pytest
 from benchmarks import collect_rate, do_bench, picks, report, vendor
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 
+from fake_rival import FakeRival
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.collect.engine import Device
@@ -188,6 +189,23 @@ class TestVendor:
         assert groups["all"]["won"] == 0.5
         assert groups["size: large"]["n"] == 1
         assert "2 not reached" in vendor.text({"target": CONV, "problems": 5, "entries": entries})
+
+    def test_a_run_is_complete_after_another_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Several workers; a broken device costs its problem, and leaves the others to the next start."""
+        monkeypatch.setattr(vendor, "compile_ahead", lambda *args: {})
+        monkeypatch.setattr(vendor, "machine", dict)
+        picked = picks.pick(measurements(CONV, 40, 12), TARGET, 0.3, 4)
+        picked["picks"][0] = []
+        save(tmp_path / "picks.json", picked)
+        args = (tmp_path / "picks.json", tmp_path / "out.json")
+        vendor.run(*args, [0, 1], 1, 0.0, FakeRival)  # no time: nothing, or next to nothing, is begun
+        first = vendor.run(*args, [1], 1, 60.0, FakeRival)
+        assert len(first["entries"]) < first["problems"]
+        second = vendor.run(*args, [0, 2], 1, 60.0, FakeRival)
+        assert load(tmp_path / "out.json") == second
+        assert [e["index"] for e in second["entries"]] == list(range(len(picked["picks"])))
+        assert [e["status"] for e in second["entries"][:2]] == ["no valid kernel recorded", "measured"]
+        assert all(e["family"] and e["problem"]["C"] for e in second["entries"])
 
     def test_results_of_other_picks_are_not_continued(self, tmp_path: Path) -> None:
         save(tmp_path / "r.json", {"picks_sha256": "a", "entries": [{"index": 3}]})
