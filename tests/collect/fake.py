@@ -87,6 +87,25 @@ class UnpreparedEngine(FakeEngine):
         return super().measure(item, known, begin, careful)
 
 
+class HastyEngine(FakeEngine):
+    """Takes too long on one problem when all kernels run together; each alone is well."""
+
+    def measure(
+        self,
+        item: Item,
+        known: Mapping[int, Outcome],
+        begin: Callable[[int | None], None],
+        careful: bool = False,
+    ) -> list[Outcome]:
+        if self._plan.items.index(item) == HURT and not careful:
+            begin(0)  # announced, but others may still run: it is not to blame
+            time.sleep(60)
+        return super().measure(item, known, begin, careful)
+
+    def _misbehave(self, i: int) -> Outcome:
+        return _ok(i)
+
+
 def _ok(i: int) -> Outcome:
     ms = float(i + 1)
     return Outcome("ok", None, Samples((ms, ms, 2 * ms), (1980,), 1))

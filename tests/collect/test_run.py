@@ -18,6 +18,7 @@ from collect.fake import (
     SLOW,
     WRONG,
     FakeEngine,
+    HastyEngine,
     UnpreparedEngine,
     broken_engine,
     half_broken_engine,
@@ -108,6 +109,11 @@ def test_a_device_that_cannot_start_does_not_stop_the_others(plan: Plan, log: Pa
         report = collect(plan, tmp_path / "out.parquet", half_broken_engine, [0, 1], _quiet)
     assert (report.done, list(report.given_up)) == (5, [0])
     assert {r["hw_uuid"] for r in _table(report.path)} == {"fake-1"}
+
+
+def test_a_sweep_that_takes_too_long_costs_time_alone(plan: Plan, log: Path, tmp_path: Path) -> None:
+    report = collect(plan, tmp_path / "out.parquet", HastyEngine, [0], _quiet)
+    assert report.by_status == {"ok": 30}
 
 
 def test_a_problem_that_cannot_be_prepared_costs_its_rows(plan: Plan, log: Path, tmp_path: Path) -> None:
