@@ -109,6 +109,11 @@ type: $(DEV)  ## mypy, strict
 params: $(RUNTIME)  ## compose conf/ into params.yaml, which DVC tracks
 	python -m tilewise.cli.compose --output params.yaml
 
+.PHONY: figures
+figures: $(RUNTIME)  ## fill the pages of data and benchmarks with their tables and plots
+	tilewise data describe output=docs/images/data out=docs/data.md
+	python -m benchmarks.report
+
 .PHONY: lock
 lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer versions)
 	$(eval COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \

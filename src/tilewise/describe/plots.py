@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from PIL import Image  # matplotlib needs it, so it is there
 
 from tilewise.arch import load_arch
@@ -110,6 +111,7 @@ def _concentration(axes: Axes, d: Description, together: Sequence[Description]) 
     axes.text(
         0.98, 0.04, f"{(wins > 0).sum()} of {len(wins)} kernels win somewhere", ha="right", transform=axes.transAxes
     )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="kernels k, best ones first", ylabel="%", ylim=(0, 102))
 
 
