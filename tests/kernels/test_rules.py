@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -230,3 +231,10 @@ def test_the_shipped_pool_has_a_default_for_every_matrix_product(dtype: str, pro
 def test_the_shipped_pool_has_a_default_for_extreme_matrix_products(sizes: tuple[int, int, int]) -> None:
     pool = load_pool(Target("gemm", "universal", "fp8", "sm90"))
     assert all(pool.default_for(GemmProblem(*sizes, layout)) for layout in LAYOUTS)
+
+
+def test_shares_are_counted_in_32_bits() -> None:
+    problem = GemmProblem(1, 1, 2**31 - 1)
+    thin = kernel(pipeline="plain", tile_m=16, tile_n=16, tile_k=16, num_warps=1)
+    assert unsupported(replace(thin, split_k=14), problem, "universal") is None
+    assert unsupported(replace(thin, split_k=15), problem, "universal") == "split_k x steps along K is 2^31 or more"

@@ -156,9 +156,7 @@ def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
         m, k = -(-gemm.m // classes), taps * (problem.K // problem.G)
         yield classes * kernel.split_k > MAX_GRID_YZ, f"more than {MAX_GRID_YZ} residue classes x split_k"
     steps = -(-k // np.where(product, kernel.tile_k, kernel.tile_m))
-    yield (kernel.split_k > 1) & (kernel.split_k > steps), "split_k leaves programs without work"
-    workspace = kernel.split_k * counts[variant](problem) * 4
-    yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
+    yield from _shares(kernel, steps, counts[variant](problem))
     leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
     flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
     if variant == "bwd_weight":  # a walk by taps pads its columns, not K
@@ -194,12 +192,19 @@ def _gemm(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
     stored = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
     yield stored & bool(p.N % RESULT_ELEMENTS), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
-    yield kernel.split_k > -(-p.K // kernel.tile_k), "split_k leaves programs without work"
-    workspace = kernel.split_k * p.M * p.N * 4
-    yield (kernel.split_k > 1) & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
+    yield from _shares(kernel, -(-p.K // kernel.tile_k), p.M * p.N)
     leanest = 2.0 * _padded(p.M, MIN_DOT) * _padded(p.N, MIN_DOT) * _padded(p.K, MIN_DOT)
     work = 2.0 * _padded(p.M, kernel.tile_m) * _padded(p.N, kernel.tile_n) * _padded(p.K, kernel.tile_k)
     yield _wasteful(work, leanest), _WASTE
+
+
+def _shares(kernel: Any, steps: Any, results: int) -> Iterator[tuple[Any, str]]:
+    """Rules of a split of K's steps, whose partial sums lie in a workspace."""
+    split = kernel.split_k > 1
+    yield split & (kernel.split_k > steps), "split_k leaves programs without work"
+    yield split & ((kernel.split_k + 1) * steps >= INT32_ELEMENTS), "split_k x steps along K is 2^31 or more"
+    workspace = kernel.split_k * results * 4
+    yield split & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
 
 
 _WASTE = f"more than {MAX_WASTE} times the leanest tile's work"
