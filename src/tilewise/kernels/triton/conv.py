@@ -1,22 +1,22 @@
-"""What the three convolution families share: their arguments' names and values, and pixel coordinates."""
+"""What the three convolution families share: pixel coordinates, their arguments' values, programs and launches."""
 
 # Triton reads argument names as they stand in the problem's columns, upper case included.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import triton
-import triton.language as tl  # noqa: F401  the interpreter wants it beside every function
+import triton.language as tl
 
-from tilewise.kernels.triton.program import VECTOR
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.triton.program import TRITON_TYPES, VECTOR, Launch, Program
+from tilewise.kernels.triton.tiles import divisible, sum_launch, sum_program
 from tilewise.ops import GroupedConvProblem
 
-FILTER = ("Z", "Y", "X")
-STRIDE = ("stride_d", "stride_h", "stride_w")
-REACH = ("pad_d", "pad_h", "pad_w", "dilation_d", "dilation_h", "dilation_w")
-SPACE = ("Di", "Hi", "Wi", "Do", "Ho", "Wo")
-CHANNELS = ("C", "K", "Cg", "Kg")
+_CHANNELS = ("C", "K", "Cg", "Kg")
+_CONSTANTS = ("TILE_M", "TILE_N", "TILE_K", "GROUP_M", "SPLIT_K")
 
 
 @triton.jit
@@ -29,6 +29,38 @@ def pixels(row, D, H, W):
     return rest // D, rest % D, h, w
 
 
+@triton.jit
+def pixel_at(n, d, h, w, D, H, W):
+    """The inverse of :func:`pixels`."""
+    return ((n * D + d) * H + h) * W + w
+
+
+@triton.jit
+def within(mask, d, h, w, D, H, W):
+    """Where `mask` holds and (d, h, w) lies inside the image, not in its padding."""
+    return mask & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+
+
+@triton.jit
+def reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w):
+    """How far a filter tap reaches along each axis, in input pixels."""
+    return tap // (Y * X) * dilation_d, tap // X % Y * dilation_h, tap % X * dilation_w
+
+
+@triton.jit
+def store_pixels(acc, y, partial, pixel, col, inside, pixels, C, Cg, g, split, SPLIT_K: tl.constexpr):
+    """Write a tile of `pixel` x channel `col` of group `g`, or this program's share of it into the workspace.
+
+    `C` are all channels of an image, `Cg` those of a group, `pixels` are all pixels.
+    """
+    mask = inside[:, None] & (col < Cg)[None, :]
+    offset = pixel[:, None] * C + (g * Cg + col)[None, :]
+    if SPLIT_K == 1:
+        tl.store(y + offset, acc.to(y.dtype.element_ty), mask=mask)
+    else:
+        tl.store(partial + split.to(tl.int64) * pixels * C + offset, acc, mask=mask)
+
+
 def sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
     """The dimensions, the output's, and the channels of one group."""
     return {
@@ -39,12 +71,63 @@ def sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
     }
 
 
-def aligned_channels(sizes: dict[str, int], names: tuple[str, ...]) -> frozenset[str]:
-    """The channel counts among `names` that allow the widest loads."""
-    return frozenset(n for n in CHANNELS if n in names and sizes[n] % VECTOR == 0)
+def programs_of(
+    function: Any, tensors: tuple[str, str, str], kernel: Kernel, problem: GroupedConvProblem, dtype: str,
+    contiguous: int, reduce_block: int,
+) -> tuple[Program, ...]:  # fmt: skip
+    """The programs of one walk, in order.
+
+    Args:
+        function: the walk's function; its arguments are `tensors` and perhaps ``partial``, then sizes, then constants.
+        tensors: names of the operands and the result.
+        kernel: the kernel.
+        problem: the shape.
+        dtype: element type of all three tensors.
+        contiguous: how many results lie side by side, for the sum of the shares of K.
+        reduce_block: results that a program of that sum takes.
+    """
+    element = {**dict.fromkeys(tensors, TRITON_TYPES[dtype]), "partial": "fp32"}
+    names = function.arg_names
+    sizes = tuple(n for n in names if n not in element and n not in _CONSTANTS)
+    main = Program(
+        function,
+        tuple((n, element[n]) for n in names if n in element),
+        sizes,
+        tuple((n, getattr(kernel, n.lower())) for n in names if n in _CONSTANTS),
+        _aligned_channels(problem) & frozenset(sizes),
+        kernel.num_warps,
+        kernel.num_stages,
+    )
+    if kernel.split_k == 1:
+        return (main,)
+    return (main, sum_program(kernel, dtype, divisible(contiguous), reduce_block))
+
+
+def launches_of(
+    programs: tuple[Program, ...], grid: tuple[int, int, int], tensors: tuple[Any, ...], sizes: Mapping[str, int],
+    results: int,
+) -> tuple[Launch, ...]:  # fmt: skip
+    """The launches of :func:`programs_of`.
+
+    Args:
+        programs: the programs.
+        grid: of the walk.
+        tensors: operands, result and workspace, in this order.
+        sizes: the size arguments by name, and perhaps more.
+        results: elements of the result.
+    """
+    main, *rest = programs
+    first = Launch(main, grid, tensors[: len(main.pointers)], [sizes[n] for n in main.sizes])
+    *_, result, workspace = tensors
+    return (first, *(sum_launch(program, results, workspace, result) for program in rest))
+
+
+def _aligned_channels(problem: GroupedConvProblem) -> frozenset[str]:
+    """The channel counts that allow the widest loads."""
+    sizes = sizes_of(problem)
+    return frozenset(n for n in _CHANNELS if sizes[n] % VECTOR == 0)
 
 
 def alignment(problem: GroupedConvProblem, dtype: str) -> Hashable:
     """Problems of equal alignment share their programs, whatever the kernel."""
-    sizes = sizes_of(problem)
-    return aligned_channels(sizes, CHANNELS)
+    return _aligned_channels(problem)

@@ -17,9 +17,9 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import FILTER, REACH, SPACE, STRIDE, aligned_channels, pixels, sizes_of
-from tilewise.kernels.triton.program import TRITON_TYPES, Launch, Program
-from tilewise.kernels.triton.tiles import divisible, share_of, sum_launch, sum_program, tile_of
+from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, sizes_of, store_pixels, within
+from tilewise.kernels.triton.program import Launch, Program
+from tilewise.kernels.triton.tiles import indices_of, share_of
 from tilewise.ops import GroupedConvProblem
 from tilewise.ops.grouped_conv import input_elements
 
@@ -28,27 +28,22 @@ _REDUCE_BLOCK = 1024
 
 @triton.jit
 def _taps(residue, filter_size, stride, pad, dilation, every, common, inverse):
-    """Taps that reach a residue class along one axis: the first, how many, and the first's offset in the output.
+    """Taps that reach a residue class along one axis: the first, how many, the first's offset in the output, the leap.
 
     They solve ``tap * dilation = residue + pad`` modulo the stride and lie `every` apart: `common` is the greatest
     common divisor of dilation and stride, `every` is stride / common, and `inverse` that of dilation / common modulo
-    `every`. Each next tap reads dilation / common output pixels earlier.
+    `every`. Each next tap reads dilation / common output pixels earlier: the leap.
     """
     shift = residue + pad
     first = (shift // common * inverse) % every
     count = tl.where((shift % common == 0) & (first < filter_size), (filter_size - first + every - 1) // every, 0)
-    return first, count, (shift - first * dilation) // stride
+    return first, count, (shift - first * dilation) // stride, dilation // common
 
 
 @triton.jit
-def _store(acc, dx, partial, pixel, col, inside, count, C, Cg, g, split, SPLIT_K: tl.constexpr):
-    """Write the tile, or this program's share of it into the workspace; `count` is the number of pixels."""
-    mask = inside[:, None] & (col < Cg)[None, :]
-    offset = pixel[:, None] * C + (g * Cg + col)[None, :]
-    if SPLIT_K == 1:
-        tl.store(dx + offset, acc.to(dx.dtype.element_ty), mask=mask)
-    else:
-        tl.store(partial + split.to(tl.int64) * count * C + offset, acc, mask=mask)
+def _residues(residue, stride_h, stride_w):
+    """A class's residue along each axis."""
+    return residue // stride_w // stride_h, residue // stride_w % stride_h, residue % stride_w
 
 
 @triton.jit
@@ -63,18 +58,13 @@ def bwd_data_taps(
     g = tl.program_id(1)
     split = tl.program_id(2) % SPLIT_K
     residue = tl.program_id(2) // SPLIT_K
-    rw = residue % stride_w
-    rh = residue // stride_w % stride_h
-    rd = residue // stride_w // stride_h
-    z0, nz, d0 = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
-    y0, ny, h0 = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
-    x0, nx, w0 = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
-    leap_d, leap_h, leap_w = dilation_d // common_d, dilation_h // common_h, dilation_w // common_w
+    rd, rh, rw = _residues(residue, stride_h, stride_w)
+    z0, nz, d0, leap_d = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
     line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
 
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
     lane = tl.arange(0, TILE_K)
     n, dq, hq, wq = pixels(row, Dq, Hq, Wq)
     od0, oh0, ow0 = dq + d0, hq + h0, wq + w0
@@ -90,16 +80,16 @@ def bwd_data_taps(
         k = (step % steps_k) * TILE_K + lane
         z, y, x = tap // plane, tap % plane // line, tap % line  # counted within the class
         od, oh, ow = od0 - z * leap_d, oh0 - y * leap_h, ow0 - x * leap_w
-        inside = (row < rows) & (od >= 0) & (od < Do) & (oh >= 0) & (oh < Ho) & (ow >= 0) & (ow < Wo)
-        pixel = ((n * Do + od) * Ho + oh) * Wo + ow
+        inside = within(row < rows, od, oh, ow, Do, Ho, Wo)
+        pixel = pixel_at(n, od, oh, ow, Do, Ho, Wo)
         a = tl.load(dy_group + pixel[:, None] * K + k[None, :], mask=inside[:, None] & (k < Kg)[None, :], other=0.0)
         at = k * (taps * Cg) + (((z0 + z * every_d) * Y + y0 + y * every_h) * X + x0 + x * every_w) * Cg
         b = tl.load(w_col + at[:, None], mask=(k < Kg)[:, None] & (col < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
     d, h, v = dq * stride_d + rd, hq * stride_h + rh, wq * stride_w + rw
     inside = (row < rows) & (d < Di) & (h < Hi) & (v < Wi)
-    pixel = ((n * Di + d) * Hi + h) * Wi + v
-    _store(acc, dx, partial, pixel, col, inside, N * Di * Hi * Wi, C, Cg, g, split, SPLIT_K)
+    pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
+    store_pixels(acc, dx, partial, pixel, col, inside, N * Di * Hi * Wi, C, Cg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -114,18 +104,13 @@ def bwd_data_flat(
     g = tl.program_id(1)
     split = tl.program_id(2) % SPLIT_K
     residue = tl.program_id(2) // SPLIT_K
-    rw = residue % stride_w
-    rh = residue // stride_w % stride_h
-    rd = residue // stride_w // stride_h
-    z0, nz, d0 = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
-    y0, ny, h0 = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
-    x0, nx, w0 = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
-    leap_d, leap_h, leap_w = dilation_d // common_d, dilation_h // common_h, dilation_w // common_w
+    rd, rh, rw = _residues(residue, stride_h, stride_w)
+    z0, nz, d0, leap_d = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
     line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
 
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
     lane = tl.arange(0, TILE_K)
     n, dq, hq, wq = pixels(row, Dq, Hq, Wq)
     od0, oh0, ow0 = (dq + d0)[:, None], (hq + h0)[:, None], (wq + w0)[:, None]
@@ -142,17 +127,16 @@ def bwd_data_flat(
         k = at % Kg
         z, y, x = tap // plane, tap % plane // line, tap % line  # counted within the class
         od, oh, ow = od0 - (z * leap_d)[None, :], oh0 - (y * leap_h)[None, :], ow0 - (x * leap_w)[None, :]
-        inside = (row < rows)[:, None] & (at < depth)[None, :]
-        inside = inside & (od >= 0) & (od < Do) & (oh >= 0) & (oh < Ho) & (ow >= 0) & (ow < Wo)
-        pixel = ((n[:, None] * Do + od) * Ho + oh) * Wo + ow
+        inside = within((row < rows)[:, None] & (at < depth)[None, :], od, oh, ow, Do, Ho, Wo)
+        pixel = pixel_at(n[:, None], od, oh, ow, Do, Ho, Wo)
         a = tl.load(dy_group + pixel * K + k[None, :], mask=inside, other=0.0)
         w_row = k * (taps * Cg) + (((z0 + z * every_d) * Y + y0 + y * every_h) * X + x0 + x * every_w) * Cg
         b = tl.load(w_col + w_row[:, None], mask=(at < depth)[:, None] & (col < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
     d, h, v = dq * stride_d + rd, hq * stride_h + rh, wq * stride_w + rw
     inside = (row < rows) & (d < Di) & (h < Hi) & (v < Wi)
-    pixel = ((n * Di + d) * Hi + h) * Wi + v
-    _store(acc, dx, partial, pixel, col, inside, N * Di * Hi * Wi, C, Cg, g, split, SPLIT_K)
+    pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
+    store_pixels(acc, dx, partial, pixel, col, inside, N * Di * Hi * Wi, C, Cg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -165,9 +149,7 @@ def bwd_data_point(
     g = tl.program_id(1)
     split = tl.program_id(2) % SPLIT_K
     residue = tl.program_id(2) // SPLIT_K
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
     lane = tl.arange(0, TILE_K)
     # rows beyond the last read the last one: cheaper than a mask, and never stored
     dy_row = dy + g * Kg + tl.minimum(row, rows - 1)[:, None] * K
@@ -181,12 +163,11 @@ def bwd_data_point(
         b = tl.load(w_col + k[:, None] * Cg, mask=(k < Kg)[:, None] & (col < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
     n, od, oh, ow = pixels(row, Do, Ho, Wo)
-    d = od * stride_d + residue // stride_w // stride_h
-    h = oh * stride_h + residue // stride_w % stride_h
-    v = ow * stride_w + residue % stride_w
+    rd, rh, rw = _residues(residue, stride_h, stride_w)
+    d, h, v = od * stride_d + rd, oh * stride_h + rh, ow * stride_w + rw
     inside = (row < rows) & (d < Di) & (h < Hi) & (v < Wi)
-    pixel = ((n * Di + d) * Hi + h) * Wi + v
-    _store(acc, dx, partial, pixel, col, inside, N * Di * Hi * Wi, C, Cg, g, split, SPLIT_K)
+    pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
+    store_pixels(acc, dx, partial, pixel, col, inside, N * Di * Hi * Wi, C, Cg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -199,18 +180,13 @@ def bwd_data_depth(
 ):  # fmt: skip
     """One input channel a group: each gathers from its own output channels, without a matrix product."""
     residue = tl.program_id(2)
-    rw = residue % stride_w
-    rh = residue // stride_w % stride_h
-    rd = residue // stride_w // stride_h
-    z0, nz, d0 = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
-    y0, ny, h0 = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
-    x0, nx, w0 = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
-    leap_d, leap_h, leap_w = dilation_d // common_d, dilation_h // common_h, dilation_w // common_w
+    rd, rh, rw = _residues(residue, stride_h, stride_w)
+    z0, nz, d0, leap_d = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
     line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
 
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, C, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, C, TILE_M, TILE_N, GROUP_M)
     n, dq, hq, wq = pixels(row, Dq, Hq, Wq)
     od0, oh0, ow0 = dq + d0, hq + h0, wq + w0
     taps = Z * Y * X
@@ -220,8 +196,8 @@ def bwd_data_depth(
         j = step % Kg
         z, y, x = tap // plane, tap % plane // line, tap % line  # counted within the class
         od, oh, ow = od0 - z * leap_d, oh0 - y * leap_h, ow0 - x * leap_w
-        inside = (row < rows) & (od >= 0) & (od < Do) & (oh >= 0) & (oh < Ho) & (ow >= 0) & (ow < Wo)
-        pixel = ((n * Do + od) * Ho + oh) * Wo + ow
+        inside = within(row < rows, od, oh, ow, Do, Ho, Wo)
+        pixel = pixel_at(n, od, oh, ow, Do, Ho, Wo)
         mask = inside[:, None] & (col < C)[None, :]
         if Kg == 1:  # neighbouring columns read neighbouring channels
             a = tl.load(dy + pixel[:, None] * K + col[None, :], mask=mask, other=0.0)
@@ -232,21 +208,13 @@ def bwd_data_depth(
         acc += a.to(tl.float32) * b.to(tl.float32)[None, :]
     d, h, v = dq * stride_d + rd, hq * stride_h + rh, wq * stride_w + rw
     inside = (row < rows) & (d < Di) & (h < Hi) & (v < Wi)
-    pixel = ((n * Di + d) * Hi + h) * Wi + v
+    pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
     mask = inside[:, None] & (col < C)[None, :]
     tl.store(dx + pixel[:, None] * C + col[None, :], acc.to(dx.dtype.element_ty), mask=mask)
 
 
 _AXES = ("d", "h", "w")
-_CLASSES = tuple(f"{name}_{axis}" for name in ("every", "common", "inverse") for axis in _AXES)
 _QUOTIENTS = ("Dq", "Hq", "Wq")
-_GENERAL = ("rows", "C", "K", "Cg", "Kg", "N", *SPACE, *_QUOTIENTS, *FILTER, *STRIDE, *REACH, *_CLASSES)
-_SIZES: dict[str, tuple[str, ...]] = {
-    "taps": _GENERAL,
-    "flat": _GENERAL,
-    "point": ("rows", "C", "K", "Cg", "Kg", "N", *SPACE, *STRIDE),
-    "depth": ("rows", "C", "K", "Kg", *SPACE, *_QUOTIENTS, *FILTER, *STRIDE, *REACH, *_CLASSES),
-}
 _FUNCTIONS: dict[str, Any] = {
     "taps": bwd_data_taps, "flat": bwd_data_flat, "point": bwd_data_point, "depth": bwd_data_depth,
 }  # fmt: skip
@@ -273,22 +241,8 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
-    element = TRITON_TYPES[dtype]
-    sizes, names = sizes_of(problem), _SIZES[kernel.pipeline]
-    pointers: tuple[tuple[str, str], ...] = (("dy", element), ("w", element), ("dx", element))
-    constants: tuple[tuple[str, Any], ...] = (("TILE_M", kernel.tile_m), ("TILE_N", kernel.tile_n))
-    if kernel.pipeline == "depth":
-        constants += (("GROUP_M", kernel.group_m),)
-    else:
-        pointers += (("partial", "fp32"),)
-        constants += (("TILE_K", kernel.tile_k), ("GROUP_M", kernel.group_m), ("SPLIT_K", kernel.split_k))
-    main = Program(
-        _FUNCTIONS[kernel.pipeline], pointers, names, constants, aligned_channels(sizes, names),
-        kernel.num_warps, kernel.num_stages,
-    )  # fmt: skip
-    if kernel.split_k == 1:
-        return (main,)
-    return (main, sum_program(kernel, dtype, divisible(sizes["C"]), _REDUCE_BLOCK))
+    function = _FUNCTIONS[kernel.pipeline]
+    return programs_of(function, ("dy", "w", "dx"), kernel, problem, dtype, problem.C, _REDUCE_BLOCK)
 
 
 def launches(
@@ -306,15 +260,9 @@ def launches(
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
     sizes = _sizes(problem)
-    main, *rest = programs(kernel, problem, dtype)
-    values = [sizes[n] for n in main.sizes]
     depth = kernel.pipeline == "depth"
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
     tiles *= triton.cdiv(sizes["C"] if depth else sizes["Cg"], kernel.tile_n)
     classes = problem.stride_d * problem.stride_h * problem.stride_w
-    if depth:
-        return (Launch(main, (tiles, 1, classes), (dy, w, dx), values),)
-    first = Launch(main, (tiles, problem.G, classes * kernel.split_k), (dy, w, dx, workspace), values)
-    if not rest:
-        return (first,)
-    return (first, sum_launch(rest[0], input_elements(problem), workspace, dx))
+    grid = (tiles, 1 if depth else problem.G, classes * kernel.split_k)
+    return launches_of(programs(kernel, problem, dtype), grid, (dy, w, dx, workspace), sizes, input_elements(problem))

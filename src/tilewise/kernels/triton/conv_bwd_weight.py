@@ -20,9 +20,9 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import FILTER, REACH, SPACE, STRIDE, aligned_channels, pixels, sizes_of
-from tilewise.kernels.triton.program import TRITON_TYPES, Launch, Program
-from tilewise.kernels.triton.tiles import divisible, share_of, sum_launch, sum_program, swizzled
+from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, reach_of, sizes_of, within
+from tilewise.kernels.triton.program import Launch, Program
+from tilewise.kernels.triton.tiles import share_of, swizzled
 from tilewise.ops import GroupedConvProblem
 from tilewise.ops.grouped_conv import weight_elements
 
@@ -57,9 +57,8 @@ def bwd_weight_taps(
     k = tile_m * TILE_M + tl.arange(0, TILE_M)
     c = (tile_n % tiles_c) * TILE_N + tl.arange(0, TILE_N)
     lane = tl.arange(0, TILE_K)
-    d0 = tap // (Y * X) * dilation_d - pad_d
-    h0 = tap // X % Y * dilation_h - pad_h
-    w0 = tap % X * dilation_w - pad_w
+    rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+    d0, h0, w0 = rd - pad_d, rh - pad_h, rw - pad_w
     dy_k = dy + (g * Kg + k)[:, None]
     x_c = x + (g * Cg + c)[None, :]
 
@@ -71,8 +70,8 @@ def bwd_weight_taps(
         d = od * stride_d + d0
         h = oh * stride_h + h0
         v = ow * stride_w + w0
-        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
-        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        inside = within(row < rows, d, h, v, Di, Hi, Wi)
+        pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
         a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel[:, None] * C, mask=inside[:, None] & (c < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
@@ -96,9 +95,8 @@ def bwd_weight_flat(
     at = tile_n * TILE_N + tl.arange(0, TILE_N)
     lane = tl.arange(0, TILE_K)
     tap = at // Cg
-    d0 = (tap // (Y * X) * dilation_d - pad_d)[None, :]
-    h0 = (tap // X % Y * dilation_h - pad_h)[None, :]
-    w0 = (tap % X * dilation_w - pad_w)[None, :]
+    rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+    d0, h0, w0 = (rd - pad_d)[None, :], (rh - pad_h)[None, :], (rw - pad_w)[None, :]
     dy_k = dy + (g * Kg + k)[:, None]
     x_c = x + (g * Cg + at % Cg)[None, :]
 
@@ -110,9 +108,8 @@ def bwd_weight_flat(
         d = (od * stride_d)[:, None] + d0
         h = (oh * stride_h)[:, None] + h0
         v = (ow * stride_w)[:, None] + w0
-        inside = (row < rows)[:, None] & (at < depth)[None, :]
-        inside = inside & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
-        pixel = ((n[:, None] * Di + d) * Hi + h) * Wi + v
+        inside = within((row < rows)[:, None] & (at < depth)[None, :], d, h, v, Di, Hi, Wi)
+        pixel = pixel_at(n[:, None], d, h, v, Di, Hi, Wi)
         a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel * C, mask=inside, other=0.0)
         acc = tl.dot(a, b, acc)
@@ -140,7 +137,7 @@ def bwd_weight_point(
     for step in range(begin, end):
         row = step * TILE_K + lane
         n, od, oh, ow = pixels(row, Do, Ho, Wo)
-        pixel = ((n * Di + od * stride_d) * Hi + oh * stride_h) * Wi + ow * stride_w
+        pixel = pixel_at(n, od * stride_d, oh * stride_h, ow * stride_w, Di, Hi, Wi)
         a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel[:, None] * C, mask=(row < rows)[:, None] & (c < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
@@ -160,9 +157,8 @@ def bwd_weight_depth(
     tap = tl.program_id(0) % taps
     col = tl.program_id(0) // taps * TILE_N + tl.arange(0, TILE_N)
     lane = tl.arange(0, TILE_M)
-    d0 = tap // (Y * X) * dilation_d - pad_d
-    h0 = tap // X % Y * dilation_h - pad_h
-    w0 = tap % X * dilation_w - pad_w
+    rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+    d0, h0, w0 = rd - pad_d, rh - pad_h, rw - pad_w
 
     begin, end = share_of(split, tl.cdiv(rows, TILE_M), SPLIT_K)
     acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
@@ -172,8 +168,8 @@ def bwd_weight_depth(
         d = od * stride_d + d0
         h = oh * stride_h + h0
         v = ow * stride_w + w0
-        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
-        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        inside = within(row < rows, d, h, v, Di, Hi, Wi)
+        pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
         mask = inside[:, None] & (col < K)[None, :]
         a = tl.load(dy + row[:, None] * K + col[None, :], mask=mask, other=0.0)
         if Kg == 1:  # neighbouring columns read neighbouring channels
@@ -188,13 +184,6 @@ def bwd_weight_depth(
         tl.store(partial + split.to(tl.int64) * K * taps + col * taps + tap, total, mask=col < K)
 
 
-_GENERAL = ("rows", "C", "K", "Cg", "Kg", *SPACE, *FILTER, *STRIDE, *REACH)
-_SIZES: dict[str, tuple[str, ...]] = {
-    "taps": _GENERAL,
-    "flat": _GENERAL,
-    "point": ("rows", "C", "K", "Cg", "Kg", *SPACE, *STRIDE),
-    "depth": ("rows", "C", "K", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
-}
 _FUNCTIONS: dict[str, Any] = {
     "taps": bwd_weight_taps, "flat": bwd_weight_flat, "point": bwd_weight_point, "depth": bwd_weight_depth,
 }  # fmt: skip
@@ -212,23 +201,8 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
-    element = TRITON_TYPES[dtype]
-    sizes, names = sizes_of(problem), _SIZES[kernel.pipeline]
-    constants: tuple[tuple[str, Any], ...] = (("TILE_M", kernel.tile_m), ("TILE_N", kernel.tile_n))
-    if kernel.pipeline != "depth":
-        constants += (("TILE_K", kernel.tile_k), ("GROUP_M", kernel.group_m))
-    main = Program(
-        _FUNCTIONS[kernel.pipeline],
-        (("dy", element), ("x", element), ("dw", element), ("partial", "fp32")),
-        names,
-        (*constants, ("SPLIT_K", kernel.split_k)),
-        aligned_channels(sizes, names),
-        kernel.num_warps,
-        kernel.num_stages,
-    )
-    if kernel.split_k == 1:
-        return (main,)
-    return (main, sum_program(kernel, dtype, divisible(sizes["Cg"]), _REDUCE_BLOCK))
+    function, contiguous = _FUNCTIONS[kernel.pipeline], problem.C // problem.G
+    return programs_of(function, ("dy", "x", "dw"), kernel, problem, dtype, contiguous, _REDUCE_BLOCK)
 
 
 def launches(
@@ -245,13 +219,10 @@ def launches(
         dw: (K, Z, Y, X, C / G), contiguous: group by group; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
-    sizes = _sizes(problem)
-    main, *rest = programs(kernel, problem, dtype)
-    values = [sizes[n] for n in main.sizes]
-    first = Launch(main, _grid(kernel, problem), (dy, x, dw, workspace), values)
-    if not rest:
-        return (first,)
-    return (first, sum_launch(rest[0], weight_elements(problem), workspace, dw))
+    return launches_of(
+        programs(kernel, problem, dtype), _grid(kernel, problem), (dy, x, dw, workspace), _sizes(problem),
+        weight_elements(problem),
+    )  # fmt: skip
 
 
 def _grid(kernel: Kernel, problem: GroupedConvProblem) -> tuple[int, int, int]:

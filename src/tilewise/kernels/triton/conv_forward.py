@@ -16,24 +16,22 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import FILTER, REACH, SPACE, STRIDE, aligned_channels, pixels, sizes_of
-from tilewise.kernels.triton.program import TRITON_TYPES, Launch, Program
-from tilewise.kernels.triton.tiles import divisible, sum_launch, sum_program, tile_of
+from tilewise.kernels.triton.conv import (
+    launches_of,
+    pixel_at,
+    pixels,
+    programs_of,
+    reach_of,
+    sizes_of,
+    store_pixels,
+    within,
+)
+from tilewise.kernels.triton.program import Launch, Program
+from tilewise.kernels.triton.tiles import indices_of
 from tilewise.ops import GroupedConvProblem
 from tilewise.ops.grouped_conv import output_elements
 
 _REDUCE_BLOCK = 1024
-
-
-@triton.jit
-def _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K: tl.constexpr):
-    """Write the output tile, or this program's share of it into the workspace."""
-    mask = (row < rows)[:, None] & (col < Kg)[None, :]
-    offset = row[:, None] * K + (g * Kg + col)[None, :]
-    if SPLIT_K == 1:
-        tl.store(y + offset, acc.to(y.dtype.element_ty), mask=mask)
-    else:
-        tl.store(partial + split.to(tl.int64) * rows * K + offset, acc, mask=mask)
 
 
 @triton.jit
@@ -46,9 +44,7 @@ def conv_taps(
     """One step is one filter tap x TILE_K channels, all in one software-pipelined loop."""
     g = tl.program_id(1)
     split = tl.program_id(2)
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
     lane = tl.arange(0, TILE_K)
     n, od, oh, ow = pixels(row, Do, Ho, Wo)
     id0 = od * stride_d - pad_d
@@ -66,15 +62,14 @@ def conv_taps(
     for step in range(begin, end):
         tap = step // steps_c
         c = (step % steps_c) * TILE_K + lane
-        d = id0 + (tap // (Y * X)) * dilation_d
-        h = ih0 + (tap // X % Y) * dilation_h
-        v = iw0 + (tap % X) * dilation_w
-        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
-        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+        d, h, v = id0 + rd, ih0 + rh, iw0 + rw
+        inside = within(row < rows, d, h, v, Di, Hi, Wi)
+        pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
         a = tl.load(x_group + pixel[:, None] * C + c[None, :], mask=inside[:, None] & (c < Cg)[None, :], other=0.0)
         b = tl.load(w_col + tap * Cg + c[:, None], mask=(c < Cg)[:, None] & (col < Kg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K)
+    store_pixels(acc, y, partial, row, col, row < rows, rows, K, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -87,9 +82,7 @@ def conv_flat(
     """One step is TILE_K of the flattened (tap, channel) index, so that few channels still fill a step."""
     g = tl.program_id(1)
     split = tl.program_id(2)
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
     lane = tl.arange(0, TILE_K)
     n, od, oh, ow = pixels(row, Do, Ho, Wo)
     id0 = (od * stride_d - pad_d)[:, None]
@@ -107,16 +100,14 @@ def conv_flat(
         k = step * TILE_K + lane
         tap = k // Cg
         c = k % Cg
-        d = id0 + (tap // (Y * X) * dilation_d)[None, :]
-        h = ih0 + (tap // X % Y * dilation_h)[None, :]
-        v = iw0 + (tap % X * dilation_w)[None, :]
-        inside = (row < rows)[:, None] & (k < depth)[None, :]
-        inside = inside & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
-        pixel = ((n[:, None] * Di + d) * Hi + h) * Wi + v
+        rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+        d, h, v = id0 + rd[None, :], ih0 + rh[None, :], iw0 + rw[None, :]
+        inside = within((row < rows)[:, None] & (k < depth)[None, :], d, h, v, Di, Hi, Wi)
+        pixel = pixel_at(n[:, None], d, h, v, Di, Hi, Wi)
         a = tl.load(x_group + pixel * C + c[None, :], mask=inside, other=0.0)
         b = tl.load(w_col + k[:, None], mask=(k < depth)[:, None] & (col < Kg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K)
+    store_pixels(acc, y, partial, row, col, row < rows, rows, K, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -128,13 +119,11 @@ def conv_point(
     """A 1x1 filter without padding: every tap lies inside, so rows are addressed once and K just advances."""
     g = tl.program_id(1)
     split = tl.program_id(2)
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, Kg, TILE_M, TILE_N, GROUP_M)
     lane = tl.arange(0, TILE_K)
     # rows beyond the last read the last one: cheaper than a mask, and never stored
     n, od, oh, ow = pixels(tl.minimum(row, rows - 1), Do, Ho, Wo)
-    pixel = ((n * Di + od * stride_d) * Hi + oh * stride_h) * Wi + ow * stride_w
+    pixel = pixel_at(n, od * stride_d, oh * stride_h, ow * stride_w, Di, Hi, Wi)
     x_row = x + g * Cg + pixel[:, None] * C
     w_col = w + (g * Kg + tl.minimum(col, Kg - 1))[None, :] * Cg
 
@@ -147,7 +136,7 @@ def conv_point(
         a = tl.load(x_row + c[None, :], mask=(c < Cg)[None, :], other=0.0)
         b = tl.load(w_col + c[:, None], mask=(c < Cg)[:, None], other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(acc, y, partial, row, col, rows, K, Kg, g, split, SPLIT_K)
+    store_pixels(acc, y, partial, row, col, row < rows, rows, K, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -158,9 +147,7 @@ def conv_depth(
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """One input channel a group: each output channel filters its own input channel, without a matrix product."""
-    tile_m, tile_n = tile_of(tl.program_id(0), rows, K, TILE_M, TILE_N, GROUP_M)
-    row = tile_m * TILE_M + tl.arange(0, TILE_M)
-    col = tile_n * TILE_N + tl.arange(0, TILE_N)
+    row, col = indices_of(tl.program_id(0), rows, K, TILE_M, TILE_N, GROUP_M)
     n, od, oh, ow = pixels(row, Do, Ho, Wo)
     id0 = od * stride_d - pad_d
     ih0 = oh * stride_h - pad_h
@@ -168,11 +155,10 @@ def conv_depth(
     taps = Z * Y * X
     acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
     for tap in range(taps):
-        d = id0 + (tap // (Y * X)) * dilation_d
-        h = ih0 + (tap // X % Y) * dilation_h
-        v = iw0 + (tap % X) * dilation_w
-        inside = (row < rows) & (d >= 0) & (d < Di) & (h >= 0) & (h < Hi) & (v >= 0) & (v < Wi)
-        pixel = ((n * Di + d) * Hi + h) * Wi + v
+        rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+        d, h, v = id0 + rd, ih0 + rh, iw0 + rw
+        inside = within(row < rows, d, h, v, Di, Hi, Wi)
+        pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
         mask = inside[:, None] & (col < K)[None, :]
         if Kg == 1:  # one output channel a group too: neighbouring columns read neighbouring channels
             a = tl.load(x + pixel[:, None] * C + col[None, :], mask=mask, other=0.0)
@@ -184,12 +170,6 @@ def conv_depth(
     tl.store(y + row[:, None] * K + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
 
 
-_SIZES: dict[str, tuple[str, ...]] = {
-    "taps": ("rows", "C", "K", "Cg", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
-    "flat": ("rows", "C", "K", "Cg", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
-    "point": ("rows", "C", "K", "Cg", "Kg", *SPACE, *STRIDE),
-    "depth": ("rows", "C", "K", "Kg", *SPACE, *FILTER, *STRIDE, *REACH),
-}
 _FUNCTIONS: dict[str, Any] = {"taps": conv_taps, "flat": conv_flat, "point": conv_point, "depth": conv_depth}
 
 
@@ -205,30 +185,8 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
-    element = TRITON_TYPES[dtype]
-    sizes = _sizes(problem)
-    names = _SIZES[kernel.pipeline]
-    aligned = aligned_channels(sizes, names)
-    pointers: tuple[tuple[str, str], ...]
-    constants: tuple[tuple[str, Any], ...]
-    if kernel.pipeline == "depth":
-        pointers = (("x", element), ("w", element), ("y", element))
-        constants = (("TILE_M", kernel.tile_m), ("TILE_N", kernel.tile_n), ("GROUP_M", kernel.group_m))
-    else:
-        pointers = (("x", element), ("w", element), ("y", element), ("partial", "fp32"))
-        constants = (
-            ("TILE_M", kernel.tile_m),
-            ("TILE_N", kernel.tile_n),
-            ("TILE_K", kernel.tile_k),
-            ("GROUP_M", kernel.group_m),
-            ("SPLIT_K", kernel.split_k),
-        )
-    main = Program(
-        _FUNCTIONS[kernel.pipeline], pointers, names, constants, aligned, kernel.num_warps, kernel.num_stages
-    )
-    if kernel.split_k == 1:
-        return (main,)
-    return (main, sum_program(kernel, dtype, divisible(sizes["K"]), _REDUCE_BLOCK))
+    function = _FUNCTIONS[kernel.pipeline]
+    return programs_of(function, ("x", "w", "y"), kernel, problem, dtype, problem.K, _REDUCE_BLOCK)
 
 
 def launches(
@@ -246,13 +204,8 @@ def launches(
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
     sizes = _sizes(problem)
-    main, *rest = programs(kernel, problem, dtype)
-    values = [sizes[n] for n in main.sizes]
-    cols = sizes["K"] if kernel.pipeline == "depth" else sizes["Kg"]
-    tiles = triton.cdiv(sizes["rows"], kernel.tile_m) * triton.cdiv(cols, kernel.tile_n)
-    if kernel.pipeline == "depth":
-        return (Launch(main, (tiles, 1, 1), (x, w, y), values),)
-    first = Launch(main, (tiles, problem.G, kernel.split_k), (x, w, y, workspace), values)
-    if not rest:
-        return (first,)
-    return (first, sum_launch(rest[0], output_elements(problem), workspace, y))
+    depth = kernel.pipeline == "depth"
+    tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
+    tiles *= triton.cdiv(sizes["K"] if depth else sizes["Kg"], kernel.tile_n)
+    grid = (tiles, 1 if depth else problem.G, kernel.split_k)
+    return launches_of(programs(kernel, problem, dtype), grid, (x, w, y, workspace), sizes, output_elements(problem))

@@ -29,6 +29,13 @@ def swizzled(pid, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @triton.jit
+def indices_of(pid, rows, cols, TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """Row and column indices of the tile that :func:`tile_of` gives a program."""
+    tile_m, tile_n = tile_of(pid, rows, cols, TILE_M, TILE_N, GROUP_M)
+    return tile_m * TILE_M + tl.arange(0, TILE_M), tile_n * TILE_N + tl.arange(0, TILE_N)
+
+
+@triton.jit
 def share_of(split, steps, SPLIT_K: tl.constexpr):
     """First step of a program's share of K, and the step after its last; empty only with fewer steps than shares."""
     return steps * split // SPLIT_K, steps * (split + 1) // SPLIT_K
