@@ -11,7 +11,8 @@ import pytest
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
-from tilewise.data.prepare import label_faults, prepare
+from tilewise.data.faults import label_faults
+from tilewise.data.prepare import prepare
 from tilewise.data.schema import SOURCE, read_raw
 from tilewise.errors import DataError
 from tilewise.ops import Target
@@ -30,7 +31,7 @@ def with_latency(rows: Any, factor: float, frame: pd.DataFrame = FRAME) -> pd.Da
 
 
 def reasons(frame: pd.DataFrame) -> pd.Series:
-    return label_faults(frame, TARGET, load_arch("sm90"))
+    return label_faults(frame, TARGET, load_arch("sm90"))["reason"]
 
 
 def test_a_good_table_comes_through_unchanged() -> None:
