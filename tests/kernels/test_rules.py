@@ -169,6 +169,10 @@ def test_support_of_gradients(change: dict[str, Any], layer: dict[str, int], var
         ({"pipeline": "tma"}, {"M": 7, "N": 9}, None),  # rows of both operands lie along K
         ({"pipeline": "tma"}, {"K": 72}, "16 must divide the rows"),
         ({"pipeline": "persistent"}, {"K": 72}, "16 must divide the rows"),
+        ({"pipeline": "tma"}, {"N": 252}, None),
+        ({"pipeline": "persistent"}, {"N": 248}, None),
+        ({"pipeline": "persistent"}, {"N": 252}, "8 must divide the rows that descriptors store"),
+        ({"pipeline": "persistent", "split_k": 2}, {"N": 252}, None),  # shares go through pointers
         ({"pipeline": "tma"}, {"K": 72, "layout": "crr"}, None),
         ({"pipeline": "tma"}, {"N": 72, "layout": "crr"}, "16 must divide the rows"),
         ({"split_k": 4}, {}, None),
