@@ -6,14 +6,15 @@ Adding an arch is adding one YAML file; each figure there carries its source.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 from tilewise.errors import ConfigError
 
+_OPTIONAL = {"backend", "warp_tiles"}
 _FIRST_BACKEND = "triton"  # left out where a profile is kept: models and plans from before there were two name none
 
 
@@ -21,7 +22,8 @@ _FIRST_BACKEND = "triton"  # left out where a profile is kept: models and plans 
 class HardwareProfile:
     """What one GPU offers. Sizes in bytes, clocks in MHz, bandwidth in GB/s, peaks in TFLOPS per dtype (dense).
 
-    `backend` names who makes its kernels (see :mod:`tilewise.kernels.backends`).
+    `backend` names who makes its kernels (see :mod:`tilewise.kernels.backends`); `warp_tiles` are, per dtype, the
+    (m, n, k) that CK Tile computes with one matrix instruction or a chain of them, where they are known.
     """
 
     name: str
@@ -40,16 +42,17 @@ class HardwareProfile:
     dram_gb_s: float
     peak_tflops: Mapping[str, float]
     backend: str = _FIRST_BACKEND
+    warp_tiles: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "hardware profile") -> Self:
-        """Build from a mapping with exactly the fields above; `backend` may be absent.
+        """Build from a mapping with exactly the fields above; `backend` and `warp_tiles` may be absent.
 
         Raises:
             ConfigError: a figure is missing, unknown or not positive; the message names `source` and the key.
         """
         known = {f.name for f in dataclasses.fields(cls)}
-        for key in sorted((known ^ set(values)) - {"backend"}):
+        for key in sorted((known ^ set(values)) - _OPTIONAL):
             fault = "missing" if key in known else "no figure of a hardware profile"
             raise ConfigError(f"{source}: {key!r} is {fault}")
         for key, value in values.items():
@@ -63,6 +66,8 @@ class HardwareProfile:
         values = dataclasses.asdict(self)
         if self.backend == _FIRST_BACKEND:
             del values["backend"]
+        if not self.warp_tiles:
+            del values["warp_tiles"]
         return values
 
     def peak(self, dtype: str) -> float:

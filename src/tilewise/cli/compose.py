@@ -6,6 +6,8 @@ Beside plain Hydra overrides there are two of our own, both rewritten into plain
   interpolations, so it is read as *the overrides that make conf/ equal to it*, and what conf/ derives stays derived.
 * ``target=NAME`` chooses op, variant, dtype and arch by the target's name.
 
+``filter=EXPRESSION`` needs no quotes beside the shell's.
+
 ``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes the composed file (``make params``).
 """
 
@@ -44,6 +46,7 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 _TARGET_GROUPS = ("op", "variant", "dtype", "arch")
 # Where null means "without": everywhere else it would only fail later, and less clearly.
 _MAY_BE_NULL = "gate.floors."
+_RAW = ("filter",)  # an expression as it stands: full of characters that Hydra's grammar gives a meaning
 _ADDED = "++"  # Hydra's prefix for "set, or add": an option of a group may have keys that the default lacks
 
 
@@ -70,7 +73,7 @@ def expand(overrides: Sequence[str]) -> list[str]:
     """
     given = [_split(text) for text in overrides]
     own = {key: value for key, value in given if key in ("params", "target")}
-    rest = [(key, _from_json(value)) for key, value in given if key not in own]
+    rest = [(key, _from_json(value) if key not in _RAW else _raw(value)) for key, value in given if key not in own]
     chosen = {key: value for key, value in rest if key in group_options() and value is not None}
     if "target" in own:
         chosen |= _target_choices(own["target"] or "", chosen)
@@ -141,6 +144,11 @@ def _from_json(value: str | None) -> str | None:
         return _literal(json.loads(value))
     except json.JSONDecodeError:
         return value
+
+
+def _raw(value: str | None) -> str | None:
+    """A text that Hydra shall take as it is."""
+    return value if value in (None, "", "null") else _literal(value)
 
 
 def _target_choices(name: str, chosen: Mapping[str, str]) -> dict[str, str]:

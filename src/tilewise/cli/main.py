@@ -36,6 +36,10 @@ VERBS: dict[str, Verb] = {
     "collect": Verb("measure kernels on this machine's GPUs"),
     "ingest": Verb("import measurements that others made"),
     "data": Verb("check, split and describe measurements", ("prepare", "describe")),
+    "instances": Verb(
+        "expand, list, filter, convert and compare sets of kernels",
+        ("expand", "list", "count", "filter", "export", "convert", "compare"),
+    ),
     "train": Verb("fit a target's model and log it to MLflow"),
     "evaluate": Verb("score a model on the holdout problems"),
     "promote": Verb("let the gate decide whether a model replaces @production"),
