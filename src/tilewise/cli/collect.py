@@ -4,6 +4,7 @@ tilewise collect [target=NAME] [output=FILE] [collect.devices=[0,1]] [collect.bu
 tilewise collect collect.dry_run=true                what would be measured, why pairs are dropped, how long it may take
 tilewise collect collect.plan=PLAN.json              write what would be measured, and stop
 tilewise collect input=PLAN.json output=FILE         measure what a plan says
+tilewise collect collect.simulate=TABLE output=FILE  look up in a recorded table what would be measured
 
 A killed run, or one whose budget is spent (exit status 4), goes on when the same command is given again. On a machine
 with nothing but torch and triton, `python -m tilewise.collect PLAN.json FILE` measures a plan.
@@ -23,7 +24,8 @@ from tilewise.collect.forecast import forecast
 from tilewise.collect.plan import Item, Plan, Timing, load_plan
 from tilewise.collect.problems import problem_set
 from tilewise.collect.progress import ProgressLine
-from tilewise.collect.run import Devices, Limits, collect_on_gpus
+from tilewise.collect.recorded import RecordedMeasurements, recorded_engine
+from tilewise.collect.run import Devices, Limits, collect, collect_on_gpus
 from tilewise.data.splits import holdout_mask
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
@@ -45,7 +47,8 @@ def run(cfg: DictConfig) -> None:
     """
     console = Console()
     settings = cfg.collect
-    plan = load_plan(Path(cfg.input)) if cfg.input else plan_from_config(cfg)
+    recorded = Path(settings.simulate) if settings.simulate else None
+    plan = load_plan(Path(cfg.input)) if cfg.input else _recorded_plan(cfg) if recorded else plan_from_config(cfg)
     output = Path(cfg.output or cfg.out or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
     console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
     if settings.plan:
@@ -59,9 +62,18 @@ def run(cfg: DictConfig) -> None:
         console.print(str(forecast(plan, output, devices, jobs, like)), soft_wrap=True, highlight=False)
         return
     limits = Limits(settings.budget_s, settings.partial)
-    report = collect_on_gpus(plan, output, devices, jobs, ProgressLine(), limits)
+    if recorded:
+        report = collect(plan, output, recorded_engine(recorded), [0], ProgressLine(), limits)
+    else:
+        report = collect_on_gpus(plan, output, devices, jobs, ProgressLine(), limits)
     console.print(str(report), soft_wrap=True, highlight=False)
     report.require_complete()
+
+
+def _recorded_plan(cfg: DictConfig) -> Plan:
+    """All that the recorded table holds of the target; its rows say that they were not measured."""
+    table = RecordedMeasurements.load(cfg.collect.simulate, Target.parse(cfg.target))
+    return table.plan(f"simulated-{cfg.collect.run_id}")
 
 
 def _devices(values: ListConfig) -> Devices:
