@@ -35,7 +35,7 @@ class Verb:
 VERBS: dict[str, Verb] = {
     "collect": Verb("measure kernels on this machine's GPUs"),
     "ingest": Verb("import measurements that others made"),
-    "data": Verb("check, split and describe measurements", ("prepare", "describe")),
+    "data": Verb("check, merge and describe measurements", ("prepare", "merge", "describe")),
     "instances": Verb(
         "expand, list, filter, convert and compare sets of kernels",
         ("expand", "list", "count", "filter", "export", "convert", "compare"),
