@@ -69,6 +69,20 @@ def test_a_pool_of_ck_tile_survives_its_json() -> None:
     assert pool.columns["double_smem_buffer"].dtype == bool
 
 
+def test_a_pool_finds_a_kernel_however_it_is_spelled() -> None:
+    long = "gemm_universal_fp8_rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
+    pool = Pool(
+        "gemm", "universal", "fp8", (parse_name(long.replace("128x128", "64x128")).kernel, parse_name(long).kernel)
+    )
+    kernel = pool.kernels[1]
+    assert [
+        pool.find(k) for k in (kernel, long, kernel.config, long.replace("_universal", ""), f"{long}_vec0_0_0")
+    ] == [1] * 5
+    for other in (long.replace("rcr", "rrr"), "nonsense", TRITON):
+        with pytest.raises(KernelError, match="is not one of the 2 kernels of gemm universal fp8"):
+            pool.find(other)
+
+
 def test_a_pool_has_one_backend() -> None:
     with pytest.raises(KernelError, match="mixes kernels of two backends"):
         Pool("grouped_conv", "forward", "bf16", (CK, TRITON))

@@ -177,16 +177,12 @@ class Dispatcher:
         return self.rank(problem, 1)[0]
 
     def get_instance_string(self, kernel: KernelBase | str) -> str:
-        """The canonical name of a kernel of the pool, given itself, its name or its configuration.
+        """The canonical name of a kernel of the pool, given itself, its configuration, or its name in any spelling.
 
         Raises:
             KernelError: it is not in the pool.
         """
-        names = self._pool.names
-        for name, known in zip(names, self._pool.kernels, strict=True):
-            if kernel in (known, name, known.config):
-                return name
-        raise KernelError(f"{kernel} is not one of the {len(names)} kernels of {self._target.name}")
+        return self._pool.names[self._pool.find(kernel)]
 
     def export_registry_json(self) -> str:
         """All kernels, what they are made of and how many there are of each kind, as stable JSON."""

@@ -18,7 +18,7 @@ from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import rules as triton_rules
 from tilewise.kernels._base import KernelBase
 from tilewise.kernels.ck import rules as ck_rules
-from tilewise.kernels.ck.kernel import CkKernel
+from tilewise.kernels.ck.kernel import CkKernel, canonical_name
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import Problem, Target
 
@@ -46,6 +46,7 @@ class Backend:
         illegal: why a configuration cannot run for a target on an arch whatever the problem, or None.
         checks: what a legal kernel (or a namespace of kernel columns) supports: (broken, reason) for problem, variant.
         dtypes: types that it has kernels for, by op.
+        canonical: the kernel name that stands in tables, from any spelling of it; a KernelError where there is none.
     """
 
     name: str
@@ -53,13 +54,14 @@ class Backend:
     illegal: Callable[[Any, Target, HardwareProfile], str | None]
     checks: Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]
     dtypes: Mapping[str, tuple[str, ...]]
+    canonical: Callable[[str], str]
 
 
 BACKENDS: dict[str, Backend] = {
     b.name: b
     for b in (
-        Backend("triton", Kernel, triton_rules.illegal, triton_rules.checks, triton_rules.DTYPES),
-        Backend("ck_tile", CkKernel, ck_rules.illegal, ck_rules.checks, ck_rules.DTYPES),
+        Backend("triton", Kernel, triton_rules.illegal, triton_rules.checks, triton_rules.DTYPES, str),
+        Backend("ck_tile", CkKernel, ck_rules.illegal, ck_rules.checks, ck_rules.DTYPES, canonical_name),
     )
 }
 

@@ -82,6 +82,22 @@ class Pool:
         """Which kernels compute the problem: bool, (len(pool),)."""
         return supported_mask(self.backend, self.columns, problem, self.variant)
 
+    def find(self, kernel: KernelBase | str) -> int:
+        """The index of a kernel, given itself, its configuration, or its name in any spelling of the backend's.
+
+        Raises:
+            KernelError: it is not in the pool.
+        """
+        for i, (name, known) in enumerate(zip(self.names, self.kernels, strict=True)):
+            if kernel in (known, name, known.config):
+                return i
+        try:
+            return self.names.index(self.backend.canonical(str(kernel)))
+        except ValueError as e:  # KernelError is one
+            raise KernelError(
+                f"{kernel} is not one of the {len(self)} kernels of {self.op} {self.variant} {self.dtype}"
+            ) from e
+
     @cached_property
     def hash(self) -> str:
         """Identity of the pool: SHA-256 over its names, in order."""

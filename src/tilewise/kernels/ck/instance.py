@@ -25,7 +25,6 @@ DEPTHWISE = "forward_depthwise"
 _WORD = re.compile(r"[A-Za-z0-9_]{0,100}")
 _TEXT = re.compile(r"(?P<name>[A-Za-z0-9_]+)(?:\[(?P<details>[a-z_]+=\w*(?:,[a-z_]+=\w*)*)\])?", re.ASCII)
 _DEPTHWISE_NAME = re.compile(rf"grouped_conv_{DEPTHWISE}_(?P<dtype>[a-z0-9]+)_(?P<ndim>[123])d")
-_DEFAULT_KERNEL = CkKernel(0, 0, 0, "")
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,7 @@ _EXTRAS = {
     for f in dataclasses.fields(Instance)
     if f.default is not dataclasses.MISSING and f.name != "id"
 }  # fmt: skip
+_KNOWN: dict[str, object] = {**CkKernel(0, 0, 0, "").to_dict(), **_EXTRAS}  # a value of each part's kind
 
 
 def get_instance_string(instance: AnyInstance) -> str:
@@ -198,13 +198,11 @@ def parse_instance_string(text: str) -> AnyInstance:
     if depthwise := _DEPTHWISE_NAME.fullmatch(match["name"]):
         return _depthwise(depthwise["dtype"], int(depthwise["ndim"]), details)
     parsed = parse_name(match["name"])
-    kinds = CkKernel.column_kinds()
-    known = {**{n: _DEFAULT_KERNEL.to_dict()[n] for n in kinds}, **_EXTRAS}
-    unknown = [n for n in details if n not in known]
+    unknown = [n for n in details if n not in _KNOWN]
     if unknown:
-        raise KernelError(f"{parsed.original}: {unknown[0]!r} is no part of an instance; known are {', '.join(known)}")
-    values = {n: _read(n, text, known[n]) for n, text in details.items()}
-    kernel = dataclasses.replace(parsed.kernel, **{n: v for n, v in values.items() if n in kinds})
+        raise KernelError(f"{parsed.original}: {unknown[0]!r} is no part of an instance; known are {', '.join(_KNOWN)}")
+    values = {n: _read(n, text, _KNOWN[n]) for n, text in details.items()}
+    kernel = dataclasses.replace(parsed.kernel, **{n: v for n, v in values.items() if n not in _EXTRAS})
     return Instance(parsed.variant, parsed.dtype, kernel, **{n: v for n, v in values.items() if n in _EXTRAS})
 
 

@@ -117,6 +117,9 @@ class CkKernel(KernelBase):
         )
 
 
+_KINDS = CkKernel.column_kinds()
+
+
 @dataclass(frozen=True)
 class KernelName:
     """A name taken apart. `original` is the text that was read, :attr:`canonical` the one that tilewise writes."""
@@ -157,8 +160,17 @@ def parse_name(name: str) -> KernelName:
     )
 
 
+def canonical_name(name: str) -> str:
+    """The name that stands in tables, from any spelling of it.
+
+    Raises:
+        KernelError: as for :func:`parse_name`.
+    """
+    return parse_name(name).canonical
+
+
 def _value(name: str, text: str) -> Any:
-    kind = CkKernel.column_kinds()[name]
+    kind = _KINDS[name]
     if kind == "bool":
         return text in ("True", "_dsb", "_si")
     return int(text) if kind == "int" else text.removeprefix("_") if name == "suffix" else text
