@@ -42,6 +42,7 @@ def test_a_named_trait_keeps_its_values_only() -> None:
     some: dict[str, list[Any]] = {
         "data_type": ["bf16"],
         "pipeline": ["mem"],
+        "scheduler": ["interwave"],
         "tile_m": [128],
         "tile_n": [64, 128],
         "tile_k": [64],
