@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +75,7 @@ def _prepare(cfg: DictConfig) -> None:
     else:
         quarantine.unlink(missing_ok=True)
     console = Console()
-    show_decisions(prepared.applied, console)
+    _show_decisions(prepared.applied, console)
     _show_quarantine(prepared, quarantine, console)
     if prepared.quarantined_share > MAX_QUARANTINED:
         raise DataError(
@@ -107,7 +108,7 @@ def _merge(cfg: DictConfig) -> None:
         raise DataError(f"{path} exists already; it is never overwritten, choose another output")
     inputs = [cfg.input] if isinstance(cfg.input, str) else list(cfg.input)
     merged, console = merge([Path(str(i)) for i in inputs], target), Console()
-    show_decisions(merged.applied, console)
+    _show_decisions(merged.applied, console)
     if merged.repeats:
         console.print(f"{merged.repeats} rows repeat another and were left away", highlight=False)
     undecided = path.with_suffix(".faults.yaml")
@@ -134,16 +135,16 @@ def _merge(cfg: DictConfig) -> None:
     )
 
 
-def show_decisions(applied: Sequence[tuple[Exclusion, int]], console: Console) -> None:
+def _show_decisions(applied: Sequence[tuple[Exclusion, int]], console: Console) -> None:
     """Say which rows were left out on purpose, and which decisions left out none."""
+    rows: Counter[str] = Counter()
     for decision, count in applied:
-        what = f"{count} rows left out" if count else "nothing to leave out"
-        console.print(
-            f"{what}: {decision.rule}, {decision.reason} ({decision.decided_by}; {decision.source})",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+        rows[f"{decision.rule}, {decision.reason} ({decision.decided_by})"] += count
+    for what, count in rows.items():
+        console.print(f"{count} rows left out on purpose: {what}", soft_wrap=True, highlight=False, markup=False)
+    for decision, count in applied:
+        if not count:
+            console.print(f"{decision.source}: matches no row", soft_wrap=True, highlight=False, markup=False)
 
 
 def _describe(cfg: DictConfig) -> None:

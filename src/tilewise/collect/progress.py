@@ -12,8 +12,8 @@ _EVERY_S = {True: 0.2, False: 15.0}  # on a terminal, in a log
 class ProgressLine:
     """Call with (what, done, of); prints what changed, with the rate and the time left."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr  # looked up now: it may have been replaced since the import
         self._what = ""
         self._start = (0.0, 0)
         self._next = 0.0

@@ -72,7 +72,7 @@ class Source:
             block, self._head = self._head, b""
         else:
             block = self._read(size)
-        if self._progress:
+        if self._progress and block:
             self._progress(self._raw.tell(), self.size)
         return block
 
