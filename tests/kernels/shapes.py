@@ -25,6 +25,7 @@ TINY: dict[str, dict[str, Problem]] = {
         "rrr": GemmProblem(18, 48, 48, "rrr"),
         "crr": GemmProblem(32, 16, 41, "crr"),
         "ccr": GemmProblem(48, 21, 48, "ccr"),
+        "ccr, stored by descriptor": GemmProblem(48, 56, 80, "ccr"),
         "odd rrr": GemmProblem(3, 19, 37, "rrr"),
         "odd crr": GemmProblem(21, 7, 37, "crr"),
         "one": GemmProblem(1, 1, 1),
