@@ -11,6 +11,7 @@ from tilewise.ops.gemm import LAYOUTS
 
 CONV_TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 CONV_POOL = load_pool(CONV_TARGET)
+GEMM_POOL = load_pool(Target.parse("gemm_universal_bf16_sm90"))
 
 
 @st.composite
@@ -41,3 +42,8 @@ def gemm_problems() -> st.SearchStrategy[GemmProblem]:
 def conv_kernels() -> st.SearchStrategy[Kernel]:
     """A kernel of the shipped pool."""
     return st.sampled_from(CONV_POOL.kernels)
+
+
+def gemm_kernels() -> st.SearchStrategy[Kernel]:
+    """A kernel of the shipped pool of matrix products."""
+    return st.sampled_from(GEMM_POOL.kernels)

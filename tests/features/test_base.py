@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import CONV_POOL, conv_kernels, conv_problems, gemm_problems
+from strategies import CONV_POOL, GEMM_POOL, conv_kernels, conv_problems, gemm_kernels, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError, ConfigError, KernelError, ProblemError
 from tilewise.features import OPS_WITH_FEATURES, Feature, FeatureTable, feature_table
@@ -31,7 +31,11 @@ OTHERS: dict[str, Problem] = {
 }
 
 
-def matrix(op: str, problem: Any, kernel: Any = CONV_POOL.columns, **change: Any) -> np.ndarray:
+POOLS = {"grouped_conv": CONV_POOL, "gemm": GEMM_POOL}
+
+
+def matrix(op: str, problem: Any, kernel: Any = None, **change: Any) -> np.ndarray:
+    kernel = POOLS[op].columns if kernel is None else kernel
     table: FeatureTable = change.pop("table", feature_table(op))
     settings_: dict[str, Any] = {"variant": OPS[op].variants[0], "dtype": "bf16", "arch": SM90} | change
     problem = problem.to_dict() if isinstance(problem, Problem) else problem
@@ -48,9 +52,9 @@ def stacked(problems: list[Any]) -> dict[str, np.ndarray]:
 def test_one_problem_and_a_pool_give_a_row_a_kernel(op: str) -> None:
     table = feature_table(op)
     rows = matrix(op, PROBLEMS[op])
-    assert rows.shape == (len(CONV_POOL), len(table.names))
+    assert rows.shape == (len(POOLS[op]), len(table.names))
     assert rows.dtype == np.float64
-    assert matrix(op, PROBLEMS[op], CONV_POOL.default).shape == (1, len(table.names))
+    assert matrix(op, PROBLEMS[op], POOLS[op].default).shape == (1, len(table.names))
 
 
 @given(st.data())
@@ -60,7 +64,8 @@ def test_a_batch_equals_its_rows_bit_for_bit(data: st.DataObject) -> None:
     problem = gemm_problems() if op == "gemm" else conv_problems()
     count = data.draw(st.integers(1, 19))
     problems = data.draw(st.lists(problem, min_size=count, max_size=count))
-    kernels = data.draw(st.lists(conv_kernels(), min_size=count, max_size=count))
+    kernel = gemm_kernels() if op == "gemm" else conv_kernels()
+    kernels = data.draw(st.lists(kernel, min_size=count, max_size=count))
     change = {"variant": data.draw(st.sampled_from(OPS[op].variants)), "arch": data.draw(st.sampled_from(ARCHS))}
     batch = matrix(op, stacked(problems), stacked(kernels), **change)
     single = [matrix(op, p, k, **change)[0] for p, k in zip(problems, kernels, strict=True)]
@@ -70,7 +75,7 @@ def test_a_batch_equals_its_rows_bit_for_bit(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("op", OPS_WITH_FEATURES)
 def test_a_pool_at_once_equals_its_kernels_bit_for_bit(op: str) -> None:
-    single = [matrix(op, PROBLEMS[op], k)[0] for k in CONV_POOL.kernels]
+    single = [matrix(op, PROBLEMS[op], k)[0] for k in POOLS[op].kernels]
     assert matrix(op, PROBLEMS[op]).tobytes() == np.array(single).tobytes()
 
 
@@ -166,8 +171,9 @@ def test_every_feature_is_described(op: str) -> None:
     assert len({(f.meaning, f.unit, f.role) for f in table.features}) >= len(table.features) - 3
 
 
-def test_shipped_kernels_are_told_apart() -> None:
-    feature_table("grouped_conv").check_distinct(CONV_POOL, SM90)
+@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+def test_shipped_kernels_are_told_apart(op: str) -> None:
+    feature_table(op).check_distinct(POOLS[op], SM90)
 
 
 def test_kernels_that_look_alike_are_named() -> None:

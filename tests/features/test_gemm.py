@@ -6,8 +6,9 @@ from math import log2
 import pytest
 from hypothesis import given, settings
 
-from strategies import conv_kernels, gemm_problems
+from strategies import gemm_problems
 from tilewise.arch import load_arch
+from tilewise.errors import KernelError
 from tilewise.features import feature_table
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import GemmProblem
@@ -45,12 +46,29 @@ def test_layouts(layout: str, flags: tuple[int, int]) -> None:
     assert (seen["a_column_major"], seen["b_column_major"]) == flags
 
 
-@given(gemm_problems(), conv_kernels())
-@settings(deadline=None, max_examples=50)
-def test_a_depth_kernel_of_another_op_is_only_a_name_here(problem: GemmProblem, kernel: Kernel) -> None:
-    assert features(problem, kernel) == features(problem, dataclasses.replace(kernel, pipeline="plain")) or (
-        kernel.pipeline == "depth"  # which the rules stage no shared memory for
-    )
+def test_pipelines_are_told_apart() -> None:
+    problem, kernel = GemmProblem(M=512, N=512, K=512), Kernel(128, 128, 64, "plain", 8, 3)
+    for pipeline in ("plain", "tma", "persistent"):
+        seen = features(problem, dataclasses.replace(kernel, pipeline=pipeline))
+        assert [seen[f"pipeline_{p}"] for p in ("plain", "tma", "persistent")] == [
+            float(p == pipeline) for p in ("plain", "tma", "persistent")
+        ]
+    with pytest.raises(KernelError, match="pipeline must be one of plain, tma, persistent, got taps"):
+        features(problem, dataclasses.replace(kernel, pipeline="taps"))
+
+
+def test_a_persistent_program_has_its_compute_unit_for_itself() -> None:
+    problem = GemmProblem(M=4096, N=4096, K=512)
+    tma, persistent = (features(problem, Kernel(64, 64, 64, p, 4, 3)) for p in ("tma", "persistent"))
+    assert persistent["grid_waves_log2"] == pytest.approx(log2(4096 / 132))
+    assert tma["grid_waves_log2"] == pytest.approx(log2(4096 / 132 / tma["resident"]))
+
+
+def test_rows_as_stored_and_the_time_of_partial_sums() -> None:
+    seen = features(GemmProblem(M=48, N=1536, K=7168, layout="crr"), Kernel(64, 64, 64, "plain", 4, 3, 1, 4))
+    assert (seen["run_a_alignment"], seen["run_b_alignment"], seen["k_is_whole"]) == (16, 128, 1)
+    sums = 2 * 4 * 48 * 1536 * 4 / 132 / 2.0 ** seen["roofline_log2"]
+    assert seen["workspace_time_log2"] == pytest.approx(log2(1 + sums))
 
 
 @given(gemm_problems())

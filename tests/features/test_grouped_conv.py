@@ -324,7 +324,58 @@ def test_a_third_dimension_is_seen() -> None:
 
 def test_the_schema_is_pinned() -> None:
     """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
-    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (120, "fd278514288d")
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (153, "331ccb1caae2")
+
+
+def test_models_of_the_first_schema_still_load() -> None:
+    """Features were only added since: those of the first models mean what they meant."""
+    assert TABLE.select(TABLE.names[:120]).schema_hash[:12] == "fd278514288d"
+
+
+def test_the_grid_of_a_strided_gradient_has_residue_classes() -> None:
+    """3x3 with stride 2: four classes of input pixels, reached by 4, 2, 2 and 1 of the taps."""
+    p = GroupedConvProblem(N=4, C=64, K=128, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1, stride_h=2, stride_w=2)
+    seen = features(p, "128x64x64_taps_w4_s3_g8_k1", variant="bwd_data")
+    # 784 pixels a class in 7 tiles of 128; 128 output channels are 2 steps a tap, 9 taps over 4 classes
+    assert seen["grid_programs_log2"] == pytest.approx(log2(4 * 7))
+    assert seen["grid_steps_log2"] == pytest.approx(log2(2 * 9 / 4))
+    forward = features(p, "128x64x64_taps_w4_s3_g8_k1")
+    assert (forward["grid_programs_log2"], forward["grid_steps_log2"]) == (
+        forward["programs_log2"],
+        forward["program_steps_log2"],
+    )
+
+
+def test_the_grid_of_a_filter_gradient_pads_each_tap() -> None:
+    p = GroupedConvProblem(N=4, C=80, K=128, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+    taps = features(p, "64x64x64_taps_w4_s3_g1_k4", variant="bwd_weight")
+    flat = features(p, "64x64x64_flat_w4_s3_g1_k4", variant="bwd_weight")
+    assert taps["grid_programs_log2"] == pytest.approx(log2(2 * 9 * 2 * 4))  # 80 channels: 2 tiles, for each of 9 taps
+    assert flat["grid_programs_log2"] == pytest.approx(log2(2 * 12 * 4))  # 720 columns: 12 tiles
+    assert taps["grid_steps_log2"] == pytest.approx(log2(13))  # 3136 pixels: 49 steps in 4 shares
+
+
+def test_tiles_beyond_the_matrix_read_the_last_row_again() -> None:
+    exact = GroupedConvProblem(N=8, C=64, K=128, G=1, Hi=16, Wi=16, Y=1, X=1)
+    kernel = "128x128x64_point_w8_s3_g8_k1"
+    assert features(exact, kernel)["repeated_log2"] == 0
+    beyond = features(dataclasses.replace(exact, K=136), kernel)["repeated_log2"]
+    # 16 row tiles x 120 columns x 128 bytes from one slice of L2
+    least = 2.0 ** features(dataclasses.replace(exact, K=136), kernel)["roofline_log2"]
+    assert beyond == pytest.approx(log2(1 + 16 * 120 * 128 / 64 / least))
+    assert features(dataclasses.replace(exact, K=136), "128x128x64_taps_w8_s3_g8_k1")["repeated_log2"] == 0
+
+
+def test_another_alignment_is_another_program() -> None:
+    def program(pipeline: str, **change: int) -> int:
+        problem = dataclasses.replace(GROUPED, **change)
+        kernel = dataclasses.replace(CONV_POOL.default, pipeline=pipeline)
+        rows = TABLE.rows_of(problem.to_dict(), kernel.to_dict(), variant="forward", dtype="bf16", arch=SM90)
+        return int(rows.program_class[0])  # type: ignore[attr-defined]
+
+    aligned = program("taps")
+    assert aligned == program("taps", C=64, K=16) == program("taps", Hi=5)
+    assert len({aligned, program("taps", C=2 * 12), program("taps", K=2 * 12), program("flat")}) == 4
 
 
 def test_features_are_numbers_for_huge_problems() -> None:

@@ -22,11 +22,13 @@ from strategies import CONV_POOL, CONV_TARGET
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError
 from tilewise.features import FeatureTable, feature_table
+from tilewise.features.estimate import LaunchEstimate, Terms, terms_of
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
 from tilewise.kernels.rules import unsupported
 from tilewise.model import LABELS, ArtefactParts, TrainedModel, artefact, load_artefact, write_artefact
 from tilewise.ops import GroupedConvProblem, Target
+from tilewise.train.calibrate import calibrate
 
 SM90 = load_arch("sm90")
 TABLE = feature_table("grouped_conv")
@@ -47,6 +49,15 @@ def booster(x: np.ndarray, y: np.ndarray) -> str:
     return str(lgb.train(params, lgb.Dataset(x, y), 20).model_to_string())
 
 
+def calibrated() -> LaunchEstimate:
+    """An estimate for the pool, calibrated on what the pipeline model gives for the problems."""
+    rows = [TABLE.rows_of(p.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90) for p in PROBLEMS]
+    each = [terms_of(TABLE, r) for r in rows]
+    terms = Terms(*(np.concatenate([getattr(t, n) for t in each]) for n in ("costs", "drivers", "program")))
+    clocks = np.concatenate([np.broadcast_to(r.launch_clocks, r.n_rows) for r in rows])  # type: ignore[attr-defined]
+    return calibrate(terms, np.tile(np.arange(len(POOL)), len(rows)), np.log(clocks), np.ones(len(clocks)), len(POOL))
+
+
 def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: Any) -> ArtefactParts:
     x = matrix(table, POOL.columns)
     estimate = matrix(TABLE.select(["estimated_efficiency_log2"]), POOL.columns)[:, 0]
@@ -64,6 +75,7 @@ def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: A
         "manifest": {"data_hash": "abc"},
         "selftest_problems": PROBLEMS[:3],
         "extra_boosters": {"latency": booster(x, -estimate)},
+        "estimate": calibrated() if label == "residual" else None,
     }
     return ArtefactParts(**(parts | change))
 
@@ -149,6 +161,14 @@ def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
     for problem in PROBLEMS:
         rows = TABLE.matrix(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
         scores = np.asarray(lgb.Booster(model_str=parts.booster_text).predict(rows, num_threads=1))
+        if label == "residual":
+            inputs = TABLE.rows_of(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
+            assert parts.estimate is not None
+            clocks = parts.estimate.log_clocks(terms_of(TABLE, inputs), np.arange(len(POOL)))
+            scores = np.log(problem.flops * 1980e6 / 1e12) - clocks + scores
+            assert model.score(problem) == pytest.approx(scores)
+            assert model.predict_tflops(problem) == pytest.approx(np.exp(scores))
+            continue
         assert model.score(problem).tobytes() == scores.tobytes()
         if label == "relative":
             problem_rows = rows[:1, [i for i, f in enumerate(TABLE.features) if f.role == "problem"]]
@@ -205,7 +225,7 @@ def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "rank"}, "label must be one of relative, log1p, got 'rank'"),
+        ({"label": "rank"}, "label must be one of residual, relative, log1p, got 'rank'"),
         ({"scale_text": None}, "scale_text belongs to label 'relative'"),
         ({"label": "log1p"}, "scale_text belongs to label 'relative'"),
         ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),
@@ -224,7 +244,7 @@ def test_parts_that_do_not_belong_together(parts: ArtefactParts, change: dict[st
 
 def test_a_booster_of_other_features_is_not_written(parts: ArtefactParts, tmp_path: Path) -> None:
     foreign = dataclasses.replace(parts, features=TABLE.select(TABLE.names[:-1]))
-    with pytest.raises(ArtefactError, match=r"model_tflops.* takes 120 features, feature_spec.json describes 119"):
+    with pytest.raises(ArtefactError, match=r"model_tflops.* takes 153 features, feature_spec.json describes 152"):
         write_artefact(tmp_path / "m", foreign)
     assert not (tmp_path / "m").exists()
 

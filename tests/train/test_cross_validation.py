@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import lightgbm as lgb
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from tilewise.arch import load_arch
 from tilewise.errors import DataError
 from tilewise.metrics import METRICS
 from tilewise.ops import Target
+from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins, lightgbm_params, model_text
 from tilewise.train.cross_validation import cross_validate, make_folds
 from tilewise.train.dataset import Table, build_table
@@ -20,7 +23,7 @@ from tilewise.train.pool import pool_of
 from tilewise.train.result import FoldRecord
 from tilewise.train.settings import ModelSettings, TrainSettings
 
-MODEL = ModelSettings(n_estimators=25, num_leaves=15, learning_rate=0.2)
+MODEL = ModelSettings(label="relative", n_estimators=25, num_leaves=15, learning_rate=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def test_too_few_groups_are_refused(table: Table) -> None:
 
 def test_scores_over_bins_equal_those_of_a_model_over_values(table: Table, bins: Bins) -> None:
     train, test = table.rows_of(np.arange(20)), table.rows_of(np.arange(20, len(table.problems)))
-    wanted = labels(table, MODEL)
+    wanted = labels(table, MODEL, np.zeros(len(table.problem)))
     over_bins = bins.fit_predict(MODEL, wanted, train, test, seed=1, threads=1)
     data = lgb.Dataset(
         table.matrix,
@@ -75,24 +78,37 @@ def test_scores_over_bins_equal_those_of_a_model_over_values(table: Table, bins:
 
 def test_labels_and_weights_of_one_fit_do_not_leak_into_the_next(table: Table, bins: Bins) -> None:
     rows, test = table.rows_of(np.arange(20)), table.rows_of(np.arange(20, 30))
-    plain, weighted = labels(table, MODEL), labels(table, ModelSettings(top_weight=3))
+    heavier = dataclasses.replace(MODEL, top_weight=3)
+    plain, weighted = (
+        labels(table, MODEL, np.zeros(len(table.problem))),
+        labels(table, heavier, np.zeros(len(table.problem))),
+    )
     before = bins.fit_predict(MODEL, plain, rows, test, 0, 1)
     bins.fit_predict(MODEL, weighted, rows, test, 0, 1)
     assert np.array_equal(bins.fit_predict(MODEL, plain, rows, test, 0, 1), before)
 
 
 def test_the_text_does_not_tell_the_number_of_threads(table: Table, bins: Bins) -> None:
-    texts = {model_text(bins.fit(MODEL, labels(table, MODEL), 0, threads)) for threads in (1, 2)}
+    texts = {
+        model_text(bins.fit(MODEL, labels(table, MODEL, np.zeros(len(table.problem))), 0, threads))
+        for threads in (1, 2)
+    }
     assert len(texts) == 1
     assert "[num_threads: 0]" in texts.pop()
 
 
-@pytest.mark.parametrize("label", ["relative", "log1p"])
+@pytest.mark.parametrize("label", ["residual", "relative", "log1p"])
 def test_every_row_is_predicted_once_and_metrics_add_up(table: Table, bins: Bins, label: str) -> None:
     model = ModelSettings(label=label, n_estimators=40, num_leaves=15, learning_rate=0.2)
     seen: list[FoldRecord] = []
     done = cross_validate(
-        table, bins, make_folds(table, 3, 0), model, TrainSettings(model, n_splits=3, threads=1), seen.append
+        table,
+        bins,
+        Baselines(table, model, 0),
+        make_folds(table, 3, 0),
+        model,
+        TrainSettings(model, n_splits=3, threads=1),
+        seen.append,
     )
     assert tuple(seen) == done.folds
     assert [f.fold for f in seen] == [0, 1, 2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.ops import Target
 from tilewise.train.dataset import Table, build_table
-from tilewise.train.labels import labels, to_tflops
+from tilewise.train.labels import MOST_RESIDUAL, Labels, labels, to_tflops
 from tilewise.train.pool import pool_of
 from tilewise.train.settings import ModelSettings
 
@@ -21,8 +23,21 @@ def table(frame: pd.DataFrame) -> Table:
     return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
 
 
+def learn(table: Table, **settings: Any) -> Labels:
+    return labels(table, ModelSettings(**settings), np.zeros(len(table.problem)))
+
+
+def test_residuals_lead_back_where_the_estimate_is_not_far_off(table: Table) -> None:
+    off = np.random.default_rng(0).uniform(-0.5, 0.5, len(table.problem))
+    baseline = np.log(table.tflops) + off
+    values = labels(table, ModelSettings(label="residual"), baseline).values
+    assert to_tflops("residual", baseline + values, None) == pytest.approx(table.tflops)
+    wild = labels(table, ModelSettings(label="residual"), baseline + 5 * np.sign(off)).values
+    assert set(np.abs(wild)) == {MOST_RESIDUAL}
+
+
 def test_relative_labels_are_zero_for_the_best_kernel_of_each_problem(table: Table) -> None:
-    values = labels(table, ModelSettings(label_floor=0)).values
+    values = learn(table, label="relative", label_floor=0).values
     assert np.maximum.reduceat(values, np.flatnonzero(np.diff(table.problem, prepend=-1))).tolist() == [0.0] * len(
         table.problems
     )
@@ -30,7 +45,7 @@ def test_relative_labels_are_zero_for_the_best_kernel_of_each_problem(table: Tab
 
 
 def test_log1p_labels_lead_back(table: Table) -> None:
-    values = labels(table, ModelSettings(label="log1p")).values
+    values = learn(table, label="log1p").values
     assert to_tflops("log1p", values, None) == pytest.approx(table.tflops)
 
 
@@ -39,14 +54,14 @@ def test_predicted_tflops_are_positive() -> None:
 
 
 def test_the_floor_lifts_hopeless_kernels_only(table: Table) -> None:
-    plain = labels(table, ModelSettings(label_floor=0)).values
-    floored = labels(table, ModelSettings(label_floor=0.2)).values
+    plain = learn(table, label="relative", label_floor=0).values
+    floored = learn(table, label="relative", label_floor=0.2).values
     assert plain.min() < np.log(0.2)
     assert np.array_equal(floored, np.maximum(plain, np.log(0.2)))
 
 
 def test_weights_follow_efficiency(table: Table) -> None:
-    assert labels(table, ModelSettings(top_weight=0)).weight is None
-    weight = labels(table, ModelSettings(top_weight=2)).weight
+    assert learn(table, label="relative", top_weight=0).weight is None
+    weight = learn(table, label="relative", top_weight=2).weight
     assert weight is not None
     assert weight == pytest.approx((table.tflops / table.best[table.problem]) ** 2)

@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"label": "rank"}, "model.label must be one of relative, log1p, got 'rank'"),
+        ({"label": "rank"}, "model.label must be one of residual, relative, log1p, got 'rank'"),
         ({"n_estimators": 0}, "model.n_estimators must be an integer of at least 1, got 0"),
         ({"num_leaves": 1.5}, "model.num_leaves must be an integer of at least 2, got 1.5"),
         ({"feature_fraction": 0}, r"model.feature_fraction must be in \(0, 1\], got 0"),

@@ -12,6 +12,7 @@ import pytest
 from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.ops import Target
+from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, make_folds
 from tilewise.train.dataset import Table, build_table
@@ -22,7 +23,7 @@ from tilewise.train.tune import FoldPruner, tune
 
 SPACE = {"num_leaves": (3, 31), "feature_fraction": (0.2, 0.9)}
 SETTINGS = TrainSettings(
-    ModelSettings(num_leaves=50),
+    ModelSettings(label="relative", num_leaves=50),
     TuneSettings(n_trials=5, n_estimators=12, n_folds=2, space=SPACE),
     n_splits=3,
     threads=1,
@@ -37,7 +38,8 @@ def table(frame: pd.DataFrame) -> Table:
 
 def search(table: Table, settings: TrainSettings) -> tuple[ModelSettings, tuple[TrialRecord, ...]]:
     folds: tuple[Fold, ...] = make_folds(table, settings.n_splits, settings.seed)
-    return tune(table, Bins(table.matrix, table.features.names, 255, 1), folds, settings)
+    bins = Bins(table.matrix, table.features.names, 255, 1)
+    return tune(table, bins, Baselines(table, settings.model, settings.seed), folds, settings)
 
 
 def test_trials_are_recorded_and_the_best_is_taken(table: Table) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Literal, Self, get_args
@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ArtefactError, KernelError, ProblemError
-from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.backends import backend_of_columns
 from tilewise.kernels.pool import Pool
 from tilewise.ops import OPS
 
@@ -40,13 +40,20 @@ class Inputs:
         variant: variant of the op.
         dtype: element type of the operands.
         arch: the hardware.
+        n_rows: rows that problem and kernel broadcast to.
     """
+
+    n_rows: int
 
     def __init__(
         self, p: SimpleNamespace, k: SimpleNamespace, *, variant: str, dtype: str, arch: HardwareProfile
     ) -> None:
-        self.p, self.k = p, k
+        self.p, self.k = p, self.common_columns(k)
         self.variant, self.dtype, self.arch = variant, dtype, arch
+
+    def common_columns(self, k: SimpleNamespace) -> SimpleNamespace:
+        """The kernel columns that formulas read, from those of any backend."""
+        return k
 
     def check_kernels(self) -> None:
         """Check what formulas take for granted about the kernel columns.
@@ -72,8 +79,22 @@ class Feature:
 
 
 @dataclass(frozen=True)
+class Term:
+    """One column of what a launch's estimate is made of: a cost in clocks, or a driver of how costs are missed.
+
+    `compute` answers an array that broadcasts to (rows,).
+    """
+
+    name: str
+    meaning: str
+    compute: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
 class FeatureTable:
     """The features of one op, in the order of the matrix's columns; immutable, safe to share between threads.
+
+    `costs` and `drivers` are what :mod:`tilewise.features.estimate` calibrates; a selection of features keeps them.
 
     Raises:
         ValueError: two features share a name, or a role is unknown.
@@ -82,6 +103,8 @@ class FeatureTable:
     op: str
     features: tuple[Feature, ...]
     inputs: type[Inputs]
+    costs: tuple[Term, ...] = ()
+    drivers: tuple[Term, ...] = ()
 
     def __post_init__(self) -> None:
         names = [f.name for f in self.features]
@@ -115,11 +138,11 @@ class FeatureTable:
             raise ArtefactError(
                 f"no feature of {self.op}: {', '.join(unknown)}; this library computes {', '.join(known)}"
             )
-        return type(self)(self.op, tuple(known[n] for n in names), self.inputs)
+        return replace(self, features=tuple(known[n] for n in names))
 
     def of_role(self, *roles: Role) -> Self:
         """The table of the features with one of these roles, in this table's order."""
-        return type(self)(self.op, tuple(f for f in self.features if f.role in roles), self.inputs)
+        return replace(self, features=tuple(f for f in self.features if f.role in roles))
 
     def matrix(
         self,
@@ -134,7 +157,7 @@ class FeatureTable:
 
         Args:
             problem: every problem column of the op: arrays of one length, or single values. Other keys are ignored.
-            kernel: the kernel columns, likewise; may be empty where no feature needs a kernel.
+            kernel: the kernel columns of one backend, likewise; may be empty where no feature needs a kernel.
             variant: variant of the op.
             dtype: element type of the operands.
             arch: the hardware.
@@ -146,18 +169,35 @@ class FeatureTable:
             ProblemError: a problem column is missing, or not of integers.
             KernelError: a kernel column is missing or not of integers, a pipeline is unknown, or lengths do not fit.
         """
-        p = _columns(problem, OPS[self.op].column_names(), _problem_error)
-        k = _columns(kernel, Kernel.column_names(), _kernel_error) if kernel else SimpleNamespace()
+        return self.compute(self.rows_of(problem, kernel, variant=variant, dtype=dtype, arch=arch))
+
+    def rows_of(
+        self,
+        problem: Mapping[str, Any],
+        kernel: Mapping[str, Any],
+        *,
+        variant: str,
+        dtype: str,
+        arch: HardwareProfile,
+    ) -> Inputs:
+        """What the formulas see of these rows: to compute features and estimate from at once; see :meth:`matrix`."""
+        p = _columns(problem, OPS[self.op].column_names(), _TEXTS, _problem_error)
+        k = SimpleNamespace()
+        if kernel:
+            kinds = backend_of_columns(kernel).kernel.column_kinds()
+            k = _columns(kernel, kinds, {n for n, kind in kinds.items() if kind == "str"}, _kernel_error)
         lengths = {len(column) for column in (*vars(p).values(), *vars(k).values())} - {1}
         if len(lengths) > 1:
             raise KernelError(f"problem and kernel columns must have one length (or be single), got {sorted(lengths)}")
         inputs = self.inputs(p, k, variant=variant, dtype=dtype, arch=arch)
+        inputs.n_rows = next(iter(lengths), 1)
         if kernel:
             inputs.check_kernels()
-        matrix = np.empty((next(iter(lengths), 1), len(self.features)))
-        for i, feature in enumerate(self.features):
-            matrix[:, i] = feature.compute(inputs)
-        return matrix
+        return inputs
+
+    def compute(self, rows: Inputs) -> np.ndarray:
+        """The features of :meth:`rows_of`: float64, (rows, len(names))."""
+        return stack(self.features, rows)
 
     def check_distinct(self, pool: Pool, arch: HardwareProfile) -> None:
         """Check that no two kernels look alike to a model.
@@ -181,20 +221,32 @@ class FeatureTable:
         return "\n".join(lines) + "\n"
 
 
+def stack(columns: Iterable[Feature | Term], rows: Inputs) -> np.ndarray:
+    """Computed columns side by side: float64, (rows, len(columns))."""
+    columns = tuple(columns)
+    matrix = np.empty((rows.n_rows, len(columns)))
+    for i, column in enumerate(columns):
+        matrix[:, i] = column.compute(rows)
+    return matrix
+
+
+_TEXTS = frozenset({"layout"})  # problem columns that are no integers
+
+
 def _columns(
-    values: Mapping[str, Any], names: Iterable[str], error: Callable[[str, str], Exception]
+    values: Mapping[str, Any], names: Iterable[str], texts: Set[str], error: Callable[[str, str], Exception]
 ) -> SimpleNamespace:
-    return SimpleNamespace(**{name: _column(values, name, error) for name in names})
+    return SimpleNamespace(**{name: _column(values, name, name in texts, error) for name in names})
 
 
-def _column(values: Mapping[str, Any], name: str, error: Callable[[str, str], Exception]) -> np.ndarray:
+def _column(values: Mapping[str, Any], name: str, text: bool, error: Callable[[str, str], Exception]) -> np.ndarray:
     try:
         column = np.atleast_1d(np.asarray(values[name]))
     except KeyError:
         raise error(name, "the column is missing") from None
     if column.ndim > 1:
         raise error(name, f"columns have one axis, got {column.ndim}")
-    if name in ("pipeline", "layout"):
+    if text:
         return column
     if column.dtype == object:  # what nullable integer columns of pandas turn into
         column = np.array(column.tolist())

@@ -11,12 +11,14 @@ constants are orders of magnitude, the same on every arch: a model learns what t
 from __future__ import annotations
 
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tilewise.features._base import Feature, Inputs
-from tilewise.kernels.rules import accumulators_per_thread, shared_memory_bytes
+from tilewise.features._base import Feature, Inputs, Term
+from tilewise.kernels.ck.rules import GEMM_PIPELINES as _CK_PIPELINES
+from tilewise.kernels.rules import CONV_PIPELINES, GEMM_PIPELINES, accumulators_per_thread, shared_memory_bytes
 from tilewise.ops import GemmDims
 from tilewise.ops.dtypes import operand_bytes, result_bytes
 
@@ -32,6 +34,13 @@ LATENCY_CLOCKS = 800  # one trip to memory
 LAUNCH_CLOCKS = 4000  # a launch, and likewise each further one
 WORKSPACE_BYTES = 4  # partial sums are fp32
 SECTOR_BYTES = 32  # the smallest transaction of the memory system
+VECTOR = 8  # elements of 16 bits in the widest load; sizes that divide by it compile to other programs
+CK_WARPS = 4  # of a CK Tile kernel whose name does not tell
+
+CK_PIPELINES = _CK_PIPELINES
+WALKS = tuple(sorted({*CONV_PIPELINES, *GEMM_PIPELINES, *CK_PIPELINES}))
+_WALKS = np.array(WALKS)
+CLASSES_PER_WALK = 64  # room for what an op tells apart
 
 
 def log2(x: Any) -> Any:
@@ -44,13 +53,23 @@ def ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def alignment(x: Any) -> Any:
-    """The largest power of two up to 16 that divides x."""
-    return np.minimum(x & -x, 16)
+def alignment(x: Any, most: int = 16) -> Any:
+    """The largest power of two up to `most` that divides x."""
+    return np.minimum(x & -x, most)
 
 
 class TileInputs(Inputs):
     """Intermediates of a tiled matrix product. Ops fill in the matrix product and the tensors."""
+
+    def common_columns(self, k: SimpleNamespace) -> SimpleNamespace:
+        """Triton's columns; CK Tile's are put in their words: warps of a block, buffers in shared memory as stages."""
+        if not hasattr(k, "warp_m"):
+            return k
+        warps, one = k.warp_m * k.warp_n * k.warp_k, np.ones_like(k.tile_m)
+        warps = np.where(warps > 0, warps, CK_WARPS)
+        return SimpleNamespace(
+            **vars(k), num_warps=warps, num_stages=one + k.double_smem_buffer, group_m=one, split_k=one
+        )
 
     # ---- what an op says about itself -------------------------------------------------------------------------------
 
@@ -131,6 +150,29 @@ class TileInputs(Inputs):
     def pipeline_is(self, name: str) -> Any:
         """1.0 where the kernel walks K like this."""
         return (self.k.pipeline == name).astype(np.float64)
+
+    def setting(self, name: str) -> Any:
+        """A column that only CK Tile's kernels have; 0 for others."""
+        return getattr(self.k, name, 0)
+
+    def setting_is(self, name: str, value: str) -> Any:
+        """1.0 where such a column holds this text."""
+        return np.asarray(getattr(self.k, name, "") == value, dtype=np.float64)
+
+    @cached_property
+    def walk(self) -> Any:
+        """The pipeline as a number."""
+        return np.searchsorted(_WALKS, self.k.pipeline)
+
+    @property
+    def alignment_class(self) -> Any:
+        """Which compiled program of its pipeline serves the row, a number below :data:`CLASSES_PER_WALK`."""
+        raise NotImplementedError
+
+    @cached_property
+    def program_class(self) -> Any:
+        """Which compiled program serves the row: int64, (rows,). Costs differ between them by factors."""
+        return np.broadcast_to(self.walk * CLASSES_PER_WALK + self.alignment_class, (self.n_rows,)).astype(np.int64)
 
     @cached_property
     def threads(self) -> Any:
@@ -344,6 +386,51 @@ class TileInputs(Inputs):
         distinct = self.wave_rows * k.tile_m + self.wave_cols * k.tile_n
         return distinct * self.program_steps * k.tile_k * operand_bytes(self.dtype)
 
+    # ---- the grid as launched ---------------------------------------------------------------------------------------
+
+    @property
+    def grid_programs(self) -> Any:
+        """Programs that the launch really has; ops override it where their kernels cut the product otherwise."""
+        return self.programs
+
+    @property
+    def grid_steps(self) -> Any:
+        """Steps of an average program of it."""
+        return self.program_steps
+
+    @property
+    def longest_steps(self) -> Any:
+        """Steps of its longest program."""
+        return self.program_steps
+
+    @cached_property
+    def grid_resident(self) -> Any:
+        """Programs that a compute unit holds; a persistent one has it for itself."""
+        persistent = (self.k.pipeline == "persistent") | (self.setting("persistent") > 0)
+        return np.where(persistent, 1.0, self.resident)
+
+    @cached_property
+    def grid_waves(self) -> Any:
+        """Waves, as a fraction."""
+        return self.grid_programs / (self.arch.compute_units * self.grid_resident)
+
+    @cached_property
+    def busy_programs(self) -> Any:
+        """Programs that the busiest compute unit works off."""
+        full = np.floor(self.grid_waves)
+        rest = self.grid_programs - full * self.arch.compute_units * self.grid_resident
+        return full * self.grid_resident + np.ceil(rest / self.arch.compute_units)
+
+    @cached_property
+    def busy_steps(self) -> Any:
+        """Steps of those programs together."""
+        return self.busy_programs * self.grid_steps
+
+    @cached_property
+    def latency_steps(self) -> Any:
+        """Steps that follow one another, as programs of a wave run side by side."""
+        return np.ceil(self.grid_waves) * self.longest_steps
+
     # ---- estimate ---------------------------------------------------------------------------------------------------
 
     def _wave_clocks(self, resident: Any) -> Any:
@@ -381,6 +468,50 @@ class TileInputs(Inputs):
         """Least possible time / estimated time."""
         return self.roofline_clocks / self.launch_clocks
 
+
+# Costs of a launch on its busiest compute unit, in clocks up to a factor: :mod:`tilewise.features.estimate` finds the
+# factors from measurements, one set for each compiled program.
+TILE_COSTS = (
+    Term("arithmetic", "products of tiles", lambda i: i.busy_steps * i.step_compute_clocks),
+    Term("loads", "operand bytes from L2", lambda i: i.busy_steps * i.step_load_clocks),
+    Term("latency", "steps one after another", lambda i: i.latency_steps * LATENCY_CLOCKS),
+    Term("staged_latency", "steps, as far as stages leave them uncovered", lambda i: (
+        i.latency_steps * i.step_latency_clocks
+    )),
+    Term("elements", "operand elements", lambda i: i.busy_steps * i.step_elements / FMA_LANES),
+    Term("addresses", "addresses and masks of A", lambda i: (
+        i.busy_steps * i.k.tile_m * np.where(i.depth, 1, i.k.tile_k) / FMA_LANES
+    )),
+    Term("rows", "rows and columns addressed", lambda i: i.busy_steps * (i.k.tile_m + i.k.tile_n) / FMA_LANES),
+    Term("results", "results stored", lambda i: i.busy_programs * i.tile_area / FMA_LANES),
+    Term("result_bytes", "bytes of results stored", lambda i: (
+        i.busy_programs * i.tile_area * np.where(i.k.split_k > 1, WORKSPACE_BYTES, result_bytes(i.dtype))
+        / UNIT_BYTES_PER_CLOCK
+    )),
+    Term("waves", "pipelines filled and drained", lambda i: np.ceil(i.grid_waves) * LATENCY_CLOCKS),
+    Term("programs", "programs begun", lambda i: i.busy_programs * LATENCY_CLOCKS),
+    Term("memory", "fewest bytes from memory", lambda i: i.dram_clocks),
+    Term("traffic", "bytes through L2", lambda i: i.traffic / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)),
+    Term("workspace", "bytes of partial sums", lambda i: (
+        i.workspace_traffic / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)
+    )),
+    Term("launch", "one launch", lambda i: LAUNCH_CLOCKS),
+    Term("second_launch", "another where shares are added", lambda i: np.where(i.k.split_k > 1, LAUNCH_CLOCKS, 0)),
+)  # fmt: skip
+
+# What the costs' sum misses depends on these, differently for each kernel.
+TILE_DRIVERS = (
+    Term("m", "log2 of the rows", lambda i: log2(i.gemm.m)),
+    Term("n", "log2 of the columns", lambda i: log2(i.gemm.n)),
+    Term("k", "log2 of the depth", lambda i: log2(i.gemm.k)),
+    Term("efficiency_k", "useful share of the steps along K", lambda i: i.efficiency_k),
+    Term("efficiency_n", "useful share of the tiles along N", lambda i: i.efficiency_n),
+    Term("wave_efficiency", "useful share of the waves' slots", lambda i: i.grid_waves / np.ceil(i.grid_waves)),
+    Term("waves", "waves, at most 4", lambda i: np.minimum(i.grid_waves, 4.0)),
+    Term("wave_reuse", "log2 of a wave's loads / distinct ones", lambda i: log2(i.wave_reuse)),
+    Term("wave_l2", "log2 of a wave's distinct bytes / L2", lambda i: log2(i.wave_bytes / i.arch.l2_bytes)),
+    Term("traffic", "log2 of the bytes moved / the fewest", lambda i: log2(i.traffic / i.min_bytes)),
+)
 
 HARDWARE_FEATURES = (
     Feature("hw_compute_units", "", "compute units", "hardware", lambda i: i.arch.compute_units),
@@ -440,6 +571,39 @@ KERNEL_FEATURES = (
         lambda i: log2(i.step_compute_clocks / i.step_load_clocks),
     ),
 )  # fmt: skip
+
+
+def _setting(name: str, unit: str, meaning: str) -> Feature:
+    return Feature(name, unit, meaning, "kernel", lambda i: i.setting(name))
+
+
+def _setting_is(name: str, value: str, meaning: str) -> Feature:
+    return Feature(f"{name}_{value}", "flag", meaning, "kernel", lambda i: i.setting_is(name, value))
+
+
+CK_FEATURES = (
+    *(_setting(f"warp_{x}", "warps", f"warps of a block along {x.upper()}; 0 not told") for x in "mnk"),
+    *(_setting(f"warp_tile_{x}", "", f"matrix instruction's size along {x.upper()}; 0 not told") for x in "mnk"),
+    *(_setting(f"pad_{x}", "flag", f"sizes that the tile does not divide along {x.upper()}") for x in "mnk"),
+    *(_setting(f"vector_{x}", "", f"elements of one access to {x.upper()}; 0 not told") for x in "abc"),
+    _setting("persistent", "flag", "one block a compute unit takes tile after tile"),
+    _setting("double_smem_buffer", "flag", "two buffers in shared memory"),
+    _setting("store_immediate", "flag", "results are stored at once"),
+    _setting("num_groups_to_merge", "", "groups computed as one; 0 not told"),
+    _setting_is("scheduler", "intrawave", "waves of a block load and multiply at once"),
+    _setting_is("scheduler", "interwave", "waves of a block take turns"),
+    _setting_is("epilogue", "cshuffle", "results go through shared memory"),
+)
+
+
+def pipeline_features(names: tuple[str, ...]) -> tuple[Feature, ...]:
+    """A flag for each way to walk K."""
+    return tuple(_pipeline(name) for name in names)
+
+
+def _pipeline(name: str) -> Feature:
+    return Feature(f"pipeline_{name}", "flag", f"K is walked as `{name}`", "kernel", lambda i: i.pipeline_is(name))
+
 
 TILE_FEATURES = (
     Feature("tiles_m_log2", "log2", "tiles along M", "interaction", lambda i: log2(i.tiles_m)),

@@ -1,4 +1,4 @@
-"""Features of the dense matrix product. No pipelines are told apart yet: kernels for it come with their own columns."""
+"""Features of the dense matrix product."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.features._base import Feature, FeatureTable
+from tilewise.errors import KernelError
+from tilewise.features._base import Feature, FeatureTable, Term
 from tilewise.features._tiles import (
+    CK_FEATURES,
+    CK_PIPELINES,
     HARDWARE_FEATURES,
     KERNEL_FEATURES,
+    TILE_COSTS,
+    TILE_DRIVERS,
     TILE_FEATURES,
+    VECTOR,
     TileInputs,
     alignment,
     log2,
+    pipeline_features,
 )
+from tilewise.kernels.rules import GEMM_PIPELINES
 from tilewise.ops import GemmDims
 from tilewise.ops import gemm as op
 from tilewise.ops.dtypes import operand_bytes
@@ -59,9 +67,39 @@ class GemmInputs(TileInputs):
         """Never: every kernel uses matrix units."""
         return np.zeros(len(self.k.pipeline), dtype=bool)
 
-    def column_major(self, matrix: int) -> Any:
-        """1.0 where matrix 0 (A), 1 (B) or 2 (C) is stored column by column."""
-        return np.array([float(layout[matrix] == "c") for layout in self.p.layout.tolist()])
+    def check_kernels(self) -> None:
+        """Check that every pipeline is one that a feature tells apart.
+
+        Raises:
+            KernelError: a pipeline is unknown.
+        """
+        known = CK_PIPELINES if hasattr(self.k, "warp_m") else GEMM_PIPELINES
+        unknown = sorted({str(name) for name in np.unique(self.k.pipeline.astype(str))} - set(known))
+        if unknown:
+            raise KernelError(f"pipeline must be one of {', '.join(known)}, got {', '.join(unknown)}")
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:
+        """Where A and B are stored column by column: bool, (rows,)."""
+        layouts, of_row = np.unique(self.p.layout.astype(str), return_inverse=True)
+        return {m: np.array([layout[i] == "c" for layout in layouts])[of_row] for i, m in enumerate("ab")}
+
+    def column_major(self, matrix: str) -> Any:
+        """1.0 where matrix ``a`` or ``b`` is stored column by column."""
+        return self.stored[matrix] * 1.0
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """Neighbouring elements of A and of B: the length of a stored row."""
+        p = self.p
+        return {"a": np.where(self.stored["a"], p.M, p.K), "b": np.where(self.stored["b"], p.K, p.N)}
+
+    @cached_property
+    def alignment_class(self) -> Any:
+        """How A and B are stored, and whether their rows allow the widest loads, is compiled in."""
+        vector = VECTOR * 2 // operand_bytes(self.dtype)
+        aligned = (self.run["a"] % vector == 0) & (self.run["b"] % vector == 0)
+        return 4 * self.stored["a"] + 2 * self.stored["b"] + aligned
 
 
 _PROBLEM = (
@@ -74,8 +112,8 @@ _PROBLEM = (
     Feature("m_alignment", "", "largest power of two up to 16 that divides M", "problem", lambda i: alignment(i.p.M)),
     Feature("n_alignment", "", "largest power of two up to 16 that divides N", "problem", lambda i: alignment(i.p.N)),
     Feature("k_alignment", "", "largest power of two up to 16 that divides K", "problem", lambda i: alignment(i.p.K)),
-    Feature("a_column_major", "flag", "A is stored column by column", "problem", lambda i: i.column_major(0)),
-    Feature("b_column_major", "flag", "B is stored column by column", "problem", lambda i: i.column_major(1)),
+    Feature("a_column_major", "flag", "A is stored column by column", "problem", lambda i: i.column_major("a")),
+    Feature("b_column_major", "flag", "B is stored column by column", "problem", lambda i: i.column_major("b")),
     Feature("aspect_mn_log2", "log2", "rows / columns", "problem", lambda i: log2(i.p.M / i.p.N)),
     Feature("aspect_mk_log2", "log2", "rows / depth", "problem", lambda i: log2(i.p.M / i.p.K)),
     Feature("aspect_nk_log2", "log2", "columns / depth", "problem", lambda i: log2(i.p.N / i.p.K)),
@@ -91,4 +129,39 @@ _PROBLEM = (
     ),
 )  # fmt: skip
 
-TABLE = FeatureTable("gemm", (*_PROBLEM, *KERNEL_FEATURES, *TILE_FEATURES, *HARDWARE_FEATURES), GemmInputs)
+_LAUNCH = (
+    Feature(
+        "run_a_alignment", "", "largest power of two up to 128 that divides a stored row of A", "problem",
+        lambda i: alignment(i.run["a"], 128),
+    ),
+    Feature(
+        "run_b_alignment", "", "largest power of two up to 128 that divides a stored row of B", "problem",
+        lambda i: alignment(i.run["b"], 128),
+    ),
+    Feature("k_is_whole", "flag", "tile_k divides K", "interaction", lambda i: i.p.K % i.k.tile_k == 0),
+    Feature("grid_waves_log2", "log2", "programs / those at once, persistent ones counted", "interaction", lambda i: (
+        log2(i.grid_waves)
+    )),
+    Feature("workspace_time_log2", "log2", "1 + clocks of L2 on partial sums / least time", "interaction", lambda i: (
+        log2(1.0 + i.workspace_traffic / i.arch.compute_units / i.roofline_clocks)
+    )),
+)  # fmt: skip
+
+_DRIVERS = (
+    Term("a_column_major", "A is stored column by column", lambda i: i.column_major("a")),
+    Term("b_column_major", "B is stored column by column", lambda i: i.column_major("b")),
+    Term("a_aligned", "log2 of what divides a stored row of A", lambda i: log2(alignment(i.run["a"], 64))),
+    Term("b_aligned", "log2 of what divides a stored row of B", lambda i: log2(alignment(i.run["b"], 64))),
+    Term("c_aligned", "log2 of what divides N", lambda i: log2(alignment(i.p.N, 64))),
+)  # fmt: skip
+
+TABLE = FeatureTable(
+    "gemm",
+    (
+        *_PROBLEM, *KERNEL_FEATURES, *TILE_FEATURES, *HARDWARE_FEATURES, *pipeline_features(GEMM_PIPELINES), *_LAUNCH,
+        *CK_FEATURES, *pipeline_features(CK_PIPELINES),
+    ),
+    GemmInputs,
+    TILE_COSTS,
+    (*TILE_DRIVERS, *_DRIVERS),
+)  # fmt: skip

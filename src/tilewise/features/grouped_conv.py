@@ -13,16 +13,23 @@ from typing import Any
 import numpy as np
 
 from tilewise.errors import KernelError
-from tilewise.features._base import Feature, FeatureTable
+from tilewise.features._base import Feature, FeatureTable, Term
 from tilewise.features._tiles import (
+    CK_FEATURES,
+    CK_PIPELINES,
     HARDWARE_FEATURES,
     KERNEL_FEATURES,
     SECTOR_BYTES,
+    TILE_COSTS,
+    TILE_DRIVERS,
     TILE_FEATURES,
+    UNIT_BYTES_PER_CLOCK,
+    VECTOR,
     TileInputs,
     alignment,
     ceil_div,
     log2,
+    pipeline_features,
 )
 from tilewise.kernels.rules import CONV_PIPELINES
 from tilewise.ops import GemmDims
@@ -39,9 +46,10 @@ class ConvInputs(TileInputs):
         Raises:
             KernelError: a pipeline is unknown.
         """
-        unknown = sorted({str(name) for name in np.unique(self.k.pipeline.astype(str))} - set(CONV_PIPELINES))
+        known = CK_PIPELINES if hasattr(self.k, "warp_m") else CONV_PIPELINES
+        unknown = sorted({str(name) for name in np.unique(self.k.pipeline.astype(str))} - set(known))
         if unknown:
-            raise KernelError(f"pipeline must be one of {', '.join(CONV_PIPELINES)}, got {', '.join(unknown)}")
+            raise KernelError(f"pipeline must be one of {', '.join(known)}, got {', '.join(unknown)}")
 
     @cached_property
     def out(self) -> op.OutputSizes:
@@ -99,6 +107,77 @@ class ConvInputs(TileInputs):
         """Steps along all of K."""
         tap_steps = self.gemm.k // self.channels * ceil_div(self.channels, self.k.tile_k)
         return np.where(self.k.pipeline == "taps", tap_steps, ceil_div(self.gemm.k, self.k.tile_k))
+
+    # ---- the grid as launched ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def residue_classes(self) -> Any:
+        """Products of a launch: bwd_data has one for each residue of the input pixels modulo the stride."""
+        p = self.p
+        return p.stride_d * p.stride_h * p.stride_w if self.variant == "bwd_data" else p.stride_d * 0 + 1
+
+    @cached_property
+    def class_taps(self) -> Any:
+        """The most taps that reach one residue class."""
+        taps = 1
+        for size, axis in ((self.p.Z, "d"), (self.p.Y, "h"), (self.p.X, "w")):
+            stride, dilation = getattr(self.p, f"stride_{axis}"), getattr(self.p, f"dilation_{axis}")
+            taps = taps * ceil_div(size, stride // np.gcd(stride, dilation))
+        return taps
+
+    @cached_property
+    def grid_programs(self) -> Any:
+        """Programs of the launch, residue classes and tap-wise columns counted."""
+        k, walk = self.k, self.k.pipeline
+        tiles_m, tiles_n, groups = self.tiles_m, self.tiles_n, np.where(self.depth, 1, self.gemm.batch)
+        if self.variant == "bwd_data":
+            tiles_m = ceil_div(ceil_div(self.gemm.m, self.residue_classes), k.tile_m) * self.residue_classes
+        if self.variant == "bwd_weight":
+            tapwise = self.taps * ceil_div(self.p.C // self.p.G, k.tile_n)
+            tiles_n = np.where(walk == "taps", tapwise, tiles_n)
+            tiles_n = np.where(self.depth, self.taps * ceil_div(self.p.K, k.tile_n), tiles_n)
+            tiles_m = np.where(self.depth, 1, tiles_m)
+        return tiles_m * tiles_n * groups * k.split_k
+
+    @cached_property
+    def grid_steps(self) -> Any:
+        """Steps of an average program: a residue class walks its share of the taps."""
+        if self.variant == "bwd_weight":
+            return ceil_div(np.where(self.depth, ceil_div(self.gemm.k, self.k.tile_m), self.steps), self.k.split_k)
+        return np.maximum(self.steps / self.residue_classes / self.k.split_k, 1.0)
+
+    @cached_property
+    def longest_steps(self) -> Any:
+        """Steps of the longest program."""
+        if self.variant != "bwd_data":
+            return self.grid_steps
+        per_tap = self.steps / self.taps
+        return np.maximum(np.minimum(self.class_taps * per_tap, self.steps) / self.k.split_k, 1.0)
+
+    @cached_property
+    def alignment_class(self) -> Any:
+        """Channel counts that divide by the widest load are hints to the compiler; each set of hints is a program."""
+        p, depth = self.p, self.depth
+        cg, kg = p.C // p.G, p.K // p.G
+        inputs = np.where(depth, p.C, cg) % VECTOR == 0
+        outputs = np.where(depth, p.K, kg) % VECTOR == 0
+        several = depth & (kg > 1)  # channels are not neighbours then
+        return 4 * several + 2 * inputs + outputs
+
+    def repeated_clocks(self, name: str) -> Any:
+        """Clocks of the one slice of L2 that serves all reads of the last row, or column, again."""
+        tiles_m, tiles_n = self.tiles_m, self.tiles_n
+        if name == "rows":
+            beyond = tiles_n * (tiles_m * self.k.tile_m - self.gemm.m)
+        else:
+            beyond = tiles_m * (tiles_n * self.k.tile_n - self.cols)
+        run = self.gemm.k * operand_bytes(self.dtype)
+        return np.where(self.k.pipeline == "point", 1.0 * self.gemm.batch * beyond * run / UNIT_BYTES_PER_CLOCK, 0.0)
+
+    def run_aligned(self, elements: int) -> Any:
+        """Whether a pixel's channels begin at a multiple of so many elements and of no more."""
+        run = self.channels & -self.channels
+        return (np.clip(run, VECTOR, 8 * VECTOR) == elements) * 1.0
 
     @cached_property
     def run_bytes(self) -> Any:
@@ -196,10 +275,6 @@ _PROBLEM = (
 )  # fmt: skip
 
 
-def _pipeline(name: str) -> Feature:
-    return Feature(f"pipeline_{name}", "flag", f"K is walked as `{name}`", "kernel", lambda i: i.pipeline_is(name))
-
-
 _INTERACTION = (
     Feature(
         "channels_over_tile_log2", "log2", "neighbouring elements of K / tile_k", "interaction",
@@ -221,8 +296,44 @@ _INTERACTION = (
     ),
 )  # fmt: skip
 
+_LAUNCH = (
+    Feature(
+        "repeated_log2", "log2", "1 + clocks of L2 on repeated rows and columns / least time", "interaction",
+        lambda i: log2(1.0 + (i.repeated_clocks("cols") + i.repeated_clocks("rows")) / i.roofline_clocks),
+    ),
+    Feature(
+        "grid_programs_log2", "log2", "programs as launched, residue classes counted", "interaction",
+        lambda i: log2(i.grid_programs),
+    ),
+    Feature(
+        "grid_steps_log2", "log2", "steps of an average program as launched", "interaction",
+        lambda i: log2(i.grid_steps),
+    ),
+)  # fmt: skip
+
+
+def _repeated(name: str, elements: int) -> Term:
+    meaning = f"reads of the last of the {name} again, channels aligned to {elements}"
+    return Term(f"repeated_{name}_{elements}", meaning, lambda i: i.repeated_clocks(name) * i.run_aligned(elements))
+
+
+_COSTS = tuple(_repeated(name, elements) for name in ("cols", "rows") for elements in (8, 16, 32, 64))
+
+_DRIVERS = (
+    Term("taps", "log2 of the filter taps", lambda i: log2(i.taps)),
+    Term("groups", "log2 of the groups", lambda i: log2(i.p.G)),
+    Term("stride", "log2 of the pixels of a stride", lambda i: log2(i.p.stride_d * i.p.stride_h * i.p.stride_w)),
+    Term("inputs_aligned", "log2 of what divides a group's inputs", lambda i: log2(alignment(i.p.C // i.p.G, 64))),
+    Term("outputs_aligned", "log2 of what divides a group's outputs", lambda i: log2(alignment(i.p.K // i.p.G, 64))),
+)
+
 TABLE = FeatureTable(
     "grouped_conv",
-    (*_PROBLEM, *KERNEL_FEATURES, *map(_pipeline, CONV_PIPELINES), *TILE_FEATURES, *_INTERACTION, *HARDWARE_FEATURES),
+    (
+        *_PROBLEM, *KERNEL_FEATURES, *pipeline_features(CONV_PIPELINES), *TILE_FEATURES, *_INTERACTION,
+        *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(CK_PIPELINES),
+    ),
     ConvInputs,
-)
+    (*TILE_COSTS, *_COSTS),
+    (*TILE_DRIVERS, *_DRIVERS),
+)  # fmt: skip

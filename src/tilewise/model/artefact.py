@@ -22,21 +22,25 @@ import numpy as np
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ArtefactError, KernelError, UsageError
 from tilewise.features import FeatureTable, feature_table
+from tilewise.features._base import Inputs
+from tilewise.features.estimate import LaunchEstimate, log_work, terms_of
 from tilewise.files import replace_folder
 from tilewise.kernels.pool import Pool, dump_json
 from tilewise.model.trees import Ensemble
 from tilewise.ops import OPS, Problem, Target
 
-# relative: log(tflops / the problem's best); log1p: log(1 + tflops)
-LABELS = ("relative", "log1p")
+# residual: log(tflops / those of the calibrated estimate); relative: log(tflops / the problem's best); log1p: log(1 +
+# tflops)
+LABELS = ("residual", "relative", "log1p")
 EXTRA_LABELS = ("latency", "bandwidth")  # each predicted as a logarithm: of milliseconds, of GB/s
 
 SCORES, SCALE = "model_tflops.lgbm.gz", "model_scale.lgbm.gz"
+ESTIMATE = "estimate.json.gz"
 SPEC, POOL, SELFTEST, MANIFEST = "feature_spec.json", "pool.json", "selftest.json", "train_manifest.json"
 METRICS, IMPORTANCES = "cv_metrics_tflops.json", "feature_importances_tflops.json"
 EXTRAS = {label: f"model_{label}.lgbm.gz" for label in EXTRA_LABELS}
 REQUIRED = (SCORES, SPEC, POOL, SELFTEST, MANIFEST, METRICS, IMPORTANCES)
-OPTIONAL = (SCALE, *EXTRAS.values())
+OPTIONAL = (SCALE, ESTIMATE, *EXTRAS.values())
 
 MAX_FILE_BYTES = 128 << 20  # what is read of one file, packed
 MAX_MODEL_BYTES = 256 << 20  # what it may unpack to (2,000 trees of 255 leaves take 80 MiB): no gzip bomb fills memory
@@ -60,6 +64,7 @@ class ArtefactParts:
         booster_text: LightGBM text model of the scores.
         scale_text: for ``relative``: text model over the features of role "problem" (those of `features`, in order)
             that predicts log(best TFLOPS of the problem).
+        estimate: for ``residual``: what scores of the booster are added to.
         cv_metrics: figures of the cross-validation, plain data.
         feature_importances: importance of each feature, plain data.
         manifest: where the model comes from: data hash, revision, parameters, versions. No times: equal trainings
@@ -83,12 +88,15 @@ class ArtefactParts:
     manifest: Mapping[str, Any]
     selftest_problems: Sequence[Problem]
     extra_boosters: Mapping[str, str] = field(default_factory=dict)
+    estimate: LaunchEstimate | None = None
 
     def __post_init__(self) -> None:
         if self.label not in LABELS:
             raise ArtefactError(f"label must be one of {', '.join(LABELS)}, got {self.label!r}")
         if (self.label == "relative") != (self.scale_text is not None):
             raise ArtefactError("scale_text belongs to label 'relative', and only there")
+        if (self.label == "residual") != (self.estimate is not None):
+            raise ArtefactError("an estimate belongs to label 'residual', and only there")
         unknown = set(self.extra_boosters) - set(EXTRA_LABELS)
         if unknown:
             raise ArtefactError(f"extra boosters may be {', '.join(EXTRA_LABELS)}, got {', '.join(sorted(unknown))}")
@@ -112,6 +120,8 @@ def write_artefact(folder: str | Path, parts: ArtefactParts) -> None:
     }
     if parts.scale_text is not None:
         files[SCALE] = _gzip(parts.scale_text)
+    if parts.estimate is not None:
+        files[ESTIMATE] = _gzip(json.dumps(parts.estimate.to_dict(parts.features)))
     files |= {EXTRAS[label]: _gzip(text) for label, text in parts.extra_boosters.items()}
     model = _build(files, "the new model")
     files[SELFTEST] = _json(_selftest(model, files, parts.selftest_problems))
@@ -194,22 +204,46 @@ class TrainedModel:
     feature_importances: Mapping[str, Any] = field(repr=False)
     scores: Ensemble = field(repr=False)
     scale: Ensemble | None = field(repr=False)
+    estimate: LaunchEstimate | None = field(repr=False)
     extras: Mapping[str, Ensemble] = field(repr=False)
 
     @cached_property
     def _problem_features(self) -> FeatureTable:
         return self.features.of_role("problem")
 
+    @cached_property
+    def _kernel_numbers(self) -> dict[tuple[Any, ...], int]:
+        columns = self.pool.columns.values()
+        return {row: i for i, row in enumerate(zip(*(c.tolist() for c in columns), strict=True))}
+
     def matrix(self, problem: Mapping[str, Any], kernel: Mapping[str, Any]) -> np.ndarray:
         """The model's features for problem and kernel columns: float64, (rows, features)."""
-        return self._compute(self.features, problem, kernel)
+        return self.features.compute(self._rows(problem, kernel))
 
-    def _compute(self, table: FeatureTable, problem: Mapping[str, Any], kernel: Mapping[str, Any]) -> np.ndarray:
-        return table.matrix(problem, kernel, variant=self.target.variant, dtype=self.target.dtype, arch=self.arch)
+    def _rows(self, problem: Mapping[str, Any], kernel: Mapping[str, Any]) -> Inputs:
+        target = self.target
+        return self.features.rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=self.arch)
 
     def score_rows(self, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]) -> np.ndarray:
         """Scores of whole tables: float64, (rows,); higher is faster, comparable within one problem."""
-        return self.scores.predict(self.matrix(problem_columns, kernel_columns))
+        rows = self._rows(problem_columns, kernel_columns)
+        return self._scores(rows, self.features.compute(rows), kernel_columns)
+
+    def _scores(self, rows: Inputs, matrix: np.ndarray, kernel: Mapping[str, Any]) -> np.ndarray:
+        """Of rows and their features: the trees' scores, on top of the estimate where there is one."""
+        scores: np.ndarray = self.scores.predict(matrix)
+        if self.estimate is None:
+            return scores
+        clocks = self.estimate.log_clocks(terms_of(self.features, rows), self._kernel_index(kernel, rows.n_rows))
+        total: np.ndarray = log_work(rows) - clocks + scores
+        return total
+
+    def _kernel_index(self, kernel: Mapping[str, Any], n_rows: int) -> np.ndarray:
+        """(rows,) index into the pool, -1 for others."""
+        if kernel is self.pool.columns:
+            return np.arange(len(self.pool))
+        columns = [np.broadcast_to(np.asarray(kernel[n]).reshape(-1), (n_rows,)).tolist() for n in self.pool.columns]
+        return np.array([self._kernel_numbers.get(row, -1) for row in zip(*columns, strict=True)], dtype=np.int64)
 
     def score(self, problem: Problem) -> np.ndarray:
         """Scores of the pool's kernels: float64, (len(pool),); unsupported ones have a score too."""
@@ -221,10 +255,13 @@ class TrainedModel:
 
     def tflops_of_scores(self, problem: Problem, scores: np.ndarray) -> np.ndarray:
         """TFLOPS that scores of a problem stand for, without computing the scores again."""
-        if self.scale is None:
-            tflops: np.ndarray = np.expm1(scores)
+        tflops: np.ndarray
+        if self.label == "log1p":
+            tflops = np.expm1(scores)
+        elif self.scale is None:
+            tflops = np.exp(scores)
         else:
-            row = self._compute(self._problem_features, problem.to_dict(), {})
+            row = self._problem_features.compute(self._rows(problem.to_dict(), {}))
             tflops = np.exp(scores + self.scale.predict(row))
         return tflops.clip(min=MIN_TFLOPS)
 
@@ -283,6 +320,8 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         )
     if label not in LABELS or (label == "relative") != (SCALE in files):
         raise ArtefactError(f"{where}: {SPEC}: label {label!r} and the presence of {SCALE} do not fit")
+    if (label == "residual") != (ESTIMATE in files):
+        raise ArtefactError(f"{where}: {SPEC}: label {label!r} and the presence of {ESTIMATE} do not fit")
     return TrainedModel(
         target,
         pool,
@@ -296,6 +335,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         _parse_json(files, IMPORTANCES, where),
         _ensemble(files, SCORES, features, where),
         _ensemble(files, SCALE, features.of_role("problem"), where) if SCALE in files else None,
+        _estimate(files, features, len(pool), where) if ESTIMATE in files else None,
         {label: _ensemble(files, name, features, where) for label, name in EXTRAS.items() if name in files},
     )
 
@@ -328,6 +368,15 @@ def _ensemble(files: Mapping[str, bytes], name: str, features: FeatureTable, whe
     return ensemble
 
 
+def _estimate(files: Mapping[str, bytes], features: FeatureTable, n_kernels: int, where: str) -> LaunchEstimate:
+    try:
+        return LaunchEstimate.from_dict(json.loads(_gunzip(files[ESTIMATE])), features, n_kernels)
+    except ArtefactError as e:
+        raise ArtefactError(f"{where}: {ESTIMATE}: {e}") from e
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as e:
+        raise ArtefactError(f"{where}: {ESTIMATE} is none of this library: {e!r}") from e
+
+
 def _spec(parts: ArtefactParts) -> dict[str, Any]:
     target = parts.target
     return {
@@ -355,8 +404,9 @@ def _selftest(model: TrainedModel, files: Mapping[str, bytes], problems: Sequenc
 
 def _observe(model: TrainedModel, problem: Problem) -> dict[str, Any]:
     """What the model makes of a problem, as plain data."""
-    matrix = model.matrix(problem.to_dict(), model.pool.columns)
-    scores = model.scores.predict(matrix)
+    rows = model._rows(problem.to_dict(), model.pool.columns)
+    matrix = model.features.compute(rows)
+    scores = model._scores(rows, matrix, model.pool.columns)
     rank = model.rank_scores(problem, scores)[:SELFTEST_RANKS]
     kernels = dict.fromkeys([0, *rank[:SELFTEST_ROWS].tolist()])  # the default, and the best
     return {

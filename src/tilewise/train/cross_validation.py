@@ -10,6 +10,7 @@ from sklearn.model_selection import GroupKFold
 
 from tilewise.errors import DataError
 from tilewise.metrics import Selections, select, summarise
+from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import SCALE_SETTINGS, Bins
 from tilewise.train.dataset import Floats, Ints, Table
 from tilewise.train.labels import Labels, labels, to_tflops
@@ -53,6 +54,7 @@ def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
 def cross_validate(
     table: Table,
     bins: Bins,
+    baselines: Baselines,
     folds: tuple[Fold, ...],
     model: ModelSettings,
     settings: TrainSettings,
@@ -63,18 +65,20 @@ def cross_validate(
     Args:
         table: the rows.
         bins: of ``table.matrix``.
+        baselines: of `table`.
         folds: from :func:`make_folds`.
         model: how trees grow.
         settings: seed and threads.
         on_fold: told of each fold as it is done.
     """
-    learnt, scale = labels(table, model), _ScaleFolds(table, settings)
+    scale = _ScaleFolds(table, settings) if model.label == "relative" else None
     score, log_best = np.empty(len(table.problem)), np.empty(len(table.problems))
     records = []
     for number, fold in enumerate(folds):
         rows = table.rows_of(fold.test)
-        score[rows] = bins.fit_predict(model, learnt, table.rows_of(fold.train), rows, settings.seed, settings.threads)
-        log_best[fold.test] = scale.predict(fold)
+        score[rows] = fold_score(table, bins, baselines, fold, model, settings)
+        if scale:
+            log_best[fold.test] = scale.predict(fold)
         predicted = _tflops(table, model, score, log_best, rows)
         records.append(FoldRecord(number, summarise(judge(table, rows, score[rows]), table.tflops[rows], predicted)))
         if on_fold:
@@ -84,6 +88,15 @@ def cross_validate(
     chosen = judge(table, everything, score)
     out_of_fold = OutOfFold(table.problem, table.kernel, table.tflops, predicted, chosen.efficiency)
     return CrossValidation(out_of_fold, tuple(records), summarise(chosen, table.tflops, predicted))
+
+
+def fold_score(
+    table: Table, bins: Bins, baselines: Baselines, fold: Fold, model: ModelSettings, settings: TrainSettings
+) -> Floats:
+    """Scores of the fold's test rows by trees that its training rows grew."""
+    train, test, baseline = table.rows_of(fold.train), table.rows_of(fold.test), baselines.of(fold.train)
+    learnt = labels(table, model, baseline)
+    return baseline[test] + bins.fit_predict(model, learnt, train, test, settings.seed, settings.threads)
 
 
 def judge(table: Table, rows: Ints, score: Floats) -> Selections:

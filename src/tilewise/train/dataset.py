@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, p
 from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, feature_table
+from tilewise.features.estimate import Terms, log_work, terms_of
 from tilewise.kernels.pool import Pool
 from tilewise.ops import OPS, Problem, Target
 
@@ -36,6 +38,8 @@ class Table:
         kernel: (rows,) index into the pool.
         matrix: (rows, features).
         problem_matrix: (problems, features of role "problem").
+        terms: (rows) what a launch's estimate is made of.
+        log_work: (rows,) log(TFLOPS) of a launch of one clock.
         tflops, latency_ms, bandwidth_gb_s: (rows,) as measured.
         n_holdout_problems: problems left out by the holdout rule.
     """
@@ -50,6 +54,8 @@ class Table:
     kernel: Ints
     matrix: Floats
     problem_matrix: Floats
+    terms: Terms
+    log_work: Floats
     tflops: Floats
     latency_ms: Floats
     bandwidth_gb_s: Floats
@@ -59,6 +65,11 @@ class Table:
     def best(self) -> Floats:
         """(problems,) TFLOPS of the fastest kernel."""
         return cast(Floats, np.maximum.reduceat(self.tflops, np.flatnonzero(np.diff(self.problem, prepend=-1))))
+
+    @cached_property
+    def efficiency(self) -> Floats:
+        """(rows,) TFLOPS / those of the problem's fastest kernel."""
+        return self.tflops / self.best[self.problem]
 
     def rows_of(self, problems: Ints) -> Ints:
         """The rows of these problems, ascending."""
@@ -93,7 +104,7 @@ def build_table(
             f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
         )
     problems, problem = problems_of(rows, target), problem_index(rows, target.op)
-    features, matrix = _features(rows, target, pool, arch)
+    features, matrix, terms, work = _features(rows, target, pool, arch)
     features.check_distinct(pool, arch)
     first = np.flatnonzero(np.diff(problem, prepend=-1))
     of_problem = [f.role == "problem" for f in features.features]
@@ -109,6 +120,8 @@ def build_table(
         kernel=pool_index(rows, pool),
         matrix=matrix,
         problem_matrix=matrix[first][:, of_problem],
+        terms=terms,
+        log_work=work,
         tflops=rows["tflops"].to_numpy(dtype=np.float64),
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
@@ -116,12 +129,15 @@ def build_table(
     )
 
 
-def _features(rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
+def _features(
+    rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile
+) -> tuple[FeatureTable, Floats, Terms, Floats]:
     """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time."""
     features = feature_table(target.op)
     problem = {n: rows[n].to_numpy() for n in OPS[target.op].column_names()}
     kernel = {n: rows[n].to_numpy() for n in pool.columns}
-    matrix = features.matrix(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
+    seen = features.rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
+    matrix = features.compute(seen)
     differs = matrix.min(axis=0) < matrix.max(axis=0)
     kept = [n for n, keep in zip(features.names, differs, strict=True) if keep]
-    return features.select(kept), np.ascontiguousarray(matrix[:, differs])
+    return features.select(kept), np.ascontiguousarray(matrix[:, differs]), terms_of(features, seen), log_work(seen)

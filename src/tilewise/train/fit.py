@@ -16,6 +16,7 @@ from tilewise.data.splits import split_rule
 from tilewise.kernels.pool import Pool
 from tilewise.model.artefact import ArtefactParts
 from tilewise.ops import Problem, Target
+from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import SCALE_SETTINGS, Bins, model_text
 from tilewise.train.cross_validation import cross_validate, make_folds, scale_bins
 from tilewise.train.dataset import Table, build_table
@@ -56,9 +57,11 @@ def train(
     table = build_table(frame, target, pool, arch, settings.holdout_fraction)
     folds = make_folds(table, settings.n_splits, settings.seed)
     bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
-    model, trials = tune(table, bins, folds, settings, on_trial)
-    validated = cross_validate(table, bins, folds, model, settings, on_fold)
-    booster = bins.fit(model, labels(table, model), settings.seed, settings.threads)
+    baselines = Baselines(table, settings.model, settings.seed)
+    model, trials = tune(table, bins, baselines, folds, settings, on_trial)
+    validated = cross_validate(table, bins, baselines, folds, model, settings, on_fold)
+    learnt = labels(table, model, baselines.of(np.arange(len(table.problems))))
+    booster = bins.fit(model, learnt, settings.seed, settings.threads)
     importances = _importances(table, booster)
     data_hash = table_hash(frame)
     rule = split_rule(settings.holdout_fraction, settings.n_splits)
@@ -73,6 +76,7 @@ def train(
             features=table.features,
             label=model.label,
             booster_text=model_text(booster),
+            estimate=baselines.estimate(),
             scale_text=_scale_text(table, settings) if model.label == "relative" else None,
             cv_metrics={
                 **validated.metrics,

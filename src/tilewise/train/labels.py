@@ -9,6 +9,8 @@ import numpy as np
 from tilewise.train.dataset import Floats, Table
 from tilewise.train.settings import ModelSettings
 
+MOST_RESIDUAL = 0.7  # of the logarithm: a kernel twice as slow as estimated is no candidate, however much slower
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -18,12 +20,20 @@ class Labels:
     weight: Floats | None
 
 
-def labels(table: Table, settings: ModelSettings) -> Labels:
-    """The labels that `settings` ask for; see :class:`ModelSettings` for their meaning."""
-    efficiency = table.tflops / table.best[table.problem]
+def labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labels:
+    """The labels that `settings` ask for; see :class:`ModelSettings` for their meaning.
+
+    Args:
+        table: the rows.
+        settings: label and weights.
+        baseline: (rows,) see :class:`~tilewise.train.baseline.Baselines`.
+    """
+    efficiency = table.efficiency
     weight = efficiency**settings.top_weight if settings.top_weight > 0 else None
     if settings.label == "log1p":
         return Labels(np.log1p(table.tflops), weight)
+    if settings.label == "residual":
+        return Labels(np.clip(np.log(table.tflops) - baseline, -MOST_RESIDUAL, MOST_RESIDUAL), weight)
     return Labels(np.log(np.maximum(efficiency, settings.label_floor)), weight)
 
 
@@ -31,10 +41,10 @@ def to_tflops(label: str, score: Floats, log_best: Floats | None) -> Floats:
     """TFLOPS that scores stand for.
 
     Args:
-        label: ``relative`` or ``log1p``.
-        score: (rows,) predicted labels.
+        label: of :data:`tilewise.train.settings.LABELS`.
+        score: (rows,) predicted labels, the baseline added.
         log_best: (rows,) predicted log(best TFLOPS of the row's problem), for ``relative``.
     """
-    if log_best is None:
+    if label == "log1p":
         return np.maximum(np.expm1(score), 1e-9)
-    return np.exp(score + log_best)
+    return np.exp(score if log_best is None else score + log_best)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tilewise.errors import ConfigError
 
-LABELS = ("relative", "log1p")
+LABELS = ("residual", "relative", "log1p")
 EXTRA_LABELS = ("latency", "bandwidth")
 
 
@@ -28,15 +28,17 @@ class ModelSettings:
     """How the trees grow. Names as in LightGBM, but for the label.
 
     Attributes:
-        label: ``relative`` learns log(TFLOPS / the problem's best TFLOPS): no split is spent on what all kernels of a
-            problem share. ``log1p`` learns log1p(TFLOPS).
-        label_floor: a relative efficiency below this counts as this: telling 1 % from 3 % helps nobody to pick a
-            winner. 0 keeps labels as they are.
+        label: ``residual`` learns by how much a launch differs from its calibrated estimate (see
+            :mod:`tilewise.features.estimate`), so that trees only learn what costs do not tell. ``relative`` learns
+            log(TFLOPS / the problem's best TFLOPS): no split is spent on what all kernels of a problem share. ``log1p``
+            learns log1p(TFLOPS).
+        label_floor: a relative efficiency below this counts as this (``residual``: does not calibrate the estimate):
+            telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
         top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike.
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
-    label: str = "relative"
+    label: str = "residual"
     n_estimators: int = 400
     learning_rate: float = 0.08
     num_leaves: int = 127

@@ -9,10 +9,10 @@ import numpy as np
 import optuna
 
 from tilewise.metrics import objective
+from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
-from tilewise.train.cross_validation import Fold, judge
+from tilewise.train.cross_validation import Fold, fold_score, judge
 from tilewise.train.dataset import Table
-from tilewise.train.labels import labels
 from tilewise.train.result import TrialRecord, TrialState
 from tilewise.train.settings import TUNABLE, ModelSettings, TrainSettings, with_params
 
@@ -42,6 +42,7 @@ class FoldPruner(optuna.pruners.BasePruner):
 def tune(
     table: Table,
     bins: Bins,
+    baselines: Baselines,
     folds: tuple[Fold, ...],
     settings: TrainSettings,
     on_trial: Callable[[TrialRecord], None] | None = None,
@@ -76,7 +77,7 @@ def tune(
         values: list[float] = []
         state: TrialState = "pruned"
         for step, fold in enumerate(seen):
-            values.append(_fold_value(table, bins, fold, model, settings))
+            values.append(_fold_value(table, bins, baselines, fold, model, settings))
             trial.report(float(np.mean(values)), step)
             if step + 1 < len(seen) and trial.should_prune():
                 break
@@ -94,10 +95,11 @@ def tune(
     return with_params(settings.model, best.params), tuple(records)
 
 
-def _fold_value(table: Table, bins: Bins, fold: Fold, model: ModelSettings, settings: TrainSettings) -> float:
-    train, test = table.rows_of(fold.train), table.rows_of(fold.test)
-    score = bins.fit_predict(model, labels(table, model), train, test, settings.seed, settings.threads)
-    return objective(judge(table, test, score).efficiency)
+def _fold_value(
+    table: Table, bins: Bins, baselines: Baselines, fold: Fold, model: ModelSettings, settings: TrainSettings
+) -> float:
+    score = fold_score(table, bins, baselines, fold, model, settings)
+    return objective(judge(table, table.rows_of(fold.test), score).efficiency)
 
 
 def _suggest(trial: optuna.Trial, name: str, low: float, high: float) -> float | int:

@@ -1,0 +1,63 @@
+"""What scores begin from: nothing, or the calibrated estimate of each row's rate.
+
+Trees that learn what an estimate leaves must not learn from rows that it was calibrated on: there it leaves less than
+it will for new problems. So a row to learn from has the estimate of a calibration that left its problem out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.features.estimate import LaunchEstimate
+from tilewise.train.calibrate import calibrate
+from tilewise.train.dataset import Floats, Ints, Table
+from tilewise.train.settings import ModelSettings
+
+CROSS_FITS = 4
+
+
+class Baselines:
+    """The baseline of each choice of training problems, computed once. Not safe to share between threads."""
+
+    def __init__(self, table: Table, settings: ModelSettings, seed: int) -> None:
+        self._table = table
+        self._calibrated = settings.label == "residual"
+        self._weight = np.where(table.efficiency > settings.label_floor, table.efficiency, 0.0)
+        self._log_rate = np.log(table.tflops)
+        order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
+        self._part = (order % CROSS_FITS)[table.group]
+        self._done: dict[bytes, tuple[LaunchEstimate | None, Floats]] = {}
+
+    def of(self, problems: Ints) -> Floats:
+        """(rows,) log(TFLOPS) to begin from, learnt from these problems; 0 where labels need none."""
+        return self._fit(problems)[1]
+
+    def estimate(self) -> LaunchEstimate | None:
+        """The estimate learnt from all problems, which goes with the model; None where labels need none."""
+        return self._fit(np.arange(len(self._table.problems)))[0]
+
+    def _fit(self, problems: Ints) -> tuple[LaunchEstimate | None, Floats]:
+        key = problems.tobytes()
+        if key not in self._done:
+            self._done[key] = self._calibrate(problems) if self._calibrated else (None, np.zeros_like(self._log_rate))
+        return self._done[key]
+
+    def _calibrate(self, problems: Ints) -> tuple[LaunchEstimate, Floats]:
+        whole = self._estimate(problems)
+        offset = self._predict(whole, np.arange(len(self._log_rate)))
+        parts = self._part[problems]
+        for part in np.unique(parts) if len(np.unique(parts)) > 1 else ():
+            rows = self._table.rows_of(problems[parts == part])
+            offset[rows] = self._predict(self._estimate(problems[parts != part]), rows)
+        return whole, offset
+
+    def _estimate(self, problems: Ints) -> LaunchEstimate:
+        rows, table = self._table.rows_of(problems), self._table
+        log_clocks = (table.log_work - self._log_rate)[rows]
+        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
+
+    def _predict(self, estimate: LaunchEstimate, rows: Ints) -> Floats:
+        table = self._table
+        clocks: Floats = estimate.log_clocks(table.terms.take(rows), table.kernel[rows])
+        offset: Floats = table.log_work[rows] - clocks
+        return offset

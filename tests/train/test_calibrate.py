@@ -1,0 +1,75 @@
+"""Calibration finds what made the measurements, and rows to learn from never had a say in their own baseline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthetic import CONV
+from tilewise.arch import load_arch
+from tilewise.features.estimate import Terms
+from tilewise.ops import Target
+from tilewise.train.baseline import Baselines
+from tilewise.train.calibrate import calibrate
+from tilewise.train.dataset import Table, build_table
+from tilewise.train.pool import pool_of
+from tilewise.train.settings import ModelSettings
+
+SETTINGS = ModelSettings(label="residual")
+
+
+@pytest.fixture(scope="module")
+def table(frame: pd.DataFrame) -> Table:
+    target = Target.parse(CONV)
+    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
+
+
+def test_sums_of_costs_and_factors_of_kernels_are_found() -> None:
+    rng = np.random.default_rng(0)
+    n, kernels = 4000, 5
+    costs, kernel = np.exp(rng.normal(7, 1, (n, 3))), rng.integers(0, kernels, n)
+    program, slow = rng.integers(0, 2, n) * 7, np.array([1.0, 1.3, 0.8, 1.1, 1.0])
+    factors = np.array([[2.0, 0.0, 1.0], [0.5, 3.0, 1.0]])[program // 7]
+    clocks = (costs * factors).sum(axis=1) * slow[kernel]
+    terms = Terms(costs, rng.normal(size=(n, 2)), program)
+    found = calibrate(terms, kernel, np.log(clocks), np.ones(n), kernels)
+    assert found.programs.tolist() == [0, 7]
+    assert np.abs(found.log_clocks(terms, kernel) - np.log(clocks)).mean() < 0.02
+    assert (found.factors >= 0).all()
+
+
+def test_rows_without_weight_have_no_say() -> None:
+    rng = np.random.default_rng(1)
+    costs = np.exp(rng.normal(7, 1, (200, 2)))
+    terms = Terms(costs, rng.normal(size=(200, 1)), np.zeros(200, dtype=np.int64))
+    kernel, log_clocks = np.zeros(200, dtype=np.int64), np.log(costs.sum(axis=1))
+    weight = (np.arange(200) % 2).astype(float)
+    wild = np.where(weight > 0, log_clocks, 99.0)
+    one, other = (calibrate(terms, kernel, y, weight, 1) for y in (log_clocks, wild))
+    assert one.weights.tobytes() == other.weights.tobytes()
+    assert one.factors.tobytes() == other.factors.tobytes()
+
+
+def test_the_estimate_is_close_to_what_is_measured(table: Table) -> None:
+    problems = np.arange(len(table.problems))
+    estimate = Baselines(table, SETTINGS, 0).estimate()
+    assert estimate is not None
+    error = table.log_work - estimate.log_clocks(table.terms, table.kernel) - np.log(table.tflops)
+    assert np.abs(error[table.efficiency > 0.5]).mean() < 0.1
+    cross = Baselines(table, SETTINGS, 0).of(problems) - np.log(table.tflops)
+    assert np.abs(cross[table.efficiency > 0.5]).mean() > np.abs(error[table.efficiency > 0.5]).mean()
+
+
+def test_test_rows_do_not_change_a_baseline(table: Table) -> None:
+    train = np.arange(20)
+    before = Baselines(table, SETTINGS, 0).of(train)
+    tflops = np.where(table.problem < 20, table.tflops, table.tflops[::-1])
+    changed = table.__class__(**{**{n: getattr(table, n) for n in table.__dataclass_fields__}, "tflops": tflops})
+    assert Baselines(changed, SETTINGS, 0).of(train).tobytes() == before.tobytes()
+
+
+def test_other_labels_begin_from_nothing(table: Table) -> None:
+    baselines = Baselines(table, ModelSettings(label="relative"), 0)
+    assert not baselines.of(np.arange(5)).any()
+    assert baselines.estimate() is None
