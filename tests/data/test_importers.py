@@ -181,6 +181,7 @@ def test_the_published_table_comes_through_completely(tmp_path: Path) -> None:
         ("a,b", "the line has 2 values, the header 17"),
         ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,x,0.1,0.0,1", "pad_w must be a whole number, got 'x'"),
         ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,,0.1,0.0,1", "pad_w: is empty"),
+        ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0\x1c,0.1,0.0,1", r"pad_w must be a whole number, got '0\x1c'"),
         ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,ms,0.0,1", "latency_ms must be a number, got 'ms'"),
         ("KERNEL,0,1,64,65,2,8,8,1,1,1,1,0,0,0.1,0.0,1", "C: must be divisible by G"),
         ("KERNEL,0,1,64,64,1,8,8,9,1,1,1,0,0,0.1,0.0,1", "Y: the filter reaches over 9 elements"),
@@ -377,3 +378,12 @@ class _All:
     def read(self, size: int = 0) -> bytes:
         block, self.content = self.content, b""
         return block
+
+
+def test_numbers_may_be_padded_and_whole_numbers_written_as_floats(tmp_path: Path) -> None:
+    lines = csv_text(1)
+    name, index, *values = lines[1].split(",")
+    lines[1] = ",".join([name, index, *(f" {v}.0" for v in values[:12]), *(f" {v} " for v in values[12:])])
+    report, frame = imported(tmp_path, "\n".join(lines))
+    assert (report.rows, report.lost) == (24, 0)
+    assert (frame.iloc[0]["C"], frame.iloc[0]["pad_w"]) == (int(values[1]), int(values[11]))

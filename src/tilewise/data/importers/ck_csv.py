@@ -24,7 +24,7 @@ from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
 
 _FLOATS = ("latency_ms", "tflops")
-_WHOLE = re.compile(r"\s*[+-]?\d{1,18}(\.0*)?\s*")
+_WHOLE = re.compile(r"[ \t]*([+-]?[0-9]{1,18})(?:\.0*)?[ \t]*")
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -237,11 +237,8 @@ def _converted(value: str | None, name: str, convert: Callable[[str], Any], wron
 
 
 def _whole(value: str) -> int | None:
-    return int(float(value)) if _WHOLE.fullmatch(value) and "." in value else _int(value)
-
-
-def _int(value: str) -> int | None:
-    return int(value) if _WHOLE.fullmatch(value) else None
+    match = _WHOLE.fullmatch(value)
+    return int(match[1]) if match else None
 
 
 def _real(value: str) -> float | None:

@@ -26,7 +26,7 @@ from tilewise.ops.gemm import LAYOUTS
 FOLLOWS = 0.02  # relative; stated TFLOPS that are further off belong to another problem or latency ...
 STATED_STEP = 0.006  # ... than rounding to two decimals explains,
 LATENCY_STEP_MS = 0.0006  # and that of the latency to three
-_MAX_PROBLEMS = 1 << 18  # kept in memory
+_MAX_PROBLEMS = 1 << 16  # kept in memory, about a kilobyte each
 _MAX_KERNELS = 1 << 16
 
 # Words are codes in memory; on disk they are plain strings.
