@@ -1,9 +1,10 @@
-"""Hypothesis strategies for problems and kernels: valid ones, small and large, every option of the op."""
+"""Hypothesis strategies: valid problems and kernels, small and large, every option of the op; damages to files."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from mutate import KINDS, TOKENS, Damage
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import load_pool
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
@@ -47,3 +48,15 @@ def conv_kernels() -> st.SearchStrategy[Kernel]:
 def gemm_kernels() -> st.SearchStrategy[Kernel]:
     """A kernel of the shipped pool of matrix products."""
     return st.sampled_from(GEMM_POOL.kernels)
+
+
+def damages() -> st.SearchStrategy[list[Damage]]:
+    """One to four small damages to a file."""
+    damage = st.builds(
+        Damage,
+        st.sampled_from(KINDS),
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from([1, 2, 5, 30, 200]),
+        st.one_of(st.sampled_from(TOKENS), st.binary(min_size=1, max_size=8)),
+    )
+    return st.lists(damage, min_size=1, max_size=4)

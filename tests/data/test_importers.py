@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import ck_files
 from data import reader_fuzz
-from mutate import KINDS, TOKENS, Damage
+from mutate import Damage
+from strategies import damages
 from synthetic import measurements
 from tilewise.data.columns import measurement_columns
 from tilewise.data.importers import Report, ingest, quarantine_path
@@ -325,22 +326,9 @@ def test_a_refused_import_still_says_what_was_wrong(tmp_path: Path) -> None:
 # --- any bytes at all -------------------------------------------------------------------------------------------------
 
 
-DAMAGES = st.lists(
-    st.builds(
-        Damage,
-        st.sampled_from(KINDS),
-        st.floats(0, 1, exclude_max=True),
-        st.sampled_from([1, 2, 5, 30, 200]),
-        st.one_of(st.sampled_from(TOKENS), st.binary(min_size=1, max_size=8)),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
 @pytest.mark.parametrize("reader", reader_fuzz.READERS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(damages=DAMAGES)
+@given(damages=damages())
 def test_a_damaged_file_never_breaks_an_importer(reader: str, damages: list[Damage], tmp_path: Path) -> None:
     reader_fuzz.check(reader, damages, tmp_path)
 

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
+from kernels import instance_fuzz
 from kernels.ck.lines import KINDS
+from mutate import Damage
+from strategies import damages
 from tilewise.arch import load_arch
 from tilewise.errors import ConfigError, DataError, UsageError
 from tilewise.kernels.ck.conf import Header
@@ -117,3 +121,15 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="binary: not a text file"):
         read_source(str(tmp_path / "binary"), Header(), SM90)
+
+
+@pytest.mark.parametrize("reader", instance_fuzz.READERS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=damages())
+def test_a_damaged_file_never_breaks_a_reader(reader: str, damages: list[Damage], tmp_path: Path) -> None:
+    instance_fuzz.check(reader, damages, tmp_path)
+
+
+@pytest.mark.parametrize("reader", instance_fuzz.READERS)
+def test_a_whole_file_keeps_every_promise(reader: str, tmp_path: Path) -> None:
+    assert instance_fuzz.check(reader, [], tmp_path) == "read"

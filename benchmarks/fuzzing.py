@@ -1,0 +1,82 @@
+"""Readers held to their promises on damaged files, as many as wanted: what the fuzzing commands share.
+
+Each file is a whole one with one to four small damages (see tests/mutate.py). A file that takes longer than ten seconds
+counts as a hang. The same reader, seed and number always damage alike, so a failure can be looked at again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import mutate  # of tests/; the commands put it on the path
+
+HANG_S = 10
+SHOWN = 5
+
+Check = Callable[[str, Sequence[mutate.Damage], Path, int], str]
+
+
+def main(doc: str | None, readers: Sequence[str], check: Check) -> int:
+    """The command line of a fuzzing command; its exit status.
+
+    Args:
+        doc: the command's own.
+        readers: that there are.
+        check: (reader, damages, folder, number) -> what came of the file; an exception where a promise is broken.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100_000, help="files a reader")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reader", action="append", choices=readers)
+    parser.add_argument("--folder", type=Path, help="where files are made; default: a temporary folder")
+    args = parser.parse_args()
+    signal.signal(signal.SIGALRM, _hang)
+    failed = sum(_fuzz(reader, check, args.count, args.seed, args.folder) for reader in args.reader or readers)
+    return 1 if failed else 0
+
+
+def _fuzz(reader: str, check: Check, count: int, seed: int, folder: Path | None) -> int:
+    outcomes: Counter[str] = Counter()
+    slowest, began = 0.0, time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        for number in range(count):
+            damages = _damages(random.Random(f"{reader}-{seed}-{number}"))
+            start = time.monotonic()
+            signal.alarm(HANG_S)
+            try:
+                outcomes[check(reader, damages, Path(scratch), number)] += 1
+            except Exception:
+                outcomes["FAILED"] += 1
+                if outcomes["FAILED"] <= SHOWN:
+                    print(f"{reader} {seed} {number}: {damages}\n{traceback.format_exc(limit=-4)}", flush=True)
+            finally:
+                signal.alarm(0)
+            slowest = max(slowest, time.monotonic() - start)
+    told = ", ".join(f"{n} {what}" for what, n in sorted(outcomes.items()))
+    print(f"{reader}: {count} files: {told}; slowest {slowest:.2f} s, {time.monotonic() - began:.0f} s", flush=True)
+    return outcomes["FAILED"]
+
+
+def _damages(rng: random.Random) -> list[mutate.Damage]:
+    return [
+        mutate.Damage(
+            rng.choices(mutate.KINDS, (4, 3, 3, 2, 1))[0],
+            rng.random(),
+            rng.choice([1, 1, 2, 5, 30, 200]),
+            rng.choice(mutate.TOKENS) if rng.random() < 0.7 else rng.randbytes(rng.choice([1, 1, 2, 8])),
+        )
+        for _ in range(rng.choice([1, 1, 1, 2, 4]))
+    ]
+
+
+def _hang(signum: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"no answer within {HANG_S} s")
