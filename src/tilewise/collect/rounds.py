@@ -15,6 +15,7 @@ from tilewise.collect.results import Samples
 
 _GOLDEN = 0.618  # steps of the golden section spread the starts evenly, however many there are
 _LONG = 2.0  # windows
+_VERY_LONG = 4.0  # budgets
 
 
 class Stopwatch(Protocol):
@@ -53,14 +54,16 @@ def shares(estimates: Sequence[float], sure: Sequence[bool], timing: Timing) -> 
         # the estimate of a short kernel is too rough to give it up: it includes what only a first launch costs
         if sure and estimate > timing.hopeless * fastest and estimate * 1e3 > _LONG * timing.window_us:
             return Share(0, 1)
-        if estimate > timing.trailing * fastest:
-            return Share(timing.trailing_rounds, unrolled)
-        return Share(_rounds(estimate * unrolled, timing), unrolled)
+        rounds = _rounds(estimate * unrolled, timing)
+        trails = estimate > timing.trailing * fastest
+        return Share(min(rounds, timing.trailing_rounds) if trails else rounds, unrolled)
 
     return [share(*known) for known in zip(estimates, sure, strict=True)]
 
 
 def _rounds(sample_ms: float, timing: Timing) -> int:
+    if sample_ms > _VERY_LONG * timing.budget_ms:
+        return 1  # besides its estimate; what disturbs a sample is little beside it
     return max(timing.min_rounds, min(timing.rounds, int(timing.budget_ms / max(sample_ms, 1e-6))))
 
 
