@@ -120,7 +120,7 @@ class TestAfterTraining:
         [
             (["train", "data=nowhere.parquet"], "nowhere.parquet: no such file"),
             (["train", "variant=bwd_data"], "no row of grouped_conv_bwd_data_bf16_sm90"),
-            (["train", "warm_start=models/x"], "warm_start must be null"),
+            (["train", "warm_start=models/x"], "models/x: no such folder"),
             (["train", "model.label=rank"], "model.label must be one of residual, relative, log1p, got 'rank'"),
             (["train", "n_splits=500"], "cannot make 500 folds"),
             (["evaluate", "model_dir=nowhere"], "nowhere: no such folder"),

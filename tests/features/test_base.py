@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import CONV_POOL, GEMM_POOL, conv_kernels, conv_problems, gemm_kernels, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError, ConfigError, KernelError, ProblemError
-from tilewise.features import OPS_WITH_FEATURES, Feature, FeatureTable, feature_table
+from tilewise.features import FEATURES, Feature, FeatureTable, feature_table
 from tilewise.features._base import ROLES, Inputs
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
@@ -48,7 +48,7 @@ def stacked(problems: list[Any]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_one_problem_and_a_pool_give_a_row_a_kernel(op: str) -> None:
     table = feature_table(op)
     rows = matrix(op, PROBLEMS[op])
@@ -60,7 +60,7 @@ def test_one_problem_and_a_pool_give_a_row_a_kernel(op: str) -> None:
 @given(st.data())
 @settings(deadline=None, max_examples=25)
 def test_a_batch_equals_its_rows_bit_for_bit(data: st.DataObject) -> None:
-    op = data.draw(st.sampled_from(OPS_WITH_FEATURES))
+    op = data.draw(st.sampled_from(sorted(FEATURES)))
     problem = gemm_problems() if op == "gemm" else conv_problems()
     count = data.draw(st.integers(1, 19))
     problems = data.draw(st.lists(problem, min_size=count, max_size=count))
@@ -73,13 +73,13 @@ def test_a_batch_equals_its_rows_bit_for_bit(data: st.DataObject) -> None:
     assert batch.tobytes() == np.array(single).tobytes()
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_a_pool_at_once_equals_its_kernels_bit_for_bit(op: str) -> None:
     single = [matrix(op, PROBLEMS[op], k)[0] for k in POOLS[op].kernels]
     assert matrix(op, PROBLEMS[op]).tobytes() == np.array(single).tobytes()
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_roles_say_what_a_feature_depends_on(op: str) -> None:
     one, other = matrix(op, PROBLEMS[op]), matrix(op, OTHERS[op])
     another_arch = matrix(op, PROBLEMS[op], arch=load_arch("gfx942"))
@@ -96,7 +96,7 @@ def test_roles_say_what_a_feature_depends_on(op: str) -> None:
             assert (column != another_arch[:, i]).any() or feature.name == "hw_max_blocks"
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_problem_features_need_no_kernel(op: str) -> None:
     table = feature_table(op).of_role("problem", "hardware")
     alone = matrix(op, stacked([PROBLEMS[op], OTHERS[op]]), {}, table=table)
@@ -112,7 +112,7 @@ def test_every_role_has_its_features(op: str, least: tuple[int, ...]) -> None:
     assert sum(counts) == len(table.names)
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_a_selection_computes_its_columns_in_its_order(op: str) -> None:
     table = feature_table(op)
     names = table.names[::-3]
@@ -159,7 +159,7 @@ def test_a_table_of_two_features_with_one_name_is_refused() -> None:
         _tiny("a", role="magic")
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_every_feature_is_described(op: str) -> None:
     table = feature_table(op)
     lines = table.markdown().splitlines()
@@ -171,7 +171,7 @@ def test_every_feature_is_described(op: str) -> None:
     assert len({(f.meaning, f.unit, f.role) for f in table.features}) >= len(table.features) - 3
 
 
-@pytest.mark.parametrize("op", OPS_WITH_FEATURES)
+@pytest.mark.parametrize("op", FEATURES)
 def test_shipped_kernels_are_told_apart(op: str) -> None:
     feature_table(op).check_distinct(POOLS[op], SM90)
 

@@ -12,7 +12,9 @@ from hypothesis import assume, given, settings
 
 from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
+from tilewise.errors import KernelError
 from tilewise.features import feature_table
+from tilewise.kernels.ck.kernel import CkKernel
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.rules import shared_memory_bytes
 from tilewise.ops import GroupedConvProblem
@@ -324,7 +326,7 @@ def test_a_third_dimension_is_seen() -> None:
 
 def test_the_schema_is_pinned() -> None:
     """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
-    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (153, "331ccb1caae2")
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (154, "5cb676a4fe44")
 
 
 def test_models_of_the_first_schema_still_load() -> None:
@@ -381,3 +383,24 @@ def test_another_alignment_is_another_program() -> None:
 def test_features_are_numbers_for_huge_problems() -> None:
     huge = GroupedConvProblem(N=2**19, C=2**12, K=2**12, G=1, Hi=2**9, Wi=2**9, Y=1, X=1)
     assert np.isfinite(list(features(huge, CONV_POOL.default).values())).all()
+
+
+def test_kernels_of_another_backend_are_described_in_the_same_words() -> None:
+    """CK Tile: two buffers in shared memory are two stages, and flags of the name are features."""
+    plain, double = (CkKernel.from_config(f"2d_128x64x64_{p}") for p in ("compv3", "compv4_intrawave_dsb_si"))
+    rows = TABLE.matrix(
+        GROUPED.to_dict(),
+        {n: np.array([getattr(k, n) for k in (plain, double)]) for n in CkKernel.column_names()},
+        variant="forward",
+        dtype="bf16",
+        arch=load_arch("gfx950"),
+    )
+    one, other = (dict(zip(TABLE.names, row.tolist(), strict=True)) for row in rows)
+    assert (one["shared_bytes"], other["shared_bytes"]) == (192 * 64 * 2, 2 * 192 * 64 * 2)
+    flags = ("pipeline_compv3", "pipeline_compv4", "scheduler_intrawave", "double_smem_buffer", "store_immediate")
+    assert [one[f] for f in flags] == [1, 0, 0, 0, 0]
+    assert [other[f] for f in flags] == [0, 1, 1, 1, 1]
+    assert one["ndim"] == 2
+    assert one["efficiency_k"] == pytest.approx(432 / 448)  # taps and channels are walked as one
+    with pytest.raises(KernelError, match=r"pipeline must be one of basic_v1, .* got taps"):
+        features(GROUPED, dataclasses.replace(plain, pipeline="taps"), arch=load_arch("gfx950"))  # type: ignore[arg-type]

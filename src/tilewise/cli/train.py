@@ -18,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tilewise.arch import load_arch
 from tilewise.cli.figures import show_figures
 from tilewise.data.schema import read_measurements
-from tilewise.errors import ConfigError
 from tilewise.evaluate.noise import noise_ceiling
 from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions
 from tilewise.model.artefact import write_artefact
@@ -29,6 +28,7 @@ from tilewise.train.fit import train
 from tilewise.train.pool import pool_of
 from tilewise.train.result import FoldRecord, TrainingResult, TrialRecord
 from tilewise.train.settings import TrainSettings, settings_from_config
+from tilewise.train.warm import Base
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,14 +45,13 @@ def run(cfg: DictConfig) -> None:
     """
     from omegaconf import OmegaConf
 
-    if cfg.warm_start is not None:
-        raise ConfigError(f"warm_start must be null: models cannot be continued yet, got {cfg.warm_start!r}")
     settings = settings_from_config(cast("dict[str, Any]", OmegaConf.to_container(cfg, resolve=True)))
     target = Target.parse(cfg.target)
+    base = None if cfg.warm_start is None else Base.load(Path(cfg.warm_start))
     uri = connect(cfg.tracking.uri)
     frame = read_measurements(Path(cfg.data), target)
     console = Console()
-    result = _train(frame, target, settings, console)
+    result = _train(frame, target, settings, console, base)
     folder = Path(cfg.out or cfg.model_dir)
     write_artefact(folder, result.parts)
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,7 +68,9 @@ def run(cfg: DictConfig) -> None:
     console.print(f"model: {folder}, registered as {version} (candidate) at {uri}", soft_wrap=True, highlight=False)
 
 
-def _train(frame: pd.DataFrame, target: Target, settings: TrainSettings, console: Console) -> TrainingResult:
+def _train(
+    frame: pd.DataFrame, target: Target, settings: TrainSettings, console: Console, base: Base | None
+) -> TrainingResult:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     tuning = settings.tune.n_trials if settings.tune.n_trials > 1 and settings.tune.space else 0
     with Progress(*columns, console=console) as progress:
@@ -85,7 +86,7 @@ def _train(frame: pd.DataFrame, target: Target, settings: TrainSettings, console
 
         pool = pool_of(frame, target)
         arch = load_arch(target.arch)
-        return train(frame, target, pool, arch, settings, on_trial=on_trial, on_fold=on_fold)
+        return train(frame, target, pool, arch, settings, on_trial=on_trial, on_fold=on_fold, base=base)
 
 
 def _plots(result: TrainingResult, folder: Path) -> list[Path]:

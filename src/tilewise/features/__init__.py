@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 
 from tilewise.errors import ConfigError
-from tilewise.features._base import Feature, FeatureTable
+from tilewise.features._base import Feature, FeatureTable, Inputs, Term
 
-__all__ = ["OPS_WITH_FEATURES", "Feature", "FeatureTable", "feature_table"]
-
-OPS_WITH_FEATURES = ("gemm", "grouped_conv")
+__all__ = ["FEATURES", "Feature", "FeatureTable", "Inputs", "Term", "feature_table"]
 
 
-@cache
+def _gemm() -> FeatureTable:
+    from tilewise.features.gemm import TABLE
+
+    return TABLE
+
+
+def _grouped_conv() -> FeatureTable:
+    from tilewise.features.grouped_conv import TABLE
+
+    return TABLE
+
+
+# The one list of tables, by op. Each is imported when it is first asked for: a dispatcher needs one of them.
+FEATURES: dict[str, Callable[[], FeatureTable]] = {"gemm": _gemm, "grouped_conv": _grouped_conv}
+
+
 def feature_table(op: str) -> FeatureTable:
     """All features of an op.
 
     Raises:
         ConfigError: there is no table for the op.
     """
-    if op == "gemm":
-        from tilewise.features.gemm import TABLE
-    elif op == "grouped_conv":
-        from tilewise.features.grouped_conv import TABLE
-    else:
-        raise ConfigError(f"op {op!r} has no features; known are {', '.join(OPS_WITH_FEATURES)}")
-    return TABLE
+    if op not in FEATURES:
+        raise ConfigError(f"op {op!r} has no features; known are {', '.join(FEATURES)}")
+    return FEATURES[op]()

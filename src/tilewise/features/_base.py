@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -50,6 +50,16 @@ class Inputs:
     ) -> None:
         self.p, self.k = p, self.common_columns(k)
         self.variant, self.dtype, self.arch = variant, dtype, arch
+
+    @property
+    def flops(self) -> Any:
+        """The problem's floating-point operations."""
+        raise NotImplementedError
+
+    @property
+    def program_class(self) -> Any:
+        """Which compiled program serves the row: int64, (rows,). Costs differ between them by factors."""
+        return np.zeros(self.n_rows, dtype=np.int64)
 
     def common_columns(self, k: SimpleNamespace) -> SimpleNamespace:
         """The kernel columns that formulas read, from those of any backend."""
@@ -181,11 +191,10 @@ class FeatureTable:
         arch: HardwareProfile,
     ) -> Inputs:
         """What the formulas see of these rows: to compute features and estimate from at once; see :meth:`matrix`."""
-        p = _columns(problem, OPS[self.op].column_names(), _TEXTS, _problem_error)
+        p = _columns(problem, OPS[self.op].column_kinds(), _problem_error)
         k = SimpleNamespace()
         if kernel:
-            kinds = backend_of_columns(kernel).kernel.column_kinds()
-            k = _columns(kernel, kinds, {n for n, kind in kinds.items() if kind == "str"}, _kernel_error)
+            k = _columns(kernel, backend_of_columns(kernel).kernel.column_kinds(), _kernel_error)
         lengths = {len(column) for column in (*vars(p).values(), *vars(k).values())} - {1}
         if len(lengths) > 1:
             raise KernelError(f"problem and kernel columns must have one length (or be single), got {sorted(lengths)}")
@@ -230,13 +239,10 @@ def stack(columns: Iterable[Feature | Term], rows: Inputs) -> np.ndarray:
     return matrix
 
 
-_TEXTS = frozenset({"layout"})  # problem columns that are no integers
-
-
 def _columns(
-    values: Mapping[str, Any], names: Iterable[str], texts: Set[str], error: Callable[[str, str], Exception]
+    values: Mapping[str, Any], kinds: Mapping[str, str], error: Callable[[str, str], Exception]
 ) -> SimpleNamespace:
-    return SimpleNamespace(**{name: _column(values, name, name in texts, error) for name in names})
+    return SimpleNamespace(**{name: _column(values, name, kind == "str", error) for name, kind in kinds.items()})
 
 
 def _column(values: Mapping[str, Any], name: str, text: bool, error: Callable[[str, str], Exception]) -> np.ndarray:

@@ -21,6 +21,7 @@ from tilewise.kernels.ck.rules import GEMM_PIPELINES as _CK_PIPELINES
 from tilewise.kernels.rules import CONV_PIPELINES, GEMM_PIPELINES, accumulators_per_thread, shared_memory_bytes
 from tilewise.ops import GemmDims
 from tilewise.ops.dtypes import operand_bytes, result_bytes
+from tilewise.ops.gemm import LAYOUTS
 
 WARPGROUP = 4  # warps that issue one warpgroup matrix instruction (Hopper)
 WARPGROUP_ROWS = 64  # rows of such an instruction: smaller tiles fall back to the older, slower ones
@@ -589,10 +590,16 @@ CK_FEATURES = (
     _setting("persistent", "flag", "one block a compute unit takes tile after tile"),
     _setting("double_smem_buffer", "flag", "two buffers in shared memory"),
     _setting("store_immediate", "flag", "results are stored at once"),
+    _setting("ndim", "", "spatial dimensions it is compiled for; 0 for a matrix product"),
     _setting("num_groups_to_merge", "", "groups computed as one; 0 not told"),
     _setting_is("scheduler", "intrawave", "waves of a block load and multiply at once"),
     _setting_is("scheduler", "interwave", "waves of a block take turns"),
     _setting_is("epilogue", "cshuffle", "results go through shared memory"),
+)
+
+# A kernel serves the one layout it is compiled for, so these decide nothing; they tell kernels of a pool apart.
+GEMM_LAYOUT_FEATURES = tuple(
+    _setting_is("gemm_layout", layout, f"compiled for operands stored as {layout}") for layout in LAYOUTS
 )
 
 

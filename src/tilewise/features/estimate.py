@@ -54,8 +54,7 @@ class Terms:
 
 def terms_of(table: FeatureTable, rows: Inputs) -> Terms:
     """The terms of rows; see :meth:`FeatureTable.rows_of`."""
-    tiles = cast(Any, rows)
-    return Terms(stack(table.costs, rows), stack(table.drivers, rows), tiles.program_class)
+    return Terms(stack(table.costs, rows), stack(table.drivers, rows), rows.program_class)
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,7 @@ class LaunchEstimate:
 
 def log_work(rows: Inputs) -> Floats:
     """log(TFLOPS) of a launch of one clock: minus the logarithm of its clocks, that of its TFLOPS."""
-    tiles = cast(Any, rows)
-    return np.broadcast_to(np.log(tiles.flops * (rows.arch.clock_mhz * 1e-6)), (rows.n_rows,))
+    return np.broadcast_to(np.log(rows.flops * (rows.arch.clock_mhz * 1e-6)), (rows.n_rows,))
 
 
 def columns(terms: Terms, clocks: Floats) -> Floats:

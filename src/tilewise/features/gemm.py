@@ -12,6 +12,7 @@ from tilewise.features._base import Feature, FeatureTable, Term
 from tilewise.features._tiles import (
     CK_FEATURES,
     CK_PIPELINES,
+    GEMM_LAYOUT_FEATURES,
     HARDWARE_FEATURES,
     KERNEL_FEATURES,
     TILE_COSTS,
@@ -159,7 +160,7 @@ TABLE = FeatureTable(
     "gemm",
     (
         *_PROBLEM, *KERNEL_FEATURES, *TILE_FEATURES, *HARDWARE_FEATURES, *pipeline_features(GEMM_PIPELINES), *_LAUNCH,
-        *CK_FEATURES, *pipeline_features(CK_PIPELINES),
+        *CK_FEATURES, *pipeline_features(CK_PIPELINES), *GEMM_LAYOUT_FEATURES,
     ),
     GemmInputs,
     TILE_COSTS,

@@ -149,6 +149,31 @@ def load_artefact(folder: str | Path, *, verify: bool = True) -> TrainedModel:
     return model
 
 
+def read_parts(folder: str | Path) -> ArtefactParts:
+    """The parts that a verified model folder was written from, to continue it.
+
+    Raises:
+        ArtefactError: as for :func:`load_artefact`.
+    """
+    model, files = load_artefact(folder), read_files(folder)
+    selftest = _parse_json(files, SELFTEST, str(folder))
+    return ArtefactParts(
+        target=model.target,
+        pool=model.pool,
+        arch=model.arch,
+        features=model.features,
+        label=model.label,
+        booster_text=_gunzip(files[SCORES]),
+        scale_text=_gunzip(files[SCALE]) if SCALE in files else None,
+        cv_metrics=model.cv_metrics,
+        feature_importances=model.feature_importances,
+        manifest=model.manifest,
+        selftest_problems=[OPS[model.target.op].from_dict(p["problem"]) for p in selftest["problems"]],
+        extra_boosters={label: _gunzip(files[name]) for label, name in EXTRAS.items() if name in files},
+        estimate=model.estimate,
+    )
+
+
 def read_files(folder: str | Path) -> dict[str, bytes]:
     """The files of a model, by name.
 

@@ -11,8 +11,10 @@ from tilewise.train.fit import train
 from tilewise.train.pool import pool_of
 from tilewise.train.result import FoldRecord, OutOfFold, TrainingResult, TrialRecord
 from tilewise.train.settings import ModelSettings, TrainSettings, TuneSettings
+from tilewise.train.warm import Base
 
 __all__ = [
+    "Base",
     "FoldRecord",
     "ModelSettings",
     "OutOfFold",

@@ -1,4 +1,4 @@
-"""What scores begin from: nothing, or the calibrated estimate of each row's rate.
+"""What scores begin from: nothing, the calibrated estimate of each row's rate, or the model that is continued.
 
 Trees that learn what an estimate leaves must not learn from rows that it was calibrated on: there it leaves less than
 it will for new problems. So a row to learn from has the estimate of a calibration that left its problem out.
@@ -12,6 +12,7 @@ from tilewise.features.estimate import LaunchEstimate
 from tilewise.train.calibrate import calibrate
 from tilewise.train.dataset import Floats, Ints, Table
 from tilewise.train.settings import ModelSettings
+from tilewise.train.warm import Base
 
 CROSS_FITS = 4
 
@@ -19,8 +20,9 @@ CROSS_FITS = 4
 class Baselines:
     """The baseline of each choice of training problems, computed once. Not safe to share between threads."""
 
-    def __init__(self, table: Table, settings: ModelSettings, seed: int) -> None:
+    def __init__(self, table: Table, settings: ModelSettings, seed: int, base: Base | None = None) -> None:
         self._table = table
+        self._base = (base.model.estimate, base.scores(table)) if base else None
         self._calibrated = settings.label == "residual"
         self._weight = np.where(table.efficiency > settings.label_floor, table.efficiency, 0.0)
         self._log_rate = np.log(table.tflops)
@@ -29,7 +31,7 @@ class Baselines:
         self._done: dict[bytes, tuple[LaunchEstimate | None, Floats]] = {}
 
     def of(self, problems: Ints) -> Floats:
-        """(rows,) log(TFLOPS) to begin from, learnt from these problems; 0 where labels need none."""
+        """(rows,) scores to begin from, learnt from these problems; 0 where labels need none."""
         return self._fit(problems)[1]
 
     def estimate(self) -> LaunchEstimate | None:
@@ -37,6 +39,8 @@ class Baselines:
         return self._fit(np.arange(len(self._table.problems)))[0]
 
     def _fit(self, problems: Ints) -> tuple[LaunchEstimate | None, Floats]:
+        if self._base:
+            return self._base
         key = problems.tobytes()
         if key not in self._done:
             self._done[key] = self._calibrate(problems) if self._calibrated else (None, np.zeros_like(self._log_rate))

@@ -15,6 +15,7 @@ from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, p
 from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, feature_table
+from tilewise.features._base import Inputs
 from tilewise.features.estimate import Terms, log_work, terms_of
 from tilewise.kernels.pool import Pool
 from tilewise.ops import OPS, Problem, Target
@@ -79,12 +80,18 @@ class Table:
 
 
 def build_table(
-    frame: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile, holdout_fraction: float
+    frame: pd.DataFrame,
+    target: Target,
+    pool: Pool,
+    arch: HardwareProfile,
+    holdout_fraction: float,
+    features: FeatureTable | None = None,
 ) -> Table:
     """Choose the rows to learn from and compute their features.
 
     Kept are valid rows of the target, of each problem's primary run, of kernels in the pool that support the problem;
-    problems of the holdout are dropped here, whatever table was handed in.
+    problems of the holdout are dropped here, whatever table was handed in. `features` are the columns of the matrix;
+    None: those of the op that differ between rows.
 
     Raises:
         DataError: nothing is left to learn from.
@@ -104,7 +111,8 @@ def build_table(
             f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
         )
     problems, problem = problems_of(rows, target), problem_index(rows, target.op)
-    features, matrix, terms, work = _features(rows, target, pool, arch)
+    seen = _inputs(rows, target, pool, arch)
+    features, matrix = _matrix(seen, target) if features is None else (features, features.compute(seen))
     features.check_distinct(pool, arch)
     first = np.flatnonzero(np.diff(problem, prepend=-1))
     of_problem = [f.role == "problem" for f in features.features]
@@ -120,8 +128,8 @@ def build_table(
         kernel=pool_index(rows, pool),
         matrix=matrix,
         problem_matrix=matrix[first][:, of_problem],
-        terms=terms,
-        log_work=work,
+        terms=terms_of(features, seen),
+        log_work=log_work(seen),
         tflops=rows["tflops"].to_numpy(dtype=np.float64),
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
@@ -129,15 +137,16 @@ def build_table(
     )
 
 
-def _features(
-    rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile
-) -> tuple[FeatureTable, Floats, Terms, Floats]:
-    """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time."""
-    features = feature_table(target.op)
+def _inputs(rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile) -> Inputs:
     problem = {n: rows[n].to_numpy() for n in OPS[target.op].column_names()}
     kernel = {n: rows[n].to_numpy() for n in pool.columns}
-    seen = features.rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
+    return feature_table(target.op).rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
+
+
+def _matrix(seen: Inputs, target: Target) -> tuple[FeatureTable, Floats]:
+    """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time."""
+    features = feature_table(target.op)
     matrix = features.compute(seen)
     differs = matrix.min(axis=0) < matrix.max(axis=0)
     kept = [n for n, keep in zip(features.names, differs, strict=True) if keep]
-    return features.select(kept), np.ascontiguousarray(matrix[:, differs]), terms_of(features, seen), log_work(seen)
+    return features.select(kept), np.ascontiguousarray(matrix[:, differs])

@@ -25,6 +25,7 @@ from tilewise.train.provenance import git_revision, library_versions
 from tilewise.train.result import FoldRecord, TrainingResult, TrialRecord
 from tilewise.train.settings import ModelSettings, TrainSettings
 from tilewise.train.tune import tune
+from tilewise.train.warm import Base, append_trees
 
 SELFTEST_PROBLEMS = 5
 
@@ -38,6 +39,7 @@ def train(
     *,
     on_trial: Callable[[TrialRecord], None] | None = None,
     on_fold: Callable[[FoldRecord], None] | None = None,
+    base: Base | None = None,
 ) -> TrainingResult:
     """Tune, cross-validate and fit; deterministic for equal arguments, whatever the number of threads.
 
@@ -49,15 +51,21 @@ def train(
         settings: everything else.
         on_trial: told of each tuning trial as it is done.
         on_fold: told of each fold as it is done.
+        base: a model to continue: `settings.model.warm_estimators` trees are added to it, and its pool and hardware
+            profile take the place of those given. Out-of-fold figures are of folds that the base may have seen.
 
     Raises:
+        ConfigError: `base` is of another target or label.
         DataError: there is too little to learn from.
         KernelError: two kernels of the pool cannot be told apart.
     """
-    table = build_table(frame, target, pool, arch, settings.holdout_fraction)
+    if base:
+        base.check(target, settings)
+        settings, pool, arch = base.settings(settings), base.model.pool, base.model.arch
+    table = build_table(frame, target, pool, arch, settings.holdout_fraction, base.model.features if base else None)
     folds = make_folds(table, settings.n_splits, settings.seed)
     bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
-    baselines = Baselines(table, settings.model, settings.seed)
+    baselines = Baselines(table, settings.model, settings.seed, base)
     model, trials = tune(table, bins, baselines, folds, settings, on_trial)
     validated = cross_validate(table, bins, baselines, folds, model, settings, on_fold)
     learnt = labels(table, model, baselines.of(np.arange(len(table.problems))))
@@ -65,6 +73,8 @@ def train(
     importances = _importances(table, booster)
     data_hash = table_hash(frame)
     rule = split_rule(settings.holdout_fraction, settings.n_splits)
+    if base:
+        rule += "; the continued model may have seen them"
     return TrainingResult(
         target=target,
         settings=settings,
@@ -75,18 +85,19 @@ def train(
             arch=arch,
             features=table.features,
             label=model.label,
-            booster_text=model_text(booster),
+            booster_text=append_trees(base.parts.booster_text, model_text(booster)) if base else model_text(booster),
             estimate=baselines.estimate(),
-            scale_text=_scale_text(table, settings) if model.label == "relative" else None,
+            scale_text=_scale_text(table, settings, base) if model.label == "relative" else None,
             cv_metrics={
                 **validated.metrics,
                 "folds": [dict(f.metrics) for f in validated.folds],
                 "split_rule": rule,
             },
             feature_importances=importances,
-            manifest=_manifest(table, settings, model, data_hash, rule),
+            manifest=_manifest(table, settings, model, data_hash, rule)
+            | ({"warm_start": base.lineage(model.n_estimators, data_hash)} if base else {}),
             selftest_problems=_selftest_problems(table),
-            extra_boosters=_extra_boosters(table, bins, model, settings),
+            extra_boosters=base.parts.extra_boosters if base else _extra_boosters(table, bins, model, settings),
         ),
         folds=validated.folds,
         cv_metrics=validated.metrics,
@@ -107,7 +118,9 @@ def _importances(table: Table, booster: Any) -> dict[str, float]:
     return dict(by_gain)
 
 
-def _scale_text(table: Table, settings: TrainSettings) -> str:
+def _scale_text(table: Table, settings: TrainSettings, base: Base | None) -> str | None:
+    if base:
+        return base.parts.scale_text
     wanted = Labels(np.log(table.best), None)
     return model_text(scale_bins(table, settings.threads).fit(SCALE_SETTINGS, wanted, settings.seed, settings.threads))
 

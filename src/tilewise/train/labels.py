@@ -31,10 +31,10 @@ def labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labels:
     efficiency = table.efficiency
     weight = efficiency**settings.top_weight if settings.top_weight > 0 else None
     if settings.label == "log1p":
-        return Labels(np.log1p(table.tflops), weight)
+        return Labels(np.log1p(table.tflops) - baseline, weight)
     if settings.label == "residual":
         return Labels(np.clip(np.log(table.tflops) - baseline, -MOST_RESIDUAL, MOST_RESIDUAL), weight)
-    return Labels(np.log(np.maximum(efficiency, settings.label_floor)), weight)
+    return Labels(np.log(np.maximum(efficiency, settings.label_floor)) - baseline, weight)
 
 
 def to_tflops(label: str, score: Floats, log_best: Floats | None) -> Floats:

@@ -35,6 +35,7 @@ class ModelSettings:
         label_floor: a relative efficiency below this counts as this (``residual``: does not calibrate the estimate):
             telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
         top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike.
+        warm_estimators: trees that a warm start adds, in place of `n_estimators`.
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
@@ -43,7 +44,7 @@ class ModelSettings:
     learning_rate: float = 0.08
     num_leaves: int = 127
     min_child_samples: int = 20
-    feature_fraction: float = 0.5
+    feature_fraction: float = 0.3
     bagging_fraction: float = 0.8
     bagging_freq: int = 1
     lambda_l2: float = 1.0
@@ -51,10 +52,17 @@ class ModelSettings:
     label_floor: float = 0.1
     top_weight: float = 2.0
     extra_labels: tuple[str, ...] = ()
+    warm_estimators: int = 60
 
     def __post_init__(self) -> None:
         require(f"model.label must be one of {', '.join(LABELS)}", self.label in LABELS, self.label)
-        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("min_child_samples", 1), ("max_bin", 2)):
+        for name, least in (
+            ("n_estimators", 1),
+            ("warm_estimators", 1),
+            ("num_leaves", 2),
+            ("min_child_samples", 1),
+            ("max_bin", 2),
+        ):
             value = getattr(self, name)
             require(f"model.{name} must be an integer of at least {least}", _is_int(value) and value >= least, value)
         for name in ("feature_fraction", "bagging_fraction"):
