@@ -87,6 +87,13 @@ def test_every_candidate_is_timed_each_round_and_the_fastest_again() -> None:
     assert all(sorted(r) == [2, 3] for r in watch.rounds[6:])
 
 
+def test_a_large_pool_has_more_finalists() -> None:
+    estimates = [0.05 + 0.0001 * i for i in range(200)]
+    watch = Watch(estimates)
+    timed(estimates, watch, Timing())
+    assert {tuple(sorted(r)) for r in watch.rounds if len(r) < 200} == {tuple(range(12))}
+
+
 def test_a_round_with_a_clock_dip_is_repeated() -> None:
     watch = Watch([1.0, 1.0], clocks=[1980, 1500, 1500, 1980])
     samples = timed([1.0, 1.0], watch, Timing(min_rounds=6, finalists=0))

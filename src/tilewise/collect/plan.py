@@ -32,7 +32,8 @@ class Timing:
     trailing: float = 2.0  # a kernel slower than the fastest by this factor takes part in trailing_rounds only
     trailing_rounds: int = 2
     hopeless: float = 4.0  # ... and a long one by this factor in none: its first, cold launch is its only sample
-    finalists: int = 4  # the fastest few are timed again, side by side
+    finalists: int = 4  # the fastest few are timed again, side by side: at least so many ...
+    final_share: float = 0.06  # ... and this share of all: more kernels than four lie within the noise of a large pool
     final_rounds: int = 8
     window_us: float = 50.0  # a sample lasts at least this long: short kernels are unrolled in one CUDA graph
     max_unroll: int = 16
@@ -48,6 +49,8 @@ class Timing:
             raise ConfigError("finalists, final_rounds and max_retries must not be negative")
         if not 1 <= self.trailing <= self.hopeless or not 1 <= self.trailing_rounds <= self.min_rounds:
             raise ConfigError("`1 <= trailing <= hopeless` must hold, and trailing_rounds lie between 1 and min_rounds")
+        if not 0 <= self.final_share <= 1:
+            raise ConfigError(f"final_share must lie in [0, 1], got {self.final_share}")
         if self.max_unroll < 1 or self.window_us < 0:
             raise ConfigError("max_unroll must be at least 1 and window_us not negative")
         if not (0 < self.clock_ratio <= 1 and self.budget_ms > 0 and self.kernel_timeout_s > 0 and self.rtol > 0):

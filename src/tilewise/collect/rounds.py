@@ -118,7 +118,8 @@ def measure(estimates: Sequence[float], parts: Sequence[Share], watch: Stopwatch
     for r in range(max((part.rounds for part in parts), default=0)):
         one_round([i for i, part in enumerate(parts) if r < part.rounds])
     timed = [i for i, t in enumerate(times) if t]
-    finalists = sorted(sorted(timed, key=lambda i: statistics.median(times[i]))[: timing.finalists])
+    places = max(timing.finalists, round(timing.final_share * len(timed))) if timing.finalists else 0
+    finalists = sorted(sorted(timed, key=lambda i: statistics.median(times[i]))[:places])
     if len(finalists) > 1:
         slowest = max(estimates[i] * parts[i].unrolled for i in finalists)
         for _ in range(min(timing.final_rounds, 2 * _rounds(slowest, timing))):
