@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -65,3 +66,21 @@ def test_weights_follow_efficiency(table: Table) -> None:
     weight = learn(table, label="relative", top_weight=2).weight
     assert weight is not None
     assert weight == pytest.approx((table.tflops / table.best[table.problem]) ** 2)
+
+
+def test_noisy_rows_weigh_less(table: Table) -> None:
+    noisy = dataclasses.replace(table, spread=np.where(table.kernel == 0, 0.02, 0.0))
+    plain, less = (learn(noisy, label="relative", noise_floor=f).weight for f in (0.0, 0.02))
+    assert plain is not None
+    assert less is not None
+    assert less == pytest.approx(np.where(table.kernel == 0, 0.5, 1.0) * plain)
+
+
+def test_rows_of_problems_that_the_estimate_gets_wrong_weigh_more(table: Table) -> None:
+    settings = ModelSettings(label="residual", top_weight=0, hard_weight=3)
+    right = np.log(table.tflops)
+    assert set(labels(table, settings, right).weight) == {1.0}  # type: ignore[arg-type]
+    weight = labels(table, settings, np.where(table.problem == 0, -right, right)).weight
+    assert weight is not None
+    slowest = table.efficiency[table.problem == 0].min()
+    assert weight == pytest.approx(np.where(table.problem == 0, 1 + 3 * (1 - slowest), 1.0))

@@ -38,6 +38,8 @@ CONFIG: dict[str, Any] = {
         ({"bagging_freq": -1}, "model.bagging_freq"),
         ({"label_floor": 1}, "model.label_floor"),
         ({"top_weight": -1}, "model.top_weight"),
+        ({"noise_floor": -1}, "model.noise_floor must be 0 or more, got -1"),
+        ({"label": "log1p", "hard_weight": 1}, "model.hard_weight needs model.label=residual, got 'log1p'"),
         ({"extra_labels": ("power",)}, "model.extra_labels must be of latency, bandwidth, got 'power'"),
     ],
 )

@@ -23,6 +23,8 @@ from tilewise.ops import OPS, Problem, Target
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
+
 
 @dataclass(frozen=True)
 class Table:
@@ -42,6 +44,8 @@ class Table:
         terms: (rows) what a launch's estimate is made of.
         log_work: (rows,) log(TFLOPS) of a launch of one clock.
         tflops, latency_ms, bandwidth_gb_s: (rows,) as measured.
+        spread: (rows,) half the distance between the 20th and 80th percentile of a row's samples / their median; 0
+            where it was not kept.
         n_holdout_problems: problems left out by the holdout rule.
     """
 
@@ -60,6 +64,7 @@ class Table:
     tflops: Floats
     latency_ms: Floats
     bandwidth_gb_s: Floats
+    spread: Floats
     n_holdout_problems: int
 
     @property
@@ -132,9 +137,16 @@ def build_table(
         log_work=log_work(seen),
         tflops=rows["tflops"].to_numpy(dtype=np.float64),
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
+        spread=_spread(rows),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
         n_holdout_problems=n_holdout,
     )
+
+
+def _spread(rows: pd.DataFrame) -> Floats:
+    low, high, middle = (rows[n].to_numpy(dtype=np.float64) for n in _PERCENTILES)
+    spread: Floats = np.nan_to_num((high - low) / (2 * middle)).clip(min=0)
+    return spread
 
 
 def _inputs(rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile) -> Inputs:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewise.metrics import select
 from tilewise.train.dataset import Floats, Table
 from tilewise.train.settings import ModelSettings
 
@@ -28,13 +29,24 @@ def labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labels:
         settings: label and weights.
         baseline: (rows,) see :class:`~tilewise.train.baseline.Baselines`.
     """
-    efficiency = table.efficiency
-    weight = efficiency**settings.top_weight if settings.top_weight > 0 else None
+    efficiency, weight = table.efficiency, _weights(table, settings, baseline)
     if settings.label == "log1p":
         return Labels(np.log1p(table.tflops) - baseline, weight)
     if settings.label == "residual":
         return Labels(np.clip(np.log(table.tflops) - baseline, -MOST_RESIDUAL, MOST_RESIDUAL), weight)
     return Labels(np.log(np.maximum(efficiency, settings.label_floor)) - baseline, weight)
+
+
+def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats | None:
+    if not (settings.top_weight or settings.noise_floor or settings.hard_weight):
+        return None
+    weight = table.efficiency**settings.top_weight
+    if settings.noise_floor:
+        weight = weight / (1 + (table.spread / settings.noise_floor) ** 2)
+    if settings.hard_weight:
+        regret = 1 - select(table.problem, table.tflops, baseline).efficiency
+        weight = weight * (1 + settings.hard_weight * regret[table.problem])
+    return weight
 
 
 def to_tflops(label: str, score: Floats, log_best: Floats | None) -> Floats:

@@ -36,6 +36,10 @@ class ModelSettings:
             telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
         top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike.
         warm_estimators: trees that a warm start adds, in place of `n_estimators`.
+        noise_floor: a row whose samples spread by this share of their median (half the distance between their 20th and
+            80th percentile) weighs half; 0 ignores the spread.
+        hard_weight: hard examples (IHEM), ``residual`` only: rows weigh ``1 + hard_weight * regret``, where the regret
+            is what selecting by the estimate would lose on their problem; 0 weighs problems alike.
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
@@ -51,6 +55,8 @@ class ModelSettings:
     max_bin: int = 255
     label_floor: float = 0.1
     top_weight: float = 2.0
+    noise_floor: float = 0.0
+    hard_weight: float = 0.0
     extra_labels: tuple[str, ...] = ()
     warm_estimators: int = 60
 
@@ -76,7 +82,11 @@ class ModelSettings:
         )
         require("model.lambda_l2 must be 0 or more", self.lambda_l2 >= 0, self.lambda_l2)
         require("model.label_floor must be in [0, 1)", 0 <= self.label_floor < 1, self.label_floor)
-        require("model.top_weight must be 0 or more", self.top_weight >= 0, self.top_weight)
+        for name in ("top_weight", "noise_floor", "hard_weight"):
+            value = getattr(self, name)
+            require(f"model.{name} must be 0 or more", value >= 0, value)
+        mined = self.hard_weight == 0 or self.label == "residual"
+        require("model.hard_weight needs model.label=residual", mined, self.label)
         for label in self.extra_labels:
             require(f"model.extra_labels must be of {', '.join(EXTRA_LABELS)}", label in EXTRA_LABELS, label)
 
