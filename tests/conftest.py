@@ -36,5 +36,5 @@ def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "tilewise-cache"))
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("TILEWISE_DEBUG", "HYDRA_FULL_ERROR"):
+    for name in ("TILEWISE_CONF", "TILEWISE_DEBUG", "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,13 @@ from tilewise.arch import HardwareProfile, conf_dir, load_arch
 from tilewise.errors import ConfigError
 
 ARCHS = sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml"))
+
+
+def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of conf/ that this test may add to."""
+    conf = shutil.copytree(conf_dir(), tmp_path / "conf")
+    monkeypatch.setenv("TILEWISE_CONF", str(conf))
+    return conf
 
 
 @pytest.mark.parametrize("name", ARCHS)
@@ -43,6 +51,10 @@ def test_known_figures() -> None:
         ({"dram_gb_s": 0}, "'dram_gb_s' must be positive, got 0"),
         ({"l2_bytes": True}, "'l2_bytes' must be positive, got True"),
         ({"peak_tflops": {"bf16": -1.0}}, "'peak_tflops' must be positive"),
+        ({"peak_tflops": 900.0}, "'peak_tflops' must be a mapping such as .*, got 900.0"),
+        ({"compute_units": "132"}, "'compute_units' must be a whole number, got '132'"),
+        ({"dram_gb_s": "4e3"}, "'dram_gb_s' must be a number, got '4e3'"),
+        ({"vendor": 1}, "'vendor' must be a text, got 1"),
     ],
 )
 def test_a_wrong_profile_names_source_and_key(change: dict[str, Any], message: str) -> None:
@@ -56,6 +68,36 @@ def test_unknown_archs_and_types_are_named() -> None:
         load_arch("sm42")
     with pytest.raises(ConfigError, match=r"arch sm90 has no peak_tflops for 'int4'; add it to conf/arch/sm90\.yaml"):
         load_arch("sm90").peak("int4")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: sm90", "'clock_mhz' is missing"),
+        ("- name", "a hardware profile has keys and values, got"),
+        ("name: [", "cannot be read: while parsing"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_named(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = own_conf(tmp_path, monkeypatch)
+    (conf / "arch" / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"arch/mine\.yaml: {message}"):
+        load_arch("mine")
+
+
+def test_a_profile_has_the_name_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = own_conf(tmp_path, monkeypatch)
+    shutil.copy(conf / "arch" / "sm90.yaml", conf / "arch" / "sm91.yaml")
+    with pytest.raises(ConfigError, match=r"sm91\.yaml: 'name' must be 'sm91', as the file is called, got 'sm90'"):
+        load_arch("sm91")
+
+
+def test_a_conf_folder_must_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_CONF", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"TILEWISE_CONF=.*: no folder with a config\.yaml; copy .*conf there"):
+        load_arch("sm90")
 
 
 def test_an_arch_cannot_name_a_path(tmp_path: Path) -> None:

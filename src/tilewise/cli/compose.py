@@ -97,9 +97,13 @@ def group_options() -> dict[str, list[str]]:
     return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
 
 
-@lru_cache(maxsize=32)  # one command composes the same base more than once, at 0.1 s each
 def _compose(plain: tuple[str, ...]) -> DictConfig:
-    with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+    return _composed(conf_dir().resolve(), plain)
+
+
+@lru_cache(maxsize=32)  # one command composes the same base more than once, at 0.1 s each
+def _composed(folder: Path, plain: tuple[str, ...]) -> DictConfig:
+    with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(str(folder), version_base="1.3"):
         cfg = hydra.compose("config", overrides=list(plain))
         OmegaConf.resolve(cfg)
     return cfg

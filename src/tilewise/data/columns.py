@@ -5,7 +5,6 @@ Collecting writes them with pyarrow alone, the schema check and the documentatio
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -63,10 +62,7 @@ PROVENANCE = (
 
 def problem_columns(op: str) -> tuple[Column, ...]:
     """The problem columns of an op, in the order of its fields."""
-    return tuple(
-        Column(f.name, "str" if f.type in (str, "str") else "int", "", f"{op} dimension {f.name}")
-        for f in dataclasses.fields(OPS[op])
-    )
+    return tuple(Column(name, kind, "", f"{op} dimension {name}") for name, kind in OPS[op].column_kinds().items())
 
 
 def kernel_columns(of: str = "triton") -> tuple[Column, ...]:

@@ -166,7 +166,7 @@ def load_pool(target: Target) -> Pool:
 
 
 def _legal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> bool:
-    why, dtypes = illegal(kernel, target, arch), backend_of(kernel).dtypes[target.op]
+    why, dtypes = illegal(kernel, target, arch), backend_of(kernel).dtypes.get(target.op, ())
     if why and all(illegal(kernel, dataclasses.replace(target, dtype=dtype), arch) for dtype in dtypes):
         raise KernelError(f"{kernel.config} is illegal on {arch.name}: {why}")
     return why is None

@@ -61,9 +61,9 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
         return "tile sizes and warps must be powers of two"
     if kernel.num_stages < 1 or kernel.group_m < 1 or kernel.split_k < 1:
         return "num_stages, group_m and split_k must be at least 1"
-    pipelines = PIPELINES[target.op, target.variant]
+    pipelines = PIPELINES.get((target.op, target.variant), ())
     if kernel.pipeline not in pipelines:
-        return f"pipeline must be one of {', '.join(pipelines)}"
+        return f"pipeline must be one of {', '.join(pipelines)}" if pipelines else f"there are none for {target.name}"
     if target.dtype not in DTYPES[target.op]:
         return f"there are no {target.dtype} kernels for {target.op}"
     threads = kernel.num_warps * arch.warp_size
@@ -134,10 +134,10 @@ def supported_mask(kernels: Any, problem: Problem, variant: str) -> np.ndarray:
 
 def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
     """The rules of the problem's op as (broken, reason); `broken` is a bool, or an array of them for columns."""
-    if problem.op not in _SUPPORT:
+    if problem.op not in SUPPORT:
         yield True, f"no kernels for op {problem.op}"
         return
-    yield from _SUPPORT[problem.op](kernel, problem, variant)
+    yield from SUPPORT[problem.op](kernel, problem, variant)
 
 
 def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
@@ -218,4 +218,5 @@ def _padded(size: int, tile: Any) -> Any:
     return -(-size // tile) * tile
 
 
-_SUPPORT: dict[str, Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]] = {"grouped_conv": _conv, "gemm": _gemm}
+# Which problems of an op a kernel supports: (kernel, problem, variant) -> (broken, reason), as of :func:`checks`.
+SUPPORT: dict[str, Callable[[Any, Problem, str], Iterator[tuple[Any, str]]]] = {"grouped_conv": _conv, "gemm": _gemm}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tilewise.errors import ProblemError
 
@@ -40,6 +40,11 @@ class Problem(ABC):
     def column_names(cls) -> tuple[str, ...]:
         """Names of the problem columns, in the order of the fields."""
         return tuple(f.name for f in dataclasses.fields(cls))
+
+    @classmethod
+    def column_kinds(cls) -> dict[str, Literal["int", "str"]]:
+        """What each problem column holds, in order."""
+        return {f.name: "str" if f.type in (str, "str") else "int" for f in dataclasses.fields(cls)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tilewise.arch import conf_dir, load_arch
+from tilewise.arch import known_archs, load_arch
 from tilewise.data.columns import PROVENANCE, TARGET, measurement_columns
 from tilewise.data.importers._base import EMPTY, Coded, Floats, Ints, Loss, Records
 from tilewise.errors import DataError, KernelError, ProblemError
@@ -369,11 +369,6 @@ class _Masked:
 
     values: Floats | Coded
     there: npt.NDArray[np.bool_]
-
-
-def known_archs() -> list[str]:
-    """The archs that conf/ has."""
-    return sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml"))
 
 
 def _array(values: Any) -> pa.Array:

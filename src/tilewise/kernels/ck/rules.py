@@ -63,7 +63,7 @@ EPILOGUES = ("cshuffle", "default")
 
 def illegal(kernel: CkKernel, target: Target, arch: HardwareProfile) -> str | None:
     """Why this configuration cannot run for `target` on `arch` whatever the problem, or None."""
-    if target.dtype not in DTYPES[target.op]:
+    if target.dtype not in DTYPES.get(target.op, ()):
         return f"there are no {target.dtype} kernels for {target.op}"
     if bool(kernel.ndim) != (target.op == "grouped_conv"):
         return f"it is no kernel of {target.op}"
