@@ -64,6 +64,17 @@ def test_scores_equal_lightgbms(seed: int, columns: int, missing: float, zeros: 
     assert_equal(booster, probe)
 
 
+def test_a_whole_table_scores_as_its_parts_do() -> None:
+    x, y = table(5, 300, 3)
+    booster = boost(x, y, trees=20)
+    ensemble = Ensemble.from_text(booster.model_to_string())
+    at = ensemble.threshold[np.isfinite(ensemble.threshold) & (ensemble.value == 0)]
+    probe = np.random.default_rng(5).choice(np.concatenate([at, x.ravel()]), (5000, 3))  # enough to be walked by tree
+    assert_equal(booster, probe)
+    parts = np.concatenate([ensemble.predict(part) for part in np.array_split(probe, 3)])
+    assert ensemble.predict(probe).tobytes() == parts.tobytes()
+
+
 def test_values_on_a_threshold_go_left_as_lightgbms_do() -> None:
     x, y = table(3, 200, 2)
     booster = boost(x, y, trees=10)
