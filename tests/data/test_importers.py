@@ -287,7 +287,11 @@ def test_a_configuration_that_contradicts_its_name_is_not_taken(tmp_path: Path) 
     ("content", "target", "message"),
     [
         ("hello\n", "gemm_universal_fp8_gfx950", "not a format that tilewise imports .* it begins with 'hello'"),
-        ("kernel,N,C\n", "grouped_conv_forward_bf16_gfx950", "column G, Hi, K, Wi, X, Y, latency_ms is missing"),
+        (
+            "kernel,N,C\n",
+            "grouped_conv_forward_bf16_gfx950",
+            "column G, Hi, K, Wi, X, Y, pad_h, pad_w, stride_h, stride_w, latency_ms is missing",
+        ),
         ("kernel,N,N,C\n", "grouped_conv_forward_bf16_gfx950", "column N stands there more than once"),
         ("CSV", "grouped_conv_bwd_data_bf16_gfx950", "no kernel of .*; it holds grouped_conv forward bf16"),
         ("CSV", "grouped_conv_forward_bf16_sm90", "it holds CK Tile's grouped_conv .*say arch=gfx942 or arch=gfx950"),

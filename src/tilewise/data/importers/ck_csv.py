@@ -7,6 +7,7 @@ taken apart line by line: what is wrong costs its own line, and line numbers sta
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -23,6 +24,8 @@ from tilewise.data.importers.source import LineBlocks, Source
 from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
 
+# Optional for a problem, but in every file of CK Tile: were they missed, the defaults would be silently wrong.
+_ALWAYS = {"grouped_conv": ("stride_h", "stride_w", "pad_h", "pad_w")}
 _FLOATS = ("latency_ms", "tflops")
 _WHOLE = re.compile(r"[ \t]*([+-]?[0-9]{1,18})(?:\.0*)?[ \t]*")
 _WORD = pa.dictionary(pa.int32(), pa.string())
@@ -117,9 +120,9 @@ class _Columns:
 
 def required_columns(target: Target) -> tuple[str, ...]:
     """Problem columns that every table has; layout can be read off a GEMM kernel's name."""
-    import dataclasses
-
-    return tuple(f.name for f in dataclasses.fields(OPS[target.op]) if f.default is dataclasses.MISSING)
+    fields = dataclasses.fields(OPS[target.op])
+    always = _ALWAYS.get(target.op, ())
+    return tuple(f.name for f in fields if f.default is dataclasses.MISSING or f.name in always)
 
 
 def _read_block(line: int, data: bytes, columns: _Columns) -> Block:
