@@ -198,10 +198,9 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.stdout, done.stderr) == ("dtype:\n", "")
 
 
-def test_module_runs_like_the_console_script() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tilewise", "train", "foo=1"], capture_output=True, text=True, env=_env()
-    )
+@pytest.mark.parametrize("module", ["tilewise", "tilewise.cli.main"])
+def test_module_runs_like_the_console_script(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "train", "foo=1"], capture_output=True, text=True, env=_env())
     assert done.returncode == 2
     assert done.stderr == "tilewise: error: 'foo' is no key of the configuration; --cfg prints all there are\n"
 

@@ -81,7 +81,8 @@ def check(reader: str, damages: Sequence[Damage], folder: Path) -> str:
     texts = [e.text for e in source.entries]
     assert len(set(texts)) == len(texts)
     assert compare(source, source).equal
-    assert all(set(e.fields) <= known_fields(source) for e in source.entries)
+    known = known_fields(source)
+    assert all(set(e.fields) <= known for e in source.entries)
     for entry in source.entries:
         assert entry.instance is not None
         assert parse_instance_string(entry.text) == entry.instance

@@ -220,3 +220,7 @@ def _docstring(name: str) -> str:
     spec = importlib.util.find_spec(f"tilewise.cli.{name}")
     source = Path(spec.origin).read_text() if spec and spec.origin else ""
     return ast.get_docstring(ast.parse(source)) or VERBS[name].summary
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
