@@ -298,7 +298,7 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes], str]] = [
     ("feature_spec.json", _json(lambda v: v["target"].update(op="x")), "op 'x' is unknown"),
     ("feature_spec.json", _json(lambda v: v["target"].update(dtype="fp16")), "the pool is of grouped_conv forward"),
     ("feature_spec.json", _json(lambda v: v["arch"].update(l2_bytes=-1)), "'l2_bytes' must be positive"),
-    ("feature_spec.json", _json(lambda v: v["arch"].update(peak_tflops="x")), "none of this library"),
+    ("feature_spec.json", _json(lambda v: v["arch"].update(peak_tflops="x")), "'peak_tflops' must be a mapping"),
     ("feature_spec.json", _json(lambda v: v["arch"].update(clock_mhz=1981)), "feature_spec.json is not the file"),
     ("feature_spec.json", _json(lambda v: v.update(label="log1p")), "label 'log1p' and the presence of"),
     ("pool.json", lambda b: b"nothing", "pool.json is no JSON"),
