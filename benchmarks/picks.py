@@ -53,7 +53,7 @@ def pick(frame: pd.DataFrame, target: Target, fraction: float, top: int) -> dict
     arch = load_arch(target.arch)
     items = tuple(Item(p, str(o)) for p, o in zip(problems, origins, strict=True))
     plan = Plan(target, arch, pool, items, TIMING, "vendor")
-    labels = slice_labels(problems, target.dtype, arch).to_dict("records")
+    labels = slice_labels(problems, target, arch).to_dict("records")
     chosen = best.groupby("problem")["kernel_name"].apply(list).to_dict()
     return {
         "rule": f"the {top} fastest of the recorded table; validation: {split_rule(fraction)}",

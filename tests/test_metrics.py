@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.metrics import METRICS, objective, select, summarise
+from tilewise.metrics import DEPTH, METRICS, objective, regret_curve, select, summarise
 
 # two problems: 3 kernels and 2 kernels
 PROBLEM = np.array([0, 0, 0, 1, 1])
@@ -40,6 +40,33 @@ def test_what_cannot_be_selected_may_be_the_oracle() -> None:
     assert chosen.selected.tolist() == [2, 3]
     assert chosen.oracle.tolist() == [1, 3]
     assert chosen.top3_efficiency.tolist() == [0.8, 1.0]
+    assert chosen.oracle_is_candidate.tolist() == [False, True]
+    assert chosen.hit_rate(10) == 0.5  # it is ranked behind all candidates, which is no hit
+
+
+def test_regret_is_that_of_the_best_few() -> None:
+    chosen = select(PROBLEM, MEASURED, np.array([0.9, 0.1, 0.5, 0.4, 0.5]))
+    curve = regret_curve(chosen)
+    assert [r["k"] for r in curve] == list(range(1, DEPTH + 1))
+    assert [r["mean_efficiency"] for r in curve[:4]] == [0.5, pytest.approx(0.9), 1.0, 1.0]
+    assert [r["p10_efficiency"] for r in curve[:3]] == [0.5, pytest.approx(0.82), 1.0]
+    assert [r["hit_rate"] for r in curve[:3]] == [0.0, 0.5, 1.0]
+
+
+def test_ndcg_by_hand() -> None:
+    # gains 2^(5 e) - 1 of efficiencies 0.8, 0.5, 1 in the order of the scores, and in the best order
+    chosen = select(np.zeros(3, int), MEASURED[:3], np.array([0.5, 0.1, 0.9]))
+    g5, g8, g10 = (2 ** (5 * e) - 1 for e in (0.5, 0.8, 1.0))
+    log3 = np.log2(3)
+    assert chosen.ndcg(1) == pytest.approx(g8 / g10)
+    assert chosen.ndcg(2) == pytest.approx((g8 + g5 / log3) / (g10 + g8 / log3))
+    assert chosen.ndcg(10) == pytest.approx((g8 + g5 / log3 + g10 / 2) / (g10 + g8 / log3 + g5 / 2))
+
+
+def test_a_perfect_ranking_has_ndcg_1_and_no_regret() -> None:
+    chosen = select(PROBLEM, MEASURED, MEASURED)
+    assert {chosen.ndcg(k) for k in range(1, DEPTH + 1)} == {1.0}
+    assert all(r["mean_efficiency"] == r["hit_rate"] == 1 for r in regret_curve(chosen))
 
 
 def test_summary_has_every_metric_in_its_range() -> None:
@@ -50,7 +77,8 @@ def test_summary_has_every_metric_in_its_range() -> None:
     assert metrics["mean_efficiency"] == pytest.approx(0.9)
     assert metrics["min_efficiency"] == pytest.approx(0.8)
     assert metrics["kernel_match_rate"] == metrics["top1_accuracy"] == 0.5
-    assert metrics["top5_hit_rate"] == 1
+    assert metrics["top3_hit_rate"] == metrics["top5_hit_rate"] == metrics["top10_hit_rate"] == 1
+    assert metrics["top3_mean_efficiency"] == metrics["top3_p10_efficiency"] == 1
     assert metrics["ndcg_at_1"] == pytest.approx((15 / 31 + 1) / 2)
     assert metrics["rmse"] == pytest.approx(20.0)  # over the four rows that have a prediction
     assert metrics["r2"] == pytest.approx(1 - 1600 / np.var([50, 100, 80, 20]) / 4)
@@ -85,3 +113,7 @@ def test_selection_agrees_with_a_plain_loop(rows: list[tuple[int, float, float]]
         assert chosen.efficiency[p] == measured[best[0]] / measured[mine].max()
         assert chosen.top3_efficiency[p] == measured[best[:3]].max() / measured[mine].max()
         assert best[chosen.oracle_rank[p]] == chosen.oracle[p]
+        for k in range(1, DEPTH + 1):
+            assert chosen.top_efficiency[p, k - 1] == measured[best[:k]].max() / measured[mine].max()
+    for k in range(1, DEPTH + 1):
+        assert 0 < chosen.ndcg(k) <= 1

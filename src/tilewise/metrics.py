@@ -23,9 +23,14 @@ METRICS = (
     "p90_efficiency",
     "min_efficiency",
     "top1_accuracy",
+    "top3_hit_rate",
     "top5_hit_rate",
+    "top10_hit_rate",
     "top3_mean_efficiency",
+    "top3_p10_efficiency",
     "ndcg_at_1",
+    "ndcg_at_5",
+    "ndcg_at_10",
     "kernel_match_rate",
     "r2",
     "rmse",
@@ -35,6 +40,8 @@ METRICS = (
 TIE = 1e-3
 # NDCG's gain is 2 ** (GRADES * efficiency) - 1: half the efficiency is worth a sixth, not a half.
 GRADES = 5
+# How far down a ranking is looked: measuring more than ten kernels before launching one is a search, not a selection.
+DEPTH = 10
 
 
 @dataclass(frozen=True)
@@ -46,14 +53,43 @@ class Selections:
         oracle: (problems,) row of the fastest kernel.
         efficiency: (problems,) measured TFLOPS of the selection / of the oracle, in (0, 1].
         oracle_rank: (problems,) place of the oracle by score, 0 is first.
-        top3_efficiency: (problems,) efficiency of the fastest of the three highest scores.
+        oracle_is_candidate: (problems,) whether the oracle could have been selected.
+        ranked: (problems, DEPTH) efficiency of the kernel in each place by score, 0 where there are no more.
+        fastest: (problems, DEPTH) efficiency of the kernel in each place by measurement, 0 where there are no more.
     """
 
     selected: Ints
     oracle: Ints
     efficiency: Floats
     oracle_rank: Ints
-    top3_efficiency: Floats
+    oracle_is_candidate: npt.NDArray[np.bool_]
+    ranked: Floats
+    fastest: Floats
+
+    @property
+    def top_efficiency(self) -> Floats:
+        """(problems, DEPTH) efficiency of the fastest of the k highest scores, for k = 1 to DEPTH."""
+        best: Floats = np.maximum.accumulate(self.ranked, axis=1)
+        return best
+
+    @property
+    def top3_efficiency(self) -> Floats:
+        """(problems,) efficiency of the fastest of the three highest scores."""
+        return self.top_efficiency[:, 2]
+
+    def hit_rate(self, k: int) -> float:
+        """Share of problems whose oracle is among the `k` highest scores."""
+        return float(((self.oracle_rank < k) & self.oracle_is_candidate).mean())
+
+    def ndcg(self, k: int) -> float:
+        """NDCG@k, mean over the problems, for k = 1 to DEPTH.
+
+        Järvelin and Kekäläinen's cumulated gain, discounted by log2(1 + place), over that of the measured order
+        (doi.org/10.1145/582415.582418), with the gain 2^(5 efficiency) - 1; a missing kernel gains nothing.
+        """
+        discount = 1 / np.log2(np.arange(2, k + 2))
+        gained, possible = ((2 ** (GRADES * e[:, :k]) - 1) @ discount for e in (self.ranked, self.fastest))
+        return float(np.minimum(gained / possible, 1).mean())  # rounding could carry it above 1
 
 
 def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
@@ -66,14 +102,27 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
             be the oracle; each problem needs a row that can.
     """
     by_score = np.lexsort((-score, problem))  # stable: ties keep the order of the rows
+    by_speed = np.lexsort((-measured, problem))
     starts = np.flatnonzero(np.diff(problem[by_score], prepend=-1))
-    selected = by_score[starts]
-    oracle = np.lexsort((-measured, problem))[starts]
-    best = measured[oracle]
+    place = np.arange(len(problem)) - np.repeat(starts, np.diff(starts, append=len(problem)))
+    selected, oracle = by_score[starts], by_speed[starts]
     rank = np.empty(len(problem), dtype=np.int64)
-    rank[by_score] = np.arange(len(problem)) - np.repeat(starts, np.diff(starts, append=len(problem)))
-    top3 = np.maximum.reduceat(np.where((rank < 3) & (score > -np.inf), measured, 0.0)[by_score], starts)
-    return Selections(selected, oracle, measured[selected] / best, rank[oracle], top3 / best)
+    rank[by_score] = place
+    best = measured[oracle]
+
+    def top(order: Ints, counts: npt.NDArray[np.bool_]) -> Floats:
+        """(problems, DEPTH) efficiency by place in `order`."""
+        table = np.zeros((len(starts), DEPTH))
+        shown = (place < DEPTH) & counts[order]
+        rows = order[shown]
+        table[problem[rows], place[shown]] = measured[rows] / best[problem[rows]]
+        return table
+
+    candidate = score > -np.inf
+    ranked, fastest = top(by_score, candidate), top(by_speed, np.ones_like(candidate))
+    return Selections(
+        selected, oracle, measured[selected] / best, rank[oracle], candidate[oracle], ranked=ranked, fastest=fastest
+    )
 
 
 def objective(efficiency: Floats) -> float:
@@ -85,15 +134,16 @@ def summarise(selections: Selections, measured: Floats, predicted: Floats) -> di
     """The metrics of :data:`METRICS`.
 
     ``top1_accuracy`` counts selections within 0.1 % of the oracle, ``kernel_match_rate`` those that are the oracle
-    itself; ``top5_hit_rate`` counts oracles among the five highest scores; ``r2`` and ``rmse`` (TFLOPS) compare
-    `predicted` with `measured` over all rows that have a prediction.
+    itself; ``topK_hit_rate`` counts oracles among the K highest scores, ``top3_*_efficiency`` is that of the fastest of
+    the three highest scores; ``r2`` and ``rmse`` (TFLOPS) compare `predicted` with `measured` over all rows that have a
+    prediction.
 
     Args:
         selections: what was selected.
         measured: (rows,) TFLOPS.
         predicted: (rows,) TFLOPS, NaN where there is none.
     """
-    e = selections.efficiency
+    e, top3 = selections.efficiency, selections.top3_efficiency
     p10, p50, p90 = np.percentile(e, [10, 50, 90])
     known = np.isfinite(predicted)
     measured, error = measured[known], (measured - predicted)[known]
@@ -106,10 +156,29 @@ def summarise(selections: Selections, measured: Floats, predicted: Floats) -> di
         "p90_efficiency": float(p90),
         "min_efficiency": float(e.min()),
         "top1_accuracy": float((e >= 1 - TIE).mean()),
-        "top5_hit_rate": float((selections.oracle_rank < 5).mean()),
-        "top3_mean_efficiency": float(selections.top3_efficiency.mean()),
-        "ndcg_at_1": float(((2 ** (GRADES * e) - 1) / (2**GRADES - 1)).mean()),
+        **{f"top{k}_hit_rate": selections.hit_rate(k) for k in (3, 5, 10)},
+        "top3_mean_efficiency": float(top3.mean()),
+        "top3_p10_efficiency": float(np.percentile(top3, 10)),
+        **{f"ndcg_at_{k}": selections.ndcg(k) for k in (1, 5, 10)},
         "kernel_match_rate": float((selections.selected == selections.oracle).mean()),
         "r2": 1 - float((error**2).sum()) / spread if spread > 0 else 0.0,
         "rmse": float(np.sqrt((error**2).mean())),
     }
+
+
+def regret_curve(selections: Selections) -> list[dict[str, float]]:
+    """What measuring the best few buys: "the best of the top k, measured", for k = 1 to :data:`DEPTH`.
+
+    Returns:
+        One dict a k: `k`, `mean_efficiency`, `p10_efficiency`, and `hit_rate` (the oracle is among them).
+    """
+    top = selections.top_efficiency
+    return [
+        {
+            "k": k,
+            "mean_efficiency": float(top[:, k - 1].mean()),
+            "p10_efficiency": float(np.percentile(top[:, k - 1], 10)),
+            "hit_rate": selections.hit_rate(k),
+        }
+        for k in range(1, DEPTH + 1)
+    ]

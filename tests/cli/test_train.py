@@ -63,7 +63,7 @@ class TestAfterTraining:
         runs = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'train'")
         assert runs[0].data.metrics["cv/mean_efficiency"] > 0.5
         plots = {f.path for f in client.list_artifacts(runs[0].info.run_id, "plots")}
-        assert plots == {f"plots/{n}.png" for n in ("efficiency", "predictions", "feature_importances")}
+        assert plots == {f"plots/{n}.png" for n in ("efficiency", "predictions", "regret", "feature_importances")}
         trials = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'trial'")
         assert len(trials) == 2
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from synthetic import CONV, measurements
-from tilewise.evaluate.noise import noise_ceiling
+from tilewise.evaluate.noise import measured_again, noise_ceiling, repeat_noise
 from tilewise.ops import Target
 
 TARGET = Target.parse(CONV)
@@ -59,3 +60,22 @@ def test_less_noise_is_a_higher_ceiling() -> None:
     assert quiet is not None
     assert loud is not None
     assert 1 >= quiet.mean_efficiency > 0.998 > loud.mean_efficiency
+
+
+def test_repeats_are_the_mean_of_the_other_runs() -> None:
+    one, two, three = run("a", [10, 9, 1, 5, 6, 7]), run("b", [8, 10, None, 5, 6, 7]), run("c", [6, 8, 1, 5, 6, None])
+    frame = pd.concat([two, one, three], ignore_index=True)
+    again = measured_again(one, frame, TARGET)
+    assert again[:2].tolist() == [7, 9]
+    assert measured_again(one, one, TARGET).tolist() == pytest.approx([np.nan] * 6, nan_ok=True)
+
+
+def test_a_run_that_is_faster_as_a_whole_is_no_noise() -> None:
+    problem, measured = np.repeat([0, 1, 2], 5), np.arange(1.0, 16)
+    again = measured * 1.2
+    again[5] *= 1.5  # one kernel of the second problem strays
+    again[10:13] = np.nan  # two of the third: too few to tell
+    noise = repeat_noise(problem, measured, again)
+    assert noise[0] == pytest.approx(0, abs=1e-12)
+    assert noise[1] == pytest.approx(0.6 * np.log(1.5))  # P90 of 0, 0, 0, 0, log(1.5)
+    assert np.isnan(noise[2])

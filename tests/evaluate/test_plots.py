@@ -7,14 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions
+from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions, plot_regret, plot_slices
+from tilewise.evaluate.result import NoiseCeiling
 
 RNG = np.random.default_rng(0)
 MEASURED = np.exp(RNG.normal(3, 2, 500))
+REGRET = [{"k": k, "mean_efficiency": 1 - 0.1 / k, "p10_efficiency": 1 - 0.3 / k} for k in range(1, 11)]
+SLICES = [
+    {"slice": "size", "value": str(i), "n_problems": 20, "mean_efficiency": 0.9, "p10_efficiency": 0.8}
+    for i in range(9)
+]
 PLOTS = {
     "efficiency": lambda path: plot_efficiency({"cv": RNG.uniform(0.5, 1, 50), "holdout": np.ones(1)}, path),
     "predictions": lambda path: plot_predictions(MEASURED, MEASURED * 1.1, path),
     "importances": lambda path: plot_importances({f"feature_{i}": float(i) for i in range(60)}, path),
+    "regret": lambda path: plot_regret(REGRET, NoiseCeiling(5, 0.99, 1.0, 0.97, 0.8), path),
+    "regret_without_ceiling": lambda path: plot_regret(REGRET, None, path),
+    "slices": lambda path: plot_slices(SLICES, path),
+    "no_slices": lambda path: plot_slices([], path),
     "no_gain": lambda path: plot_importances({"a": 0.0}, path),
 }
 

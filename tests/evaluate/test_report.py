@@ -7,9 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tilewise.evaluate.holdout import evaluate
-from tilewise.evaluate.report import CURVE_FILE, METRICS_FILE, PREDICTIONS_FILE, efficiency_curve, write_report
+from tilewise.evaluate.report import (
+    CURVE_FILE,
+    METRICS_FILE,
+    PLOTS_FOLDER,
+    PREDICTIONS_FILE,
+    efficiency_curve,
+    write_report,
+)
 from tilewise.evaluate.slices import SLICES
 from tilewise.metrics import METRICS
 from tilewise.model.artefact import TrainedModel
@@ -25,6 +33,10 @@ def test_metrics_stand_beside_what_they_depend_on(model: TrainedModel, frame: pd
     assert written["split_rule"] == evaluation.split_rule
     assert written["noise_ceiling"]["n_problems"] == 8
     assert set(written["cv"]) == set(METRICS)
+    assert [r["k"] for r in written["best_of_top_k"]] == list(range(1, 11))
+    assert {"size", "filter", "pipeline"} <= {s["slice"] for s in written["slices"]}
+    assert sum(s["n_problems"] for s in written["slices"] if s["slice"] == "size") == written["holdout"]["n_problems"]
+    assert 0 < written["holdout"]["within_noise_rate"] <= 1
     assert set(METRICS) < set(written["holdout"])
     assert 0 <= written["holdout"]["min_efficiency"] <= written["holdout"]["mean_efficiency"] <= 1
 
@@ -47,7 +59,14 @@ def test_equal_evaluations_write_equal_bytes(model: TrainedModel, frame: pd.Data
 
 def test_an_unknown_ceiling_is_null(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     write_report(tmp_path, evaluate(model, frame[frame["run_id"] == "synthetic-1"]), {})
-    assert json.loads((tmp_path / METRICS_FILE).read_text())["noise_ceiling"] is None
+    written = json.loads((tmp_path / METRICS_FILE).read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert written["noise_ceiling"] is written["holdout"]["within_noise_rate"] is None
+
+
+def test_the_plots_are_drawn(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
+    write_report(tmp_path, evaluate(model, frame), {})
+    plots = {p.name for p in (tmp_path / PLOTS_FOLDER).iterdir()}
+    assert plots == {f"{n}.png" for n in ("efficiency", "predictions", "slices", "regret")}
 
 
 def test_curve_is_sorted_and_ends_at_all_problems() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from tilewise.arch import load_arch
-from tilewise.evaluate.slices import SLICES, slice_labels
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.evaluate.slices import SLICES, SLICES_OF_OP, groups, slice_labels, slice_names, sliced_metrics
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+
+CONV, GEMM = Target.parse("grouped_conv_forward_bf16_sm90"), Target.parse("gemm_universal_bf16_sm90")
+SM90 = load_arch("sm90")
+VARIANTS = ("forward", "bwd_data", "bwd_weight")
 
 
 def conv(**changes: int) -> GroupedConvProblem:
@@ -28,16 +33,76 @@ def conv(**changes: int) -> GroupedConvProblem:
     ],
 )
 def test_families(problem: Problem, family: str) -> None:
-    assert slice_labels([problem], "bf16", load_arch("sm90"))["family"].tolist() == [family]
+    target = CONV if problem.op == "grouped_conv" else GEMM
+    assert slice_labels([problem], target, SM90)["family"].tolist() == [family]
 
 
 def test_sizes_and_bounds() -> None:
     small, large = GemmProblem(64, 64, 64), GemmProblem(8192, 8192, 8192)
-    labels = slice_labels([small, large], "bf16", load_arch("sm90"))
+    labels = slice_labels([small, large], GEMM, SM90)
     assert tuple(labels.columns) == SLICES
     assert labels["size"].tolist() == ["tiny", "large"]
     assert labels["bound"].tolist() == ["memory", "compute"]
 
 
+@pytest.mark.parametrize(("m", "size"), [(1, "tiny"), (63, "tiny"), (64, "small"), (1024, "medium"), (16384, "large")])
+def test_m_is_graded(m: int, size: str) -> None:
+    assert slice_labels([GemmProblem(m, 64, 64)], GEMM, SM90)["m_size"].tolist() == [size]
+
+
+def test_m_of_a_convolution_is_that_of_its_implicit_product() -> None:
+    problem = conv(N=1, K=32, Hi=200, Wi=200)
+    of = {v: slice_labels([problem], Target("grouped_conv", v, "bf16", "sm90"), SM90)["m_size"][0] for v in VARIANTS}
+    assert of == {"forward": "large", "bwd_data": "large", "bwd_weight": "tiny"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (conv(), ("3x3", "dense", "1", "2D")),
+        (conv(Y=1, X=1, stride_w=2), ("1x1", "dense", "2", "2D")),
+        (conv(G=4, Y=5), ("other", "grouped", "1", "2D")),
+        (conv(G=64, Di=4), ("other", "depthwise", "1", "3D")),
+        (conv(Di=4, Z=3, stride_d=3), ("other", "dense", "3", "3D")),
+    ],
+)
+def test_convolutions_are_told_apart(problem: Problem, expected: tuple[str, ...]) -> None:
+    labels = slice_labels([problem], CONV, SM90)
+    assert tuple(labels[n][0] for n in SLICES_OF_OP["grouped_conv"]) == expected
+
+
 def test_no_problems_no_labels() -> None:
-    assert slice_labels([], "bf16", load_arch("sm90")).shape == (0, 3)
+    assert slice_labels([], GEMM, SM90).shape == (0, len(SLICES))
+
+
+TABLE = pd.DataFrame(
+    {
+        "size": ["large", "tiny", "large", "tiny", "medium"],
+        "layout": ["rcr", "rrr", "rcr", "rcr", "rcr"],
+        "bound": ["memory"] * 5,
+        "efficiency": [1.0, 0.5, 0.8, 0.7, 0.9],
+    }
+)
+
+
+def test_groups_come_in_a_readable_order_and_a_label_of_one_value_tells_nothing() -> None:
+    assert slice_names("gemm", TABLE) == ("size", "bound", "layout")
+    found = [(name, value, members.tolist()) for name, value, members in groups(TABLE, slice_names("gemm", TABLE))]
+    assert found == [
+        ("size", "tiny", [1, 3]),
+        ("size", "medium", [4]),
+        ("size", "large", [0, 2]),
+        ("layout", "rcr", [0, 2, 3, 4]),
+        ("layout", "rrr", [1]),
+    ]
+
+
+def test_figures_of_a_group_are_those_of_its_problems() -> None:
+    tiny = sliced_metrics(TABLE, ["size"])[0]
+    assert (tiny["slice"], tiny["value"], tiny["n_problems"]) == ("size", "tiny", 2)
+    assert tiny["mean_efficiency"] == tiny["median_efficiency"] == pytest.approx(0.6)
+    assert (tiny["min_efficiency"], tiny["p10_efficiency"]) == (0.5, pytest.approx(0.52))
+
+
+def test_an_op_without_labels_of_its_own_is_sliced_all_the_same() -> None:
+    assert slice_names("scan", TABLE) == ("size", "bound")

@@ -2,25 +2,24 @@
 
 tilewise evaluate [model_dir=FOLDER] [data=FILE_OR_FOLDER] [out=FOLDER] [holdout.fraction=0.18]
 
-Writes metrics.json and predictions.parquet (a row a problem). holdout.fraction=0 judges every problem of the table:
-then it is yours to know that the model was not trained on them.
+Writes metrics.json, predictions.parquet (a row a problem) and plots. holdout.fraction=0 judges every problem of the
+table: then it is yours to know that the model was not trained on them. docs/evaluation.md says what each figure means.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tilewise.cli.figures import show_figures
+from tilewise.cli.figures import dimensions, show_figures, show_regret, show_slices
 from tilewise.data.schema import read_measurements
 from tilewise.evaluate.holdout import evaluate
-from tilewise.evaluate.report import write_report
-from tilewise.evaluate.result import Evaluation
+from tilewise.evaluate.report import summary, write_report
 from tilewise.model.artefact import load_artefact
-from tilewise.ops import OPS
+from tilewise.ops import Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -50,22 +49,24 @@ def run(cfg: DictConfig) -> None:
         split_rule=str(model.cv_metrics.get("split_rule", evaluation.split_rule)),
         ceiling=evaluation.noise_ceiling,
     )
+    report = summary(evaluation, model.cv_metrics)
+    show_regret(console, report["best_of_top_k"])
+    show_slices(console, report["slices"])
     console.print(f"worst of {len(evaluation.per_problem)} problems:")
-    for line in _worst(evaluation):
+    for line in _worst(model.target, report["worst"][:_SHOWN_WORST]):
         console.print(line, soft_wrap=True, highlight=False)
     if evaluation.n_unjudged:
         console.print(f"{evaluation.n_unjudged} problems left out: no kernel of the model's pool is valid for them")
     console.print(f"report: {folder}", soft_wrap=True, highlight=False)
 
 
-def _worst(evaluation: Evaluation) -> list[str]:
-    """The problems with the lowest efficiency, one a line; dimensions that have their default are left out."""
-    op = OPS[evaluation.target.op]
-    defaults = {f.name: f.default for f in dataclasses.fields(op)}
-    prefix = f"{evaluation.target.op}_{evaluation.target.variant}_{evaluation.target.dtype}_"
+def _worst(target: Target, problems: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The problems with the lowest efficiency, two lines each: what, and why."""
+    prefix = f"{target.op}_{target.variant}_{target.dtype}_"
     lines = []
-    for row in evaluation.per_problem.sort_values("efficiency", kind="stable").head(_SHOWN_WORST).to_dict("records"):
-        problem = " ".join(f"{n}={row[n]}" for n in op.column_names() if row[n] != defaults[n])
+    for row in problems:
         selected, oracle = (str(row[n]).removeprefix(prefix) for n in ("selected", "oracle"))
+        problem = dimensions(target.op, row["problem"])
         lines.append(f"  {100 * row['efficiency']:6.2f} %  {problem}: {selected}, oracle {oracle}")
+        lines += [f"            {'; '.join(row['reasons'])}"] if row["reasons"] else []
     return lines

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from tilewise.evaluate.result import NoiseCeiling
+from tilewise.evaluate.slices import FEW
+from tilewise.ops import OPS
 
 _PERCENT = (
     ("mean_efficiency", "mean efficiency"),
@@ -16,8 +20,10 @@ _PERCENT = (
     ("p90_efficiency", "P90"),
     ("min_efficiency", "worst problem"),
     ("top3_mean_efficiency", "best of top 3, measured"),
+    ("top3_p10_efficiency", "best of top 3, P10"),
     ("top1_accuracy", "top-1 accuracy"),
     ("top5_hit_rate", "top-5 hit rate"),
+    ("ndcg_at_5", "NDCG@5"),
 )
 _CEILING = {
     "mean_efficiency": "mean_efficiency",
@@ -53,19 +59,64 @@ def show_figures(
     table.add_row("problems", *(f"{m['n_problems']:.0f}" for m in columns.values()), repeated)
     for name, label in _PERCENT:
         limit = f"{100 * getattr(ceiling, _CEILING[name]):.2f} %" if ceiling and name in _CEILING else ""
-        table.add_row(label, *(f"{100 * m[name]:.2f} %" for m in columns.values()), limit)
+        if any(name in m for m in columns.values()):  # an older model's figures may lack some
+            table.add_row(label, *(f"{100 * m[name]:.2f} %" if name in m else "-" for m in columns.values()), limit)
     table.add_row("R2 of TFLOPS", *(f"{m['r2']:.4f}" for m in columns.values()), "")
     console.print(table)
-    for note in _notes(pool_size, split_rule, ceiling):
+    for note in notes(f"pool of {pool_size} kernels", split_rule, ceiling):
         console.print(note, soft_wrap=True, highlight=False)
 
 
-def _notes(pool_size: int, split_rule: str, ceiling: NoiseCeiling | None) -> list[str]:
+def show_slices(console: Console, slices: Sequence[Mapping[str, Any]]) -> None:
+    """Print the groups of problems that are large enough to say something.
+
+    Args:
+        console: where to.
+        slices: from :func:`tilewise.evaluate.slices.sliced_metrics`.
+    """
+    table = Table("slice", "")
+    for heading in ("problems", "mean", "median", "P10", "worst"):
+        table.add_column(heading, justify="right")
+    names = ("mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency")
+    last = ""
+    for row in (s for s in slices if s["n_problems"] >= FEW):
+        if last and row["slice"] != last:
+            table.add_section()
+        label, last = "" if row["slice"] == last else row["slice"], row["slice"]
+        cells = (f"{100 * row[name]:.2f} %" for name in names)
+        table.add_row(label, row["value"], str(row["n_problems"]), *cells)
+    console.print(table)
+    console.print(f"groups of fewer than {FEW} problems are in metrics.json only", highlight=False)
+
+
+def show_regret(console: Console, regret: Sequence[Mapping[str, Any]]) -> None:
+    """Print "best of the top k, measured", from :func:`tilewise.metrics.regret_curve`, one column a k."""
+    table = Table("best of the top k, measured", *(str(r["k"]) for r in regret))
+    for name, label in (
+        ("mean_efficiency", "mean, %"),
+        ("p10_efficiency", "P10, %"),
+        ("hit_rate", "has the oracle, %"),
+    ):
+        table.add_row(label, *(f"{100 * r[name]:.1f}" for r in regret))
+    console.print(table)
+
+
+def dimensions(op: str, problem: Mapping[str, Any]) -> str:
+    """A problem in words; dimensions that have their default are left out."""
+    defaults = {f.name: f.default for f in dataclasses.fields(OPS[op])}
+    return " ".join(f"{name}={value}" for name, value in problem.items() if value != defaults[name])
+
+
+def notes(pool: str, split_rule: str, ceiling: NoiseCeiling | None) -> list[str]:
+    """What an efficiency must not be shown without: pool, split rule and noise ceiling, in words."""
     measured = "unknown, nothing was measured twice"
     if ceiling:
-        measured = f"{ceiling.n_problems} problems measured again, picked by one run, judged by another"
+        measured = (
+            f"mean {100 * ceiling.mean_efficiency:.2f} %, P10 {100 * ceiling.p10_efficiency:.2f} % "
+            f"({ceiling.n_problems} problems measured again, picked by one run, judged by another)"
+        )
     return [
-        f"efficiency: TFLOPS of the selected kernel / of the fastest measured; pool of {pool_size} kernels",
+        f"efficiency: TFLOPS of the selected kernel / of the fastest measured; {pool}",
         f"split: {split_rule}",
         f"noise ceiling: {measured}",
     ]

@@ -19,7 +19,8 @@ from tilewise.arch import load_arch
 from tilewise.cli.figures import show_figures
 from tilewise.data.schema import read_measurements
 from tilewise.evaluate.noise import noise_ceiling
-from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions
+from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions, plot_regret
+from tilewise.metrics import regret_curve, select
 from tilewise.model.artefact import write_artefact
 from tilewise.ops import Target
 from tilewise.registry.publish import publish
@@ -91,8 +92,10 @@ def _train(
 
 def _plots(result: TrainingResult, folder: Path) -> list[Path]:
     predicted = result.out_of_fold
+    regret = regret_curve(select(predicted.problem, predicted.measured, predicted.predicted))
     return [
         plot_efficiency({"out of fold": predicted.efficiency}, folder / "efficiency.png"),
         plot_predictions(predicted.measured, predicted.predicted, folder / "predictions.png"),
+        plot_regret(regret, None, folder / "regret.png"),
         plot_importances(result.feature_importances, folder / "feature_importances.png"),
     ]

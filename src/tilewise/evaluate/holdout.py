@@ -8,15 +8,18 @@ import pandas as pd
 from tilewise.data.rows import Bools, is_of, is_supported, problem_index, problems_of, sort_rows
 from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
 from tilewise.errors import ConfigError, DataError
-from tilewise.evaluate.noise import noise_ceiling
+from tilewise.evaluate.distance import distance_labels, nearest_octaves, training_keys
+from tilewise.evaluate.noise import measured_again, noise_ceiling, repeat_noise
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import slice_labels
-from tilewise.metrics import Floats, Ints, select, summarise
+from tilewise.metrics import Floats, Ints, Selections, regret_curve, select, summarise
 from tilewise.model.artefact import TrainedModel
 from tilewise.ops import OPS, Problem
 
 
-def evaluate(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float | None = None) -> Evaluation:
+def evaluate(
+    model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float | None = None, *, require_unseen: bool = True
+) -> Evaluation:
     """Let the model select for each problem, and compare with what was measured.
 
     It selects among the kernels that were measured (valid in the problem's primary run), are in its pool and support
@@ -27,6 +30,7 @@ def evaluate(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float |
         model: to judge.
         frame: a measurement table; other targets are ignored, repeats give the noise ceiling.
         holdout_fraction: judge only problems that :func:`~tilewise.data.splits.holdout_mask` holds out; None: all.
+        require_unseen: refuse a model that was trained on some of that holdout.
 
     Raises:
         ConfigError: the model was trained on some of that holdout.
@@ -36,7 +40,8 @@ def evaluate(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float |
     rows = frame[is_of(frame, target)]
     rule = "all problems of the table"
     if holdout_fraction is not None:
-        _require_unseen(model, holdout_fraction)
+        if require_unseen:
+            _require_unseen(model, holdout_fraction)
         rule = split_rule(holdout_fraction)
         rows = rows[holdout_mask(target.op, group_keys(target.op, rows), holdout_fraction)] if len(rows) else rows
     if len(rows):
@@ -55,30 +60,69 @@ def evaluate(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float |
     score, predicted = _predict(model, rows, problems, problem, candidate)
     measured = rows["tflops"].to_numpy(dtype=np.float64)
     chosen = select(problem, measured, score)
-    per_problem = pd.DataFrame(
-        {
-            **{n: rows[n].to_numpy()[chosen.oracle] for n in OPS[target.op].column_names()},
-            "oracle": rows["kernel_name"].to_numpy()[chosen.oracle],
-            "selected": rows["kernel_name"].to_numpy()[chosen.selected],
-            "oracle_tflops": measured[chosen.oracle],
-            "selected_tflops": measured[chosen.selected],
-            "predicted_tflops": predicted[chosen.selected],
-            "efficiency": chosen.efficiency,
-            "oracle_rank": chosen.oracle_rank,
-            "n_kernels": np.bincount(problem[candidate], minlength=len(problems)),
-            "origin": rows["origin"].to_numpy()[chosen.oracle],
-        }
+    per_problem = pd.concat(
+        [
+            _outcome(rows, problem, candidate, chosen, predicted),
+            slice_labels(problems, target, model.arch),
+            _context(model, frame, rows, problem, chosen, predicted),
+        ],
+        axis=1,
     )
-    slices = slice_labels(problems, target.dtype, model.arch)
     return Evaluation(
         target=target,
-        per_problem=pd.concat([per_problem, slices], axis=1),
+        per_problem=per_problem,
         metrics=summarise(chosen, measured, predicted),
         pool_size=len(model.pool),
         split_rule=rule,
         noise_ceiling=noise_ceiling(frame, target),
         n_unjudged=n_unjudged,
+        regret=regret_curve(chosen),
+        measured=measured[candidate],
+        predicted=predicted[candidate],
     )
+
+
+def _outcome(
+    rows: pd.DataFrame, problem: Ints, candidate: Bools, chosen: Selections, predicted: Floats
+) -> pd.DataFrame:
+    """What was selected, and what it is worth; a row a problem."""
+    measured, kernel = (rows[n].to_numpy() for n in ("tflops", "kernel_name"))
+    return pd.DataFrame(
+        {
+            **{n: rows[n].to_numpy()[chosen.oracle] for n in OPS[str(rows["op"].iloc[0])].column_names()},
+            "oracle": kernel[chosen.oracle],
+            "selected": kernel[chosen.selected],
+            "oracle_tflops": measured[chosen.oracle],
+            "selected_tflops": measured[chosen.selected],
+            "predicted_tflops": predicted[chosen.selected],
+            "efficiency": chosen.efficiency,
+            "oracle_rank": chosen.oracle_rank,
+            "n_kernels": np.bincount(problem[candidate], minlength=len(chosen.oracle)),
+            "origin": rows["origin"].to_numpy()[chosen.oracle],
+        }
+    )
+
+
+def _context(
+    model: TrainedModel, frame: pd.DataFrame, rows: pd.DataFrame, problem: Ints, chosen: Selections, predicted: Floats
+) -> pd.DataFrame:
+    """What the table knows beyond the outcome: labels from measurements and training set, and the repeats."""
+    known = training_keys(model, frame)
+    octaves = np.full(len(chosen.oracle), np.nan)
+    if known is not None:
+        octaves = nearest_octaves(group_keys(model.target.op, rows.iloc[chosen.oracle]), known)
+    measured, again = rows["tflops"].to_numpy(dtype=np.float64), measured_again(rows, frame, model.target)
+    pipeline = {"pipeline": rows["pipeline"].to_numpy()[chosen.oracle]} if "pipeline" in rows else {}
+    return pd.DataFrame(
+        {
+            **pipeline,
+            "distance": distance_labels(octaves),
+            "oracle_predicted_tflops": predicted[chosen.oracle],
+            "nearest_octaves": octaves,
+            "repeat_noise": repeat_noise(problem, measured, again),
+            "efficiency_again": again[chosen.selected] / again[chosen.oracle],
+        }
+    ).astype(dict.fromkeys([*pipeline, "distance"], "str"))
 
 
 def _require_unseen(model: TrainedModel, fraction: float) -> None:

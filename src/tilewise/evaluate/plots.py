@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -11,9 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from tilewise.evaluate.result import NoiseCeiling
+from tilewise.evaluate.slices import FEW
 from tilewise.metrics import Floats
 
 TOP_FEATURES = 25
+ROW_INCHES = 0.2  # of a bar, so that its label can be read
 
 
 def plot_efficiency(series: Mapping[str, Floats], path: Path) -> Path:
@@ -51,8 +55,47 @@ def plot_importances(importances: Mapping[str, float], path: Path) -> Path:
     return _save(figure, path)
 
 
-def _figure() -> tuple[Figure, Axes]:
-    with matplotlib.rc_context({"figure.figsize": (8, 5), "figure.dpi": 110}):
+def plot_slices(slices: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Mean efficiency (bars) and P10 (dots) of each group that is large enough to say something.
+
+    Args:
+        slices: from :func:`tilewise.evaluate.slices.sliced_metrics`.
+        path: PNG file.
+    """
+    slices = [s for s in slices if s["n_problems"] >= FEW]
+    figure, axes = _figure(max(5.0, 1 + ROW_INCHES * len(slices)))
+    labels = [f"{s['slice']} {s['value']} ({s['n_problems']})" for s in slices]
+    means, tails = ([100 * s[name] for s in slices] for name in ("mean_efficiency", "p10_efficiency"))
+    colours = {name: f"C{i % 10}" for i, name in enumerate(dict.fromkeys(s["slice"] for s in slices))}
+    axes.barh(range(len(slices)), means, color=[colours[s["slice"]] for s in slices], alpha=0.6, label="mean")
+    axes.plot(tails, range(len(slices)), "o", color="black", markersize=3, label="P10")
+    axes.set_yticks(range(len(slices)), labels, fontsize=7)
+    axes.invert_yaxis()
+    low = min([*tails, 90.0])
+    axes.set(xlim=(low - 0.02 * (100 - low), 100), xlabel="efficiency, % of the oracle", title="Efficiency by slice")
+    axes.margins(y=0.01)
+    figure.legend(loc="outside lower center", ncols=2)
+    axes.grid(alpha=0.3, axis="x")
+    return _save(figure, path)
+
+
+def plot_regret(regret: Sequence[Mapping[str, Any]], ceiling: NoiseCeiling | None, path: Path) -> Path:
+    """Best of the top k, measured, from :func:`tilewise.metrics.regret_curve`, under the noise ceiling's mean."""
+    figure, axes = _figure()
+    k = [r["k"] for r in regret]
+    for name, label in (("mean_efficiency", "mean"), ("p10_efficiency", "P10")):
+        axes.plot(k, [100 * r[name] for r in regret], marker="o", label=label)
+    if ceiling:
+        axes.axhline(100 * ceiling.mean_efficiency, color="tab:red", linewidth=1, label="noise ceiling, mean")
+    axes.set(xlabel="kernels measured", ylabel="efficiency, % of the oracle", title="Best of the top k, measured")
+    axes.set_xticks(k)
+    axes.legend(loc="lower right")
+    axes.grid(alpha=0.3)
+    return _save(figure, path)
+
+
+def _figure(height: float = 5.0) -> tuple[Figure, Axes]:
+    with matplotlib.rc_context({"figure.figsize": (8, height), "figure.dpi": 110}):
         figure = Figure(layout="constrained")
         FigureCanvasAgg(figure)
         return figure, figure.add_subplot()

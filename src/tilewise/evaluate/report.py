@@ -14,15 +14,19 @@ import numpy.typing as npt
 import pyarrow as arrow
 import pyarrow.parquet as pq
 
+from tilewise.evaluate.plots import plot_efficiency, plot_predictions, plot_regret, plot_slices
 from tilewise.evaluate.result import Evaluation
+from tilewise.evaluate.slices import slice_names, sliced_metrics
+from tilewise.evaluate.worst import within_noise, worst_problems
 from tilewise.files import write_bytes, write_text
 from tilewise.metrics import METRICS
 
 METRICS_FILE, PREDICTIONS_FILE, CURVE_FILE = "metrics.json", "predictions.parquet", "efficiency.csv"
+PLOTS_FOLDER = "plots"
 
 
 def write_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> None:
-    """Write the three files.
+    """Write the three files and the plots.
 
     Args:
         folder: ``reports/<target>``; other files in it stay.
@@ -39,6 +43,23 @@ def write_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, 
     write_bytes(folder / PREDICTIONS_FILE, buffer.getvalue())
     write_text(folder / METRICS_FILE, metrics)
     write_text(folder / CURVE_FILE, efficiency_curve(evaluation.per_problem["efficiency"].to_numpy()))
+    write_plots(folder / PLOTS_FOLDER, evaluation)
+
+
+def write_plots(folder: Path, evaluation: Evaluation) -> list[Path]:
+    """Draw an evaluation: efficiencies, predictions, slices, and what measuring the best few would buy.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    per_problem = evaluation.per_problem
+    slices = sliced_metrics(per_problem, slice_names(evaluation.target.op, per_problem))
+    return [
+        plot_efficiency({"selected": per_problem["efficiency"].to_numpy()}, folder / "efficiency.png"),
+        plot_predictions(evaluation.measured, evaluation.predicted, folder / "predictions.png"),
+        plot_slices(slices, folder / "slices.png"),
+        plot_regret(evaluation.regret, evaluation.noise_ceiling, folder / "regret.png"),
+    ]
 
 
 def efficiency_curve(efficiency: npt.NDArray[np.float64]) -> str:
@@ -53,13 +74,24 @@ def efficiency_curve(efficiency: npt.NDArray[np.float64]) -> str:
 
 
 def summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """``metrics.json`` as plain data: figures, and what they must not be shown without."""
-    ceiling = evaluation.noise_ceiling
+    """``metrics.json`` as plain data: figures, and what they must not be shown without.
+
+    What there are many of stands in lists, which DVC's tables of metrics pass over.
+    """
+    ceiling, per_problem = evaluation.noise_ceiling, evaluation.per_problem
+    same = within_noise(per_problem)
     return {
         "target": evaluation.target.name,
         "pool_size": evaluation.pool_size,
         "split_rule": evaluation.split_rule,
         "noise_ceiling": dataclasses.asdict(ceiling) if ceiling else None,
         "cv": {name: cv_metrics[name] for name in METRICS if name in cv_metrics},
-        "holdout": {**evaluation.metrics, "n_unjudged": evaluation.n_unjudged},
+        "holdout": {
+            **evaluation.metrics,
+            "n_unjudged": evaluation.n_unjudged,
+            "within_noise_rate": float(same.mean()) if np.isfinite(same).all() else None,
+        },
+        "best_of_top_k": list(evaluation.regret),
+        "slices": sliced_metrics(per_problem, slice_names(evaluation.target.op, per_problem)),
+        "worst": worst_problems(evaluation),
     }

@@ -1,42 +1,114 @@
-"""Labels by which problems are grouped when asking where a model is weak."""
+"""Labels by which problems are grouped when asking where a model is weak, and the figures of each group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.ops import GroupedConvProblem, Problem
+from tilewise.ops import GroupedConvProblem, Problem, Target
 
-SLICES = ("family", "size", "bound")
+SLICES = ("family", "size", "bound", "m_size")  # of every op
+# What else tells problems of an op apart; a problem column (layout) may serve as it is.
+SLICES_OF_OP: Mapping[str, tuple[str, ...]] = {
+    "grouped_conv": ("filter", "grouping", "stride", "dims"),
+    "gemm": ("layout",),
+}
+# What no problem says by itself: the oracle's pipeline, and the distance to what the model learnt from.
+SLICES_OF_TABLE = ("pipeline", "distance")
+
 SIZES = ((1e9, "tiny"), (1e10, "small"), (1e11, "medium"), (float("inf"), "large"))  # FLOPs below
+M_SIZES = ((64, "tiny"), (1024, "small"), (16384, "medium"), (float("inf"), "large"))  # rows below
+FEW = 10  # problems: fewer say little about a group, and are not shown
+_ORDER = {name: place for place, name in enumerate(("tiny", "small", "medium", "large"))}
 
 
-def slice_labels(problems: Sequence[Problem], dtype: str, arch: HardwareProfile) -> pd.DataFrame:
-    """The columns of :data:`SLICES`, a row a problem.
+def slice_labels(problems: Sequence[Problem], target: Target, arch: HardwareProfile) -> pd.DataFrame:
+    """What the problems alone say: :data:`SLICES` and those of the op, a row a problem, all of them words.
 
-    ``family`` says what kind of problem it is (``depthwise``, ``grouped``, ``1x1``, ``3x3``, ... with ``/2`` where
-    strided; ``gemm``); ``size`` grades its FLOPs (tiny < 1e9 <= small < 1e10 <= medium < 1e11 <= large); ``bound`` says
-    whether peak or bandwidth of `arch` limits it.
+    * ``family``: what kind of problem it is (``depthwise``, ``grouped``, ``1x1``, ``3x3``, ... with ``/2`` where
+      strided; ``gemm``).
+    * ``size`` grades its FLOPs (tiny < 1e9 <= small < 1e10 <= medium < 1e11 <= large).
+    * ``bound``: whether the peak or the bandwidth of `arch` limits it.
+    * ``m_size`` grades the rows of the (implicit) matrix product: M, or the pixels (backward weight: the output
+      channels) (tiny < 64 <= small < 1024 <= medium < 16384 <= large).
+    * convolutions: ``filter`` (1x1, 3x3, other), ``grouping`` (dense, grouped, depthwise), ``stride`` (1, 2, ...; the
+      largest), ``dims`` (2D, 3D).
     """
-    ridge = arch.peak(dtype) * 1e3 / arch.dram_gb_s  # FLOP/byte
-    return pd.DataFrame(
-        {
-            "family": [_family(p) for p in problems],
-            "size": [next(name for limit, name in SIZES if p.flops < limit) for p in problems],
-            "bound": ["compute" if p.flops / p.min_bytes(dtype) >= ridge else "memory" for p in problems],
-        },
-        columns=list(SLICES),
-    ).astype("str")
+    ridge = arch.peak(target.dtype) * 1e3 / arch.dram_gb_s  # FLOP/byte
+    formulas: dict[str, Callable[[Any], str]] = {
+        "family": _family,
+        "size": lambda p: _grade(p.flops, SIZES),
+        "bound": lambda p: "compute" if p.flops / p.min_bytes(target.dtype) >= ridge else "memory",
+        "m_size": lambda p: _grade(p.implicit_gemm(target.variant).m, M_SIZES),
+    }
+    if target.op == "grouped_conv":
+        formulas |= {
+            "filter": lambda p: taps if (taps := _filter(p)) in ("1x1", "3x3") else "other",
+            "grouping": _grouping,
+            "stride": lambda p: str(_stride(p)),
+            "dims": lambda p: f"{p.ndim}D",
+        }
+    return pd.DataFrame({name: [f(p) for p in problems] for name, f in formulas.items()}).astype("str")
+
+
+def slice_names(op: str, per_problem: pd.DataFrame) -> tuple[str, ...]:
+    """The columns of `per_problem` by which problems of `op` are grouped."""
+    known = (*SLICES, *SLICES_OF_OP.get(op, ()), *SLICES_OF_TABLE)
+    return tuple(name for name in known if name in per_problem.columns)
+
+
+def groups(per_problem: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Label, value, and the positions (problems,) of each group; values in a readable order.
+
+    A label with one value for all problems tells nothing and is left out.
+    """
+    for name in names:
+        values = per_problem[name].to_numpy(dtype=object)
+        distinct = sorted(set(values), key=lambda v: (_ORDER.get(v, -1), v))
+        if len(distinct) > 1:
+            yield from ((name, str(value), np.flatnonzero(values == value)) for value in distinct)
+
+
+def sliced_metrics(per_problem: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The efficiency within each group: `slice`, `value`, `n_problems`, mean, median, P10 and lowest efficiency."""
+    efficiency = per_problem["efficiency"].to_numpy(dtype=np.float64)
+    records = []
+    for name, value, members in groups(per_problem, names):
+        e = efficiency[members]
+        p10, p50 = np.percentile(e, [10, 50])
+        figures = {"mean_efficiency": e.mean(), "median_efficiency": p50, "p10_efficiency": p10}
+        figures |= {"min_efficiency": e.min()}
+        records.append(
+            {"slice": name, "value": value, "n_problems": len(e)} | {k: float(v) for k, v in figures.items()}
+        )
+    return records
+
+
+def _grade(value: float, limits: Sequence[tuple[float, str]]) -> str:
+    return next(name for limit, name in limits if value < limit)
 
 
 def _family(problem: Problem) -> str:
     if not isinstance(problem, GroupedConvProblem):
         return problem.op
-    filt = f"{problem.Y}x{problem.X}" if problem.ndim == 2 else f"{problem.Z}x{problem.Y}x{problem.X}"
-    strides = (problem.stride_d, problem.stride_h, problem.stride_w)
-    kind = filt
-    if problem.G > 1:
-        kind = "depthwise" if problem.G == problem.C else "grouped"
-    return f"{kind}/{max(strides)}" if max(strides) > 1 else kind
+    kind = _filter(problem) if problem.G == 1 else _grouping(problem)
+    stride = _stride(problem)
+    return f"{kind}/{stride}" if stride > 1 else kind
+
+
+def _filter(p: GroupedConvProblem) -> str:
+    return f"{p.Y}x{p.X}" if p.ndim == 2 else f"{p.Z}x{p.Y}x{p.X}"
+
+
+def _grouping(p: GroupedConvProblem) -> str:
+    if p.G == 1:
+        return "dense"
+    return "depthwise" if p.G == p.C else "grouped"
+
+
+def _stride(p: GroupedConvProblem) -> int:
+    return max(p.stride_d, p.stride_h, p.stride_w)

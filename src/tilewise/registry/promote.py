@@ -329,6 +329,8 @@ def _log(judged: _Judgement, text: str, experiment: str) -> None:
     import mlflow
     from mlflow.entities import Metric, RunTag
 
+    from tilewise.evaluate.report import write_plots  # matplotlib: not where nothing is drawn
+
     version, digest = judged.version, hashlib.sha256(text.encode()).hexdigest()
     if version.tags.get(_RECORD_TAG) == digest:
         return
@@ -345,6 +347,9 @@ def _log(judged: _Judgement, text: str, experiment: str) -> None:
             tags=[RunTag(versions.DECISION_TAG, judged.outcome)],
         )
         client.log_text(run_id, text, f"promotion/{RECORD}")
+        with tempfile.TemporaryDirectory() as scratch:
+            for plot in write_plots(Path(scratch), judged.evaluation):
+                client.log_artifact(run_id, str(plot), "plots/holdout")
     versions.set_tag(version, versions.DECISION_TAG, f"{judged.outcome}: {'; '.join(judged.reasons)}"[:1000])
     versions.set_tag(version, _HOLDOUT_TAG, judged.holdout_hash)
     versions.set_tag(version, _RECORD_TAG, digest)

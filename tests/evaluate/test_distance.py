@@ -1,0 +1,56 @@
+"""Distances are in octaves, to the nearest of the problems that the model itself was left to learn from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.evaluate.distance import distance_labels, nearest_octaves, training_keys
+from tilewise.kernels.pool import Pool
+from tilewise.model.artefact import TrainedModel
+
+
+@pytest.mark.parametrize(
+    ("key", "octaves"),
+    [
+        ((64, 64, 1), 0),
+        ((128, 64, 1), 1),
+        ((64, 16, 1), 2),
+        ((128, 128, 1), 2**0.5),
+        ((64, 64, 0), 1),  # no padding counts as half of it
+        ((1000, 64, 1), np.log2(1024 / 1000)),  # the other known one is nearer
+    ],
+)
+def test_an_octave_is_a_factor_of_two_in_one_dimension(key: tuple[int, ...], octaves: float) -> None:
+    known = [(64, 64, 1), (1024, 64, 1)]
+    assert nearest_octaves([key], known) == pytest.approx([octaves])
+
+
+def test_bins_hold_their_upper_end() -> None:
+    labels = distance_labels(np.array([0, 1e-9, 1, 1.5, 2, 4, 4.01, 30, np.nan]))
+    assert labels == ["0", "0-1", "0-1", "1-2", "1-2", "2-4", "4+", "4+", "unknown"]
+
+
+def told(model: TrainedModel, **manifest: object) -> TrainedModel:
+    return dataclasses.replace(model, manifest={**model.manifest, **manifest})
+
+
+def test_what_was_learnt_from_is_the_table_without_the_models_holdout(model: TrainedModel, frame: pd.DataFrame) -> None:
+    valid = frame[frame["is_valid"]]
+    keys = np.unique(group_keys("grouped_conv", valid), axis=0)
+    expected = keys[~holdout_mask("grouped_conv", keys, 0.3)]
+    found = training_keys(told(model, holdout_fraction=0.3, n_problems=len(expected)), frame)
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_another_table_is_not_taken_for_the_models_own(model: TrainedModel, frame: pd.DataFrame) -> None:
+    assert training_keys(model, frame) is None  # the manifest tells nothing
+    assert training_keys(told(model, n_problems=1000), frame) is None
+    assert training_keys(told(model, n_problems=60), frame[frame["N"] < 0]) is None
+    nobody = dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", model.pool.kernels[:1]))
+    assert training_keys(told(nobody, n_problems=60), frame.assign(kernel_name="k")) is None
