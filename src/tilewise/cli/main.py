@@ -42,6 +42,7 @@ VERBS: dict[str, Verb] = {
     ),
     "train": Verb("fit a target's model and log it to MLflow"),
     "evaluate": Verb("score a model on the holdout problems"),
+    "compare": Verb("compare two models on the same problems"),
     "promote": Verb("let the gate decide whether a model replaces @production"),
     "rollback": Verb("put @previous back into @production"),
     "registry": Verb("show the registered models, their versions and aliases"),
