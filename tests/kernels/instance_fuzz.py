@@ -22,6 +22,8 @@ from tilewise.kernels.sources import Source, compare, known_fields, read_source
 
 READERS = ("traits", "dispatcher", "conf", "strings", "pool", "filter")
 
+LOOKED_AT = 500  # instances of a file, one by one; a sweep that lost its limits has thousands
+
 _ARCH, _HEADER = load_arch("gfx950"), Header()
 _SWEEP = {
     "variant": "bwd_weight",
@@ -83,11 +85,12 @@ def check(reader: str, damages: Sequence[Damage], folder: Path) -> str:
     assert compare(source, source).equal
     known = known_fields(source)
     assert all(set(e.fields) <= known for e in source.entries)
-    for entry in source.entries:
+    for entry in source.entries[:LOOKED_AT]:
         assert entry.instance is not None
         assert parse_instance_string(entry.text) == entry.instance
     with suppress(KernelError):  # a matrix product, for which the format has no place
-        assert set(from_document(json.loads(dumps(source.instances)))) == set(source.instances)
+        some = source.instances[:LOOKED_AT]
+        assert set(from_document(json.loads(dumps(some)))) == set(some)
     if source.kind == "conf":
         _check_lines(content, source)
     if source.kind == "pool":

@@ -73,7 +73,7 @@ class KernelBase(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The kernel columns as a plain dict."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in self.column_names()}  # asdict would take ten times as long
 
 
 def _flag(value: Any) -> bool:

@@ -64,7 +64,7 @@ class Problem(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The problem columns as a plain dict."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in self.column_names()}  # asdict would take ten times as long
 
     @property
     @abstractmethod
