@@ -49,6 +49,7 @@ def test_unrepeated_problems_have_the_median_noise_of_the_others() -> None:
         (0.99, 0.02, NAN, 1),
         (0.97, 0.02, NAN, 0),
         (0.90, 0.02, 1.01, 1),  # the other run finds the selection faster
+        (0.90, 0.02, 0.985, 1),
         (0.90, 0.02, 0.95, 0),
         (1.00, NAN, NAN, 1),
     ],
@@ -68,6 +69,7 @@ def test_without_repeats_nobody_knows() -> None:
     [
         ({"efficiency_again": 1.02}, "within noise: repeats do not tell the two kernels apart"),
         ({"efficiency_again": 0.5}, "repeats confirm it: 50.0 % by the other runs"),
+        ({"efficiency_again": 0.6}, "repeats find less than half of it: 60.0 % by the other runs"),
         ({"oracle_predicted_tflops": NAN}, "the oracle is not in the model's pool"),
         ({"oracle_rank": 1}, "near miss: the oracle is ranked 2"),
         ({"predicted_tflops": 15.0, "selected_tflops": 10.0}, "selection over-predicted by 50 %"),

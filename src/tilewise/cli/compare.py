@@ -142,8 +142,8 @@ def _deltas(found: Comparison) -> Table:
 
 def _slices(found: Comparison) -> Table:
     table = Table("slice", "")
-    for heading in ("problems", "mean a", "mean b", "b - a", "interval", "P10, b - a", "improved", "degraded"):
-        table.add_column(heading, justify="right")
+    for heading in ("problems", "mean a", "mean b", "b - a", "interval", "P10, b - a", "up", "down"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("b is")
     last = ""
     for row in found.slices:

@@ -31,12 +31,13 @@ def noise_of(per_problem: pd.DataFrame) -> Floats:
 def within_noise(per_problem: pd.DataFrame) -> Floats:
     """(problems,) 1 where no measurement tells the selection from the oracle, 0 where it does, NaN where unknown.
 
-    It cannot be told where the loss is no more than the noise of :func:`noise_of`, or where the other runs find the
-    selection at least as fast as the oracle.
+    It cannot be told where the loss, by the primary run or by the others, is no more than the noise of
+    :func:`noise_of`. The others are the better judge: the oracle is the oracle because it did well in the first.
     """
     lost, noise = 1 - per_problem["efficiency"].to_numpy(dtype=np.float64), noise_of(per_problem)
     again = per_problem["efficiency_again"].to_numpy(dtype=np.float64)
-    same = ((lost <= np.nan_to_num(noise)) | (again >= 1)).astype(np.float64)
+    limit = np.nan_to_num(noise)
+    same = ((lost <= limit) | (1 - again <= limit)).astype(np.float64)
     return np.where(np.isfinite(noise) | (lost == 0), same, np.nan)
 
 
@@ -70,7 +71,9 @@ def _reasons(row: dict[str, Any], within: bool) -> list[str]:
     if within:
         reasons.append("within noise: repeats do not tell the two kernels apart")
     elif np.isfinite(row["efficiency_again"]):
-        reasons.append(f"repeats confirm it: {100 * row['efficiency_again']:.1f} % by the other runs")
+        confirmed = 1 - row["efficiency_again"] > (1 - row["efficiency"]) / 2
+        said = "confirm it" if confirmed else "find less than half of it"
+        reasons.append(f"repeats {said}: {100 * row['efficiency_again']:.1f} % by the other runs")
     if np.isnan(row["oracle_predicted_tflops"]):
         reasons.append("the oracle is not in the model's pool")
     else:
