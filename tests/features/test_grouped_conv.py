@@ -373,7 +373,7 @@ def test_another_alignment_is_another_program() -> None:
         problem = dataclasses.replace(GROUPED, **change)
         kernel = dataclasses.replace(CONV_POOL.default, pipeline=pipeline)
         rows = TABLE.rows_of(problem.to_dict(), kernel.to_dict(), variant="forward", dtype="bf16", arch=SM90)
-        return int(rows.program_class[0])  # type: ignore[attr-defined]
+        return int(rows.program_class[0])
 
     aligned = program("taps")
     assert aligned == program("taps", C=64, K=16) == program("taps", Hi=5)
