@@ -10,6 +10,7 @@ from strategies import gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.features import feature_table
+from tilewise.features.estimate import terms_of
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import GemmProblem
 
@@ -69,6 +70,37 @@ def test_rows_as_stored_and_the_time_of_partial_sums() -> None:
     assert (seen["run_a_alignment"], seen["run_b_alignment"], seen["k_is_whole"]) == (16, 128, 1)
     sums = 2 * 4 * 48 * 1536 * 4 / 132 / 2.0 ** seen["roofline_log2"]
     assert seen["workspace_time_log2"] == pytest.approx(log2(1 + sums))
+
+
+def costs(problem: GemmProblem, kernel: Kernel) -> dict[str, float]:
+    """The costs of one launch, by name."""
+    rows = TABLE.rows_of(problem.to_dict(), kernel.to_dict(), variant="universal", dtype="bf16", arch=SM90)
+    return dict(zip((t.name for t in TABLE.costs), terms_of(TABLE, rows).costs[0].tolist(), strict=True))
+
+
+def test_the_busiest_unit_has_what_all_have_where_tiles_fill_all_units() -> None:
+    kernel = Kernel(128, 128, 64, "persistent", 8, 3)
+    whole = costs(GemmProblem(M=128 * 12, N=128 * 11, K=512), kernel)  # a tile for each of 132 units
+    for even, busiest in (("even_arithmetic", "arithmetic"), ("even_loads", "loads")):
+        assert whole[even] == pytest.approx(whole[busiest])
+    assert whole["inside_loads"] == pytest.approx(whole["loads"])
+    assert whole["even_inside_loads"] == pytest.approx(whole["loads"])
+    half = costs(GemmProblem(M=128 * 6, N=128 * 11, K=512), kernel)
+    assert half["arithmetic"] == pytest.approx(whole["arithmetic"])
+    assert half["even_arithmetic"] == pytest.approx(whole["even_arithmetic"] / 2)
+    assert half["result_traffic"] == pytest.approx(whole["result_traffic"] / 2)
+
+
+def test_what_tiles_reach_beyond_the_matrices_is_not_loaded() -> None:
+    thin = costs(GemmProblem(M=32, N=4096, K=512), Kernel(128, 128, 64, "plain", 8, 3))
+    assert thin["inside_loads"] == pytest.approx(thin["loads"] * (32 + 128) / (128 + 128))
+
+
+def test_waves_read_again_what_does_not_stay() -> None:
+    wide, swizzled = (Kernel(128, 128, 64, "persistent", 8, 3, group_m) for group_m in (1, 8))
+    large, small = GemmProblem(M=16384, N=32768, K=4096), GemmProblem(M=128, N=128, K=512)
+    assert costs(large, wide)["rereads"] > costs(large, swizzled)["rereads"] > costs(large, wide)["memory"]
+    assert costs(small, wide)["rereads"] == pytest.approx(costs(small, wide)["memory"])
 
 
 @given(gemm_problems())

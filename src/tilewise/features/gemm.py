@@ -18,6 +18,7 @@ from tilewise.features._tiles import (
     TILE_COSTS,
     TILE_DRIVERS,
     TILE_FEATURES,
+    UNIT_BYTES_PER_CLOCK,
     VECTOR,
     TileInputs,
     alignment,
@@ -96,6 +97,24 @@ class GemmInputs(TileInputs):
         return {"a": np.where(self.stored["a"], p.M, p.K), "b": np.where(self.stored["b"], p.K, p.N)}
 
     @cached_property
+    def even_steps(self) -> Any:
+        """Steps of an average compute unit: what the busiest has, were the last wave shared out evenly."""
+        return self.grid_programs * self.grid_steps / self.arch.compute_units
+
+    @cached_property
+    def inside_load_clocks(self) -> Any:
+        """Clocks of an average step's loads without what tiles reach beyond the matrices."""
+        k = self.k
+        inside = self.efficiency_m * k.tile_m + self.efficiency_n * k.tile_n
+        return inside * k.tile_k * operand_bytes(self.dtype) / UNIT_BYTES_PER_CLOCK
+
+    @cached_property
+    def reread_clocks(self) -> Any:
+        """Clocks of memory where no wave finds in L2 what an earlier one has read."""
+        read = np.minimum(np.maximum(self.grid_waves, 1.0) * self.wave_bytes, self.traffic)
+        return np.maximum(read / self._dram_bytes_per_clock, self.dram_clocks)
+
+    @cached_property
     def alignment_class(self) -> Any:
         """How A and B are stored, and whether their rows allow the widest loads, is compiled in."""
         vector = VECTOR * 2 // operand_bytes(self.dtype)
@@ -148,6 +167,20 @@ _LAUNCH = (
     )),
 )  # fmt: skip
 
+# A product's tiles may be many more than a wave holds, of matrices much smaller or larger than they are.
+_COSTS = (
+    Term("even_arithmetic", "products of tiles, shared out evenly", lambda i: i.even_steps * i.step_compute_clocks),
+    Term("even_loads", "operand bytes from L2, shared out evenly", lambda i: i.even_steps * i.step_load_clocks),
+    Term("inside_loads", "operand bytes inside the matrices", lambda i: i.busy_steps * i.inside_load_clocks),
+    Term("even_inside_loads", "operand bytes inside the matrices, shared out evenly", lambda i: (
+        i.even_steps * i.inside_load_clocks
+    )),
+    Term("rereads", "bytes from memory, each wave's anew", lambda i: i.reread_clocks),
+    Term("result_traffic", "bytes of C, shared out evenly", lambda i: (
+        i.result_bytes / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)
+    )),
+)  # fmt: skip
+
 _DRIVERS = (
     Term("a_column_major", "A is stored column by column", lambda i: i.column_major("a")),
     Term("b_column_major", "B is stored column by column", lambda i: i.column_major("b")),
@@ -163,6 +196,6 @@ TABLE = FeatureTable(
         *CK_FEATURES, *pipeline_features(CK_PIPELINES), *GEMM_LAYOUT_FEATURES,
     ),
     GemmInputs,
-    TILE_COSTS,
+    (*TILE_COSTS, *_COSTS),
     (*TILE_DRIVERS, *_DRIVERS),
 )  # fmt: skip
