@@ -162,7 +162,7 @@ def test_doubtful_rows_are_quarantined_and_too_many_block(
     table.loc[valid[:20], "latency_ms"] = -1.0
     table.to_parquet("t.parquet")
     assert main(["data", "prepare", "input=t.parquet", "output=blocked.parquet"]) == 2
-    assert "20 of 450 rows are bad, more than 1%" in capsys.readouterr().err
+    assert "4.44% of the rows are bad, more than 1%" in capsys.readouterr().err
     assert not Path("blocked.parquet").exists()
     assert len(pd.read_parquet("blocked.quarantined.parquet")) == 20
 
