@@ -51,6 +51,17 @@ def test_rows_without_weight_have_no_say() -> None:
     assert one.factors.tobytes() == other.factors.tobytes()
 
 
+def test_the_order_of_the_sums_does_not_matter(table: Table) -> None:
+    weight = np.where(table.efficiency > 0.1, table.efficiency, 0.0)
+    log_clocks, n = table.log_work - np.log(table.tflops), len(table.pool)
+    one = calibrate(table.terms, table.kernel, log_clocks, weight, n)
+    other = np.random.default_rng(0).permutation(len(weight))
+    two = calibrate(table.terms.take(other), table.kernel[other], log_clocks[other], weight[other], n)
+    assert one.factors.tobytes() == two.factors.tobytes()
+    assert np.abs(one.weights - two.weights).max() < 1e-3  # centre and scale are sums in the order given
+    assert np.allclose(one.centre, two.centre)
+
+
 def test_the_estimate_is_close_to_what_is_measured(table: Table) -> None:
     problems = np.arange(len(table.problems))
     estimate = Baselines(table, SETTINGS, 0).estimate()

@@ -28,7 +28,10 @@ PRIOR_ROWS = 20.0  # rows that the set over all rows counts for in a program's o
 PRIOR_KERNEL = 1.0  # rows that no error at all counts for in a kernel's mean
 RIDGE = 10.0  # likewise in a regression, for each standard deviation
 MOST_ERROR = 1.0  # of the logarithm; more is not to be explained by a line
-WEIGHT_DIGITS = 6
+# Libraries of linear algebra do not sum in the same order in every run. Digits that they agree on are kept, so that the
+# same measurements give the same model; more would say nothing, and fill files.
+FACTOR_DIGITS = 4  # significant
+WEIGHT_DIGITS = 4  # after the point, of a logarithm
 ROUNDS = 2  # factors again, once it is known by how much each kernel misses them
 
 
@@ -56,7 +59,8 @@ def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n
     group = kernel * len(programs) + place
     mean = np.zeros(len(kernel))
     for _ in range(ROUNDS):
-        factors = _factors(terms.costs * np.exp(mean - log_clocks)[:, None], place, weight, len(programs))
+        relative = terms.costs * np.exp(mean - log_clocks)[:, None]
+        factors = _significant(_factors(relative, place, weight, len(programs)))
         clocks = np.maximum((terms.costs * factors[place]).sum(axis=1), 1.0)
         mean = _means(log_clocks - np.log(clocks), weight, group)
     values = columns(terms, clocks)
@@ -68,12 +72,11 @@ def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n
     for number, rows in _groups(place):
         beta = _ridge(x[rows], left[rows], weight[rows])
         weights[:, number] += beta
-        left[rows] -= x[rows] @ beta
+        left[rows] -= (x[rows] * beta).sum(axis=1)
     for number, rows in _groups(group):
         beta = _ridge(x[rows], left[rows], weight[rows])
         beta[0] += mean[rows[0]] / INTERCEPT
         weights[number // len(programs), number % len(programs)] += beta
-    # Digits beyond these say nothing, and fill files.
     return LaunchEstimate(programs.astype(np.int64), factors, centre, scale, np.round(weights, WEIGHT_DIGITS))
 
 
@@ -108,7 +111,14 @@ def _means(left: Floats, weight: Floats, group: Ints) -> Floats:
 
 def _ridge(x: Floats, y: Floats, weight: Floats) -> Floats:
     weighted = x * weight[:, None]
-    return cast(Floats, np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y))
+    beta = np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y)
+    return cast(Floats, np.round(beta, WEIGHT_DIGITS))
+
+
+def _significant(values: Floats) -> Floats:
+    """To :data:`FACTOR_DIGITS` significant digits."""
+    digits = FACTOR_DIGITS - 1 - np.floor(np.log10(np.where(values > 0, values, 1.0)))
+    return np.round(values * 10.0**digits) / 10.0**digits
 
 
 def _groups(number: Ints) -> list[tuple[int, Ints]]:
