@@ -33,8 +33,9 @@ class FakeEngine:
         begin: Callable[[int | None], None],
         careful: bool = False,
     ) -> list[Outcome]:
-        outcomes = dict(known)
         number = self._plan.items.index(item)
+        self._prepare(number, known, begin, careful)
+        outcomes = dict(known)
         if not careful:
             begin(None)
         for i in range(len(self._plan.pool)):
@@ -51,6 +52,11 @@ class FakeEngine:
                 f.write(f"{number} {i}\n")
         begin(None)
         return [outcomes[i] for i in range(len(self._plan.pool))]
+
+    def _prepare(
+        self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
+    ) -> None:
+        """What a subclass does before the kernels of a problem."""
 
     def _misbehave(self, i: int) -> Outcome:
         if i == HANG:
@@ -75,32 +81,22 @@ def half_broken_engine(plan: Plan, index: int) -> FakeEngine:
 class UnpreparedEngine(FakeEngine):
     """Breaks on one problem before any kernel runs, as where memory does not suffice."""
 
-    def measure(
-        self,
-        item: Item,
-        known: Mapping[int, Outcome],
-        begin: Callable[[int | None], None],
-        careful: bool = False,
-    ) -> list[Outcome]:
-        if self._plan.items.index(item) == HURT and len(known) < len(self._plan.pool):
+    def _prepare(
+        self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
+    ) -> None:
+        if number == HURT and len(known) < len(self._plan.pool):
             raise MemoryError("out of memory")
-        return super().measure(item, known, begin, careful)
 
 
 class HastyEngine(FakeEngine):
     """Takes too long on one problem when all kernels run together; each alone is well."""
 
-    def measure(
-        self,
-        item: Item,
-        known: Mapping[int, Outcome],
-        begin: Callable[[int | None], None],
-        careful: bool = False,
-    ) -> list[Outcome]:
-        if self._plan.items.index(item) == HURT and not careful:
+    def _prepare(
+        self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
+    ) -> None:
+        if number == HURT and not careful:
             begin(0)  # announced, but others may still run: it is not to blame
             time.sleep(60)
-        return super().measure(item, known, begin, careful)
 
     def _misbehave(self, i: int) -> Outcome:
         return _ok(i)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from collect.fake import HANG, LOG, FakeEngine
-from tilewise.collect.plan import Item, load_plan
+from tilewise.collect.plan import load_plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.run import collect
 
@@ -16,16 +16,11 @@ from tilewise.collect.run import collect
 class HurriedEngine(FakeEngine):
     """Its bad kernels kill their worker, break the device and lie, but nobody has to wait for one that hangs."""
 
-    def measure(
-        self,
-        item: Item,
-        known: Mapping[int, Outcome],
-        begin: Callable[[int | None], None],
-        careful: bool = False,
-    ) -> list[Outcome]:
+    def _prepare(
+        self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
+    ) -> None:
         with open(os.environ[LOG], "a") as f:
             f.write("begun\n")
-        return super().measure(item, known, begin, careful)
 
     def _misbehave(self, i: int) -> Outcome:
         return Outcome("runtime_error", "would hang") if i == HANG else super()._misbehave(i)
