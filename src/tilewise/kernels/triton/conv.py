@@ -71,6 +71,12 @@ def sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
     }
 
 
+def output_sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
+    """:func:`sizes_of`, and as `rows` the pixels of the output: what forward and the filter's gradient walk."""
+    out = problem.output_sizes
+    return {**sizes_of(problem), "rows": problem.N * out.Do * out.Ho * out.Wo}
+
+
 def programs_of(
     function: Any, tensors: tuple[str, str, str], kernel: Kernel, problem: GroupedConvProblem, dtype: str,
     contiguous: int, reduce_block: int,

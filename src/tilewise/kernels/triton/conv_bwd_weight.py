@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, reach_of, sizes_of, within
+from tilewise.kernels.triton.conv import launches_of, output_sizes_of, pixel_at, pixels, programs_of, reach_of, within
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.tiles import share_of, swizzled
 from tilewise.ops import GroupedConvProblem
@@ -189,11 +189,6 @@ _FUNCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _sizes(problem: GroupedConvProblem) -> dict[str, int]:
-    out = problem.output_sizes
-    return {**sizes_of(problem), "rows": problem.N * out.Do * out.Ho * out.Wo}
-
-
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
     """fp32 elements of workspace that a launch needs (0 without split-K)."""
     return kernel.split_k * weight_elements(problem) if kernel.split_k > 1 else 0
@@ -220,7 +215,7 @@ def launches(
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
     return launches_of(
-        programs(kernel, problem, dtype), _grid(kernel, problem), (dy, x, dw, workspace), _sizes(problem),
+        programs(kernel, problem, dtype), _grid(kernel, problem), (dy, x, dw, workspace), output_sizes_of(problem),
         weight_elements(problem),
     )  # fmt: skip
 

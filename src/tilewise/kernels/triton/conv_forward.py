@@ -18,11 +18,11 @@ import triton.language as tl
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.triton.conv import (
     launches_of,
+    output_sizes_of,
     pixel_at,
     pixels,
     programs_of,
     reach_of,
-    sizes_of,
     store_pixels,
     within,
 )
@@ -173,11 +173,6 @@ def conv_depth(
 _FUNCTIONS: dict[str, Any] = {"taps": conv_taps, "flat": conv_flat, "point": conv_point, "depth": conv_depth}
 
 
-def _sizes(problem: GroupedConvProblem) -> dict[str, int]:
-    out = problem.output_sizes
-    return {**sizes_of(problem), "rows": problem.N * out.Do * out.Ho * out.Wo}
-
-
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
     """fp32 elements of workspace that a launch needs (0 without split-K)."""
     return kernel.split_k * output_elements(problem) if kernel.split_k > 1 else 0
@@ -203,7 +198,7 @@ def launches(
         y: (N, Do, Ho, Wo, K), contiguous; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
-    sizes = _sizes(problem)
+    sizes = output_sizes_of(problem)
     depth = kernel.pipeline == "depth"
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
     tiles *= triton.cdiv(sizes["K"] if depth else sizes["Kg"], kernel.tile_n)
