@@ -35,7 +35,7 @@ from tilewise.collect.plan import Item, Plan, load_plan
 from tilewise.collect.progress import ProgressLine
 from tilewise.collect.results import Outcome, summary
 from tilewise.errors import TilewiseError, UsageError
-from tilewise.kernels.rules import unsupported
+from tilewise.kernels.backends import unsupported
 from tilewise.markdown import table
 
 LONG_MS = 0.02

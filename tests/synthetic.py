@@ -18,9 +18,10 @@ import pandas as pd
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data.columns import measurement_columns
 from tilewise.errors import KernelError
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import illegal, unsupported
+from tilewise.kernels.rules import illegal
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 CONV = "grouped_conv_forward_bf16_sm90"

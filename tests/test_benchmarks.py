@@ -22,8 +22,8 @@ from tilewise.collect.engine import Device
 from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.collect.results import Outcome, Samples
 from tilewise.errors import DataError
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import unsupported
 from tilewise.ops import GroupedConvProblem, Target
 
 TARGET = Target.parse(CONV)

@@ -18,8 +18,8 @@ from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.collect.results import Outcome, Samples
 from tilewise.collect.run import journal_path
 from tilewise.errors import DataError
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import unsupported
 from tilewise.ops import GroupedConvProblem, Target
 
 

@@ -27,8 +27,8 @@ from tilewise.errors import (
     RegistryUnavailableError,
     UnknownTargetError,
 )
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import unsupported
 from tilewise.model.artefact import load_artefact
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 

@@ -16,9 +16,10 @@ from kernels.shapes import REAL, TINY, TINY_CONFIGS
 from tilewise.arch import load_arch
 from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import Item, Plan, Timing
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
-from tilewise.kernels.rules import DTYPES, PIPELINES, unsupported
+from tilewise.kernels.rules import DTYPES, PIPELINES
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import FAMILIES, Family, family_of
 from tilewise.kernels.triton.program import RESULT_TYPES, interpreted, launch

@@ -5,17 +5,16 @@ Either the rules give a reason, or the launches are such as CUDA and Triton acce
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import DTYPES, MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYTES, supported_mask, unsupported
+from tilewise.kernels.rules import DTYPES, MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYTES
 from tilewise.kernels.triton.family import FAMILIES, family_of
 from tilewise.kernels.triton.program import RESULT_TYPES, Launch, descriptor
 from tilewise.kernels.triton.tensors import TORCH_TYPES
@@ -78,7 +77,7 @@ def problems(op: str) -> st.SearchStrategy[Problem]:
 def test_every_kernel_is_refused_with_a_reason_or_well_formed(target: Target, data: st.DataObject) -> None:
     problem = data.draw(problems(target.op))
     pool = load_pool(target)
-    mask = supported_mask(SimpleNamespace(**pool.columns), problem, target.variant)
+    mask = pool.supported(problem)
     for kernel, supported in zip(pool.kernels, mask, strict=True):
         reason = unsupported(kernel, problem, target.variant)
         assert (reason is None) == supported

@@ -8,9 +8,10 @@ import pytest
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.kernels import pool as pool_module
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, dump_json, load_pool, pool_path
-from tilewise.kernels.rules import DTYPES, PIPELINES, illegal, unsupported
+from tilewise.kernels.rules import DTYPES, PIPELINES, illegal
 from tilewise.ops import GroupedConvProblem, Target
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
+from tilewise.kernels.backends import BACKENDS, supported_mask, unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import (
@@ -19,8 +20,6 @@ from tilewise.kernels.rules import (
     accumulators_per_thread,
     illegal,
     shared_memory_bytes,
-    supported_mask,
-    unsupported,
 )
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 from tilewise.ops.gemm import LAYOUTS
@@ -194,14 +193,14 @@ def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: 
 @settings(deadline=None, max_examples=30)
 def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
     expected = [unsupported(k, problem, variant) is None for k in CONV_POOL.kernels]
-    assert supported_mask(COLUMNS, problem, variant).tolist() == expected
+    assert supported_mask(BACKENDS["triton"], CONV_POOL.columns, problem, variant).tolist() == expected
 
 
 @given(problem=gemm_problems())
 @settings(deadline=None, max_examples=30)
 def test_the_mask_of_a_gemm_pool_is_the_rule_of_each_kernel(problem: GemmProblem) -> None:
     expected = [unsupported(k, problem, "universal") is None for k in GEMM_POOL.kernels]
-    assert supported_mask(SimpleNamespace(**GEMM_POOL.columns), problem, "universal").tolist() == expected
+    assert GEMM_POOL.supported(problem).tolist() == expected
 
 
 @pytest.mark.parametrize("pool", [CONV_POOL, GEMM_POOL], ids=["conv", "gemm"])

@@ -23,9 +23,9 @@ from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError
 from tilewise.features import FeatureTable, feature_table
 from tilewise.features.estimate import LaunchEstimate, Terms, terms_of
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
-from tilewise.kernels.rules import unsupported
 from tilewise.model import LABELS, ArtefactParts, TrainedModel, artefact, load_artefact, write_artefact
 from tilewise.ops import GroupedConvProblem, Target
 from tilewise.train.calibrate import calibrate

@@ -23,7 +23,7 @@ from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
 from tilewise.collect.stopwatch import HEAD_START, REGIME, Cache, GraphStopwatch, capture
-from tilewise.kernels.rules import unsupported
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
 from tilewise.kernels.triton.program import Launch, Program, compile_program, launch

@@ -144,7 +144,7 @@ class Dispatcher:
             ProblemError: it is not a possible problem of the target's op.
         """
         parsed = self._problem(problem)
-        return any(unsupported(kernel, parsed, self._target.variant) is None for kernel in self._pool.kernels)
+        return bool(self._pool.supported(parsed).any())
 
     def rank(self, problem: Problem | Mapping[str, Any], top_k: int | None = None) -> tuple[Selection, ...]:
         """The supported kernels, best first; ties and a missing model leave the pool's order.
@@ -222,9 +222,8 @@ class Dispatcher:
         return tuple(Selection(*self._kernel(int(i)), float(tflops[i]), "model") for i in order)
 
     def _by_default(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
-        kernels = self._pool.kernels
-        order = [i for i, k in enumerate(kernels) if unsupported(k, problem, self._target.variant) is None]
-        return tuple(Selection(*self._kernel(i), None, "fallback") for i in order[:top_k])
+        order = self._pool.supported(problem).nonzero()[0][:top_k]
+        return tuple(Selection(*self._kernel(int(i)), None, "fallback") for i in order)
 
     def _kernel(self, index: int) -> tuple[Any, str]:
         return self._pool.kernels[index], self._pool.names[index]

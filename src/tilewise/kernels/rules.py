@@ -113,25 +113,6 @@ def _store_bytes(kernel: Kernel) -> int:
     return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n * RESULT_BYTES
 
 
-def unsupported(kernel: Any, problem: Problem, variant: str) -> str | None:
-    """Why `kernel` cannot compute `problem`, or None. `kernel` must be legal."""
-    return next((reason for broken, reason in checks(kernel, problem, variant) if broken), None)
-
-
-def supported_mask(kernels: Any, problem: Problem, variant: str) -> np.ndarray:
-    """Which of many kernels compute `problem`: bool, (kernels,).
-
-    Args:
-        kernels: a namespace of the kernel columns as arrays of shape (kernels,); the kernels must be legal.
-        problem: the shape.
-        variant: the variant of its op.
-    """
-    broken = np.zeros(np.shape(kernels.tile_m), dtype=bool)
-    for rule, _ in checks(kernels, problem, variant):
-        broken |= rule
-    return ~broken
-
-
 def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
     """The rules of the problem's op as (broken, reason); `broken` is a bool, or an array of them for columns."""
     if problem.op not in SUPPORT:
