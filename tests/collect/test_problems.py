@@ -28,6 +28,7 @@ from tilewise.ops import OPS, GemmProblem, GroupedConvProblem
 
 FRACTION = 0.18  # of conf/config.yaml
 CONV_SETS = ("grouped_conv-1", "grouped_conv-2")
+GEMM_SETS = ("gemm-1", "gemm-2")
 
 
 @cache
@@ -62,6 +63,7 @@ def test_a_file_is_what_its_generator_makes(name: str) -> None:
         ("grouped_conv-1", "2bb3fe90010780be88762352a66bdf349a0573c835c0ab004a28ace7d6590068"),
         ("grouped_conv-2", "b6700349813a07374d60e80d5fedb8d409eb6e2ecfc0224089de5300755ebd5b"),
         ("gemm-1", "391069e9fff94701de9027a4852d1d2222040ed323c5b585a33038c71a8889ae"),
+        ("gemm-2", "d696ce49437bbbe81d32cf1bf21f0200bc4466c73ebc3f84a88b4fd13cd7e414"),
     ],
 )
 def test_a_set_that_was_measured_does_not_change(name: str, digest: str) -> None:
@@ -92,7 +94,7 @@ def test_several_sets_follow_one_another() -> None:
     assert len({i.problem for i in items_of(*CONV_SETS)}) == len(items_of(*CONV_SETS))
 
 
-@pytest.mark.parametrize(("op", "name"), [("gemm", "grouped_conv-1"), ("grouped_conv", "gemm-2")])
+@pytest.mark.parametrize(("op", "name"), [("gemm", "grouped_conv-1"), ("grouped_conv", "gemm-1")])
 def test_an_unknown_set_is_refused(op: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"'{name}' is no problem set of {op}; known are {op}-1.* \.csv"):
         problem_set(op, name)
@@ -154,7 +156,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "training", "validation"),
-    [(CONV_SETS, 1508, 300), (("gemm-1",), 350, 80), (("grouped_conv-1",), 1372, 300)],
+    [(CONV_SETS, 1508, 300), (("gemm-1",), 350, 80), (GEMM_SETS, 700, 150), (("grouped_conv-1",), 1372, 300)],
 )
 def test_there_are_enough_shapes(names: tuple[str, ...], training: int, validation: int) -> None:
     of_training, of_validation = shapes(*names)
@@ -162,7 +164,9 @@ def test_there_are_enough_shapes(names: tuple[str, ...], training: int, validati
     assert of_validation >= validation
 
 
-@pytest.mark.parametrize("names", [("grouped_conv-1",), ("grouped_conv-2",), CONV_SETS, ("gemm-1",)])
+@pytest.mark.parametrize(
+    "names", [("grouped_conv-1",), ("grouped_conv-2",), CONV_SETS, ("gemm-1",), ("gemm-2",), GEMM_SETS]
+)
 def test_validation_is_as_varied_as_training(names: tuple[str, ...]) -> None:
     """Each label's share in validation lies within 2.6 standard deviations of the holdout's, and none is missing."""
     held, of_item = held_out(*names), [labels(i) for i in items_of(*names)]
@@ -220,6 +224,16 @@ def test_the_matrix_products_are_of_every_kind() -> None:
     assert min(layouts.values()) >= 15
     assert layouts["rcr"] > len(problems) * 0.7
     assert len({p.group_key for p in problems}) < len(problems)  # some shapes in two layouts, which share a fold
+
+
+def test_the_second_set_of_matrix_products_is_what_the_first_lacks() -> None:
+    first, second = ([i.problem for i in items_of(name) if isinstance(i.problem, GemmProblem)] for name in GEMM_SETS)
+    assert not {p.group_key for p in first} & {p.group_key for p in second}
+    layouts = Counter(p.layout for p in second)
+    assert layouts["rcr"] < len(second) / 2
+    assert min(layouts.values()) >= 40
+    assert sum(p.K % 32 > 0 for p in second) >= 45
+    assert sum(16 <= min(p.M, p.N) <= 64 for p in second) >= 60
 
 
 def test_edges_are_what_they_are_called() -> None:

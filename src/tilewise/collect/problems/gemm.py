@@ -45,7 +45,7 @@ def llm_items() -> Iterator[Item]:
     for p in projections():
         for tokens in TOKENS:
             fitting = [q for q in (GemmProblem(m, p.N, p.K) for m in tokens) if measurable(q)]
-            usual = [q for q in fitting if _kept(q, g)]
+            usual = [q for q in fitting if kept(q, g)]
             yield Item(g.choice(usual or fitting[:1]), p.origin)
 
 
@@ -60,7 +60,7 @@ def llm_backward_items(count: int) -> Iterator[Item]:
             tokens = g.choice(TOKENS[2] if name == "wgrad" else TOKENS[1] + TOKENS[2])
             sizes = (tokens, p.K, p.N) if name == "dgrad" else (p.N, p.K, tokens)
             problem = GemmProblem(*sizes, layout)
-            if measurable(problem) and _kept(problem, g):
+            if measurable(problem) and kept(problem, g):
                 chosen.setdefault(problem, Item(problem, f"{p.origin}/{name}"))
         yield from chosen.values()
 
@@ -115,12 +115,13 @@ def other_layouts(items: Sequence[Item], count: int) -> Iterator[Item]:
         yield Item(GemmProblem(p.M, p.N, p.K, ("rrr", "crr", "ccr")[i % 3]), item.origin)
 
 
-def _kept(p: GemmProblem, generator: random.Random) -> bool:
+def kept(p: GemmProblem, generator: random.Random) -> bool:
+    """Draw whether to keep a problem: the less likely the more it costs."""
     return generator.random() * p.flops <= USUAL_FLOPS
 
 
 def _keep(generator: random.Random) -> Callable[[Problem], bool]:
     def keep(p: Problem) -> bool:
-        return isinstance(p, GemmProblem) and measurable(p) and _kept(p, generator)
+        return isinstance(p, GemmProblem) and measurable(p) and kept(p, generator)
 
     return keep

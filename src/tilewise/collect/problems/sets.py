@@ -14,6 +14,7 @@ from tilewise.collect.problems.conv import grouped_conv_1
 from tilewise.collect.problems.conv_more import grouped_conv_2
 from tilewise.collect.problems.files import dumps, load
 from tilewise.collect.problems.gemm import gemm_1
+from tilewise.collect.problems.gemm_more import gemm_2
 from tilewise.errors import ConfigError
 
 _FOLDER = Path(__file__).parent / "sets"
@@ -72,6 +73,14 @@ SETS: dict[str, ProblemSet] = {
             "skinny and random products, edge sizes.\n"
             "Generator: tilewise.collect.problems.gemm.gemm_1, order drawn.",
             gemm_1,
+        ),
+        ProblemSet(
+            "gemm-2",
+            "gemm",
+            "Disjoint from gemm-1: projections at other numbers of tokens and their gradients, narrow products, a K\n"
+            "that no tile divides, random products in every layout.\n"
+            "Generator: tilewise.collect.problems.gemm_more.gemm_2, order drawn.",
+            gemm_2,
         ),
     )
 }
