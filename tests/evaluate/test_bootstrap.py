@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewise.errors import ConfigError
-from tilewise.evaluate.bootstrap import STATISTICS, Interval, paired_bootstrap
+from tilewise.evaluate.bootstrap import STATISTICS, Interval, _of_sorted, paired_bootstrap
 
 RNG = np.random.default_rng(1)
 A = 1 - RNG.exponential(0.02, 400).clip(max=0.5)
@@ -32,6 +32,13 @@ def test_differences_are_those_of_the_statistics() -> None:
     found = {name: interval.delta for name, interval in paired_bootstrap(A, b).items()}
     expected = (b.mean() - A.mean(), np.median(b) - np.median(A), np.percentile(b, 10) - np.percentile(A, 10))
     assert found == pytest.approx(dict(zip(found, (*expected, 0.3 - A.min()), strict=True)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 11, 57])
+def test_sorted_problems_give_the_same_statistics(n: int) -> None:
+    drawn = RNG.random((5, n))
+    for name, values in _of_sorted(np.sort(drawn, axis=-1)).items():
+        assert values == pytest.approx(STATISTICS[name](drawn), abs=1e-15)
 
 
 def test_equal_arguments_give_equal_intervals_whatever_is_drawn_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,12 +79,25 @@ def paired_bootstrap(
     drawn: dict[str, list[Floats]] = {name: [] for name in STATISTICS}
     for start in range(0, n_resamples, step):
         members = rng.integers(len(a), size=(min(step, n_resamples - start), len(a)), dtype=np.int32)
-        first, second = a[members], b[members]
-        for name, statistic in STATISTICS.items():
-            drawn[name].append(statistic(second) - statistic(first))
+        first, second = (_of_sorted(np.sort(e[members], axis=-1)) for e in (a, b))
+        for name in STATISTICS:
+            drawn[name].append(second[name] - first[name])
     tails = [50 * (1 - level), 50 * (1 + level)]
     found = {}
     for name, statistic in STATISTICS.items():
         low, high = np.percentile(np.concatenate(drawn[name]), tails)
         found[name] = Interval(float(statistic(b) - statistic(a)), float(low), float(high))
     return found
+
+
+def _of_sorted(e: Floats) -> dict[str, Floats]:
+    """:data:`STATISTICS` of (resamples, problems) that are sorted along problems: sorting once is what is fast."""
+    return {"mean": e.mean(axis=-1), "median": _quantile(e, 0.5), "p10": _quantile(e, 0.1), "worst": e[:, 0]}
+
+
+def _quantile(e: Floats, q: float) -> Floats:
+    """Between the two nearest of sorted values, as :func:`numpy.percentile` does it."""
+    below, part = divmod(q * (e.shape[-1] - 1), 1)
+    low, high = e[:, int(below)], e[:, min(int(below) + 1, e.shape[-1] - 1)]
+    between: Floats = low + part * (high - low)
+    return between
