@@ -97,8 +97,8 @@ def do_bench_on_gpu(plan: Plan) -> OtherTimer:
     import torch
     from triton.testing import do_bench
 
-    from benchmarks.launches import launch_all
     from tilewise.kernels.triton.family import family_of
+    from tilewise.kernels.triton.program import launch_all
     from tilewise.kernels.triton.tensors import empty_result, random_operands
 
     family, dtype = family_of(plan.target.op, plan.target.variant), plan.target.dtype

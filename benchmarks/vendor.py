@@ -83,8 +83,8 @@ class Rival:
             return {"index": index, "status": FAILED, "error": _short(e)}
 
     def _measured(self, index: int, picks: Sequence[int]) -> dict[str, Any]:
-        from benchmarks.launches import launch_all
         from benchmarks.vendor_calls import VendorUnsupportedError, vendor_of
+        from tilewise.kernels.triton.program import launch_all
         from tilewise.kernels.triton.tensors import empty_result, random_operands
 
         torch, problem, dtype = self._torch, self._plan.items[index].problem, self._plan.target.dtype

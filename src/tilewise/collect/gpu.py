@@ -26,7 +26,7 @@ from tilewise.collect.stopwatch import HEAD_START, REGIME, Cache, GraphStopwatch
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
-from tilewise.kernels.triton.program import Launch, Program, compile_program, launch
+from tilewise.kernels.triton.program import Launch, Program, compile_program, launch_all
 from tilewise.kernels.triton.tensors import empty_result, random_operands
 from tilewise.ops import Problem
 
@@ -174,7 +174,7 @@ class GpuEngine:
             start, end = self._events[i]
             self._cache.clear()
             start.record()
-            _launch_all(clocked[i].launches)
+            launch_all(clocked[i].launches)
             end.record()
         torch.cuda.synchronize()
         return {
@@ -202,7 +202,7 @@ class GpuEngine:
         self._cache.clear()
         self._cache.clear()  # twice: while it lasts the host queues what follows
         start.record()
-        _launch_all(launches)
+        launch_all(launches)
         end.record()
         count_mismatches(tensors.result, right.values, self._wrong_of[i], tensors.rtol, right.scale)
 
@@ -229,7 +229,7 @@ class GpuEngine:
         timing, runs = self._plan.timing, list(clocked.values())
         parts = shares([run.ms for run in runs], [run.sure for run in runs], timing)
         work = {
-            at: capture(partial(_launch_all, run.launches), part.unrolled)
+            at: capture(partial(launch_all, run.launches), part.unrolled)
             for at, (run, part) in enumerate(zip(runs, parts, strict=True))
             if part.rounds
         }
@@ -258,11 +258,6 @@ class GpuEngine:
         for _ in range(50):
             a = (a @ a).clamp_(-1, 1)
         torch.cuda.synchronize()
-
-
-def _launch_all(group: Sequence[Launch]) -> None:
-    for item in group:
-        launch(item)
 
 
 def _short(error: BaseException) -> str:

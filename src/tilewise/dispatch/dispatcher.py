@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import tilewise
 from tilewise.dispatch import source
@@ -21,6 +21,11 @@ from tilewise.kernels.backends import KernelBase, unsupported
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.ops import OPS, Problem, Target
+
+if TYPE_CHECKING:
+    import torch
+
+    from tilewise.dispatch.launch import Launcher
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +57,7 @@ class Dispatcher:
         self._pool = pool
         self._model = model
         self._version = version
+        self._launcher: Launcher | None = None  # made by the first run(): selecting needs no GPU, no torch, no triton
 
     @classmethod
     def from_registry(
@@ -175,6 +181,29 @@ class Dispatcher:
             KernelError: no kernel supports it.
         """
         return self.rank(problem, 1)[0]
+
+    def run(
+        self, problem: Problem | Mapping[str, Any], *tensors: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Launch the selected kernel on the current stream; a kernel that fails is followed by the next in rank.
+
+        Args:
+            problem: a problem, or its dimensions.
+            tensors: the operands as :class:`tilewise.dispatch.launch.Launcher` describes them, on one device.
+            out: where the result goes; None: a new tensor.
+
+        Returns:
+            `out`, or the new tensor. Nothing is recorded for autograd: :mod:`tilewise.torch` has functions for that.
+
+        Raises:
+            ProblemError: an impossible problem, or a tensor that does not belong to it; `.field` names it.
+            KernelError: no kernel supports the problem, none of them could be launched, or the device is another arch.
+        """
+        if self._launcher is None:
+            from tilewise.dispatch.launch import Launcher  # imports torch and triton
+
+            self._launcher = Launcher(self._target, self.select, self.rank)
+        return self._launcher.run(self._problem(problem), tensors, out)
 
     def get_instance_string(self, kernel: KernelBase | str) -> str:
         """The canonical name of a kernel of the pool, given itself, its configuration, or its name in any spelling.

@@ -26,6 +26,7 @@ class Family:
     :data:`~tilewise.kernels.triton.program.RESULT_TYPES` of it, sums are fp32.
     """
 
+    tensors: tuple[str, ...]  # names of the operands and of the result
     operands: Callable[[Any], tuple[Shape, ...]]  # problem -> shapes of the operands
     result: Callable[[Any], Shape]  # problem -> shape of the result
     workspace_elements: Callable[[Kernel, Any], int]  # fp32 elements that a launch needs beside the tensors
@@ -64,6 +65,7 @@ def _reference(name: str) -> Callable[..., Any]:
 
 FAMILIES: dict[tuple[str, str], Family] = {
     ("grouped_conv", "forward"): Family(
+        tensors=("x", "w", "y"),
         operands=lambda p: (_input(p), _filter(p)),
         result=_output,
         workspace_elements=conv_forward.workspace_elements,
@@ -73,6 +75,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         alignment=conv.alignment,
     ),
     ("grouped_conv", "bwd_data"): Family(
+        tensors=("dy", "w", "dx"),
         operands=lambda p: (_output(p), _filter(p)),
         result=_input,
         workspace_elements=conv_bwd_data.workspace_elements,
@@ -82,6 +85,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         alignment=conv.alignment,
     ),
     ("grouped_conv", "bwd_weight"): Family(
+        tensors=("dy", "x", "dw"),
         operands=lambda p: (_output(p), _input(p)),
         result=_filter,
         workspace_elements=conv_bwd_weight.workspace_elements,
@@ -91,6 +95,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         alignment=conv.alignment,
     ),
     ("gemm", "universal"): Family(
+        tensors=("a", "b", "c"),
         operands=_matrices,
         result=lambda p: (p.M, p.N),
         workspace_elements=gemm.workspace_elements,

@@ -8,7 +8,7 @@ divides by 16, would make another binary); only what a program declares as divis
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -87,6 +87,19 @@ def compile_program(program: Program, target: GPUTarget | None = None) -> Any:
     return triton.compile(program.source(), target=target, options=options)
 
 
+@cache
+def load_program(program: Program, device: int) -> Any:
+    """The same, loaded on the current CUDA device, which must be `device`: a handle belongs to one device's context.
+
+    Raises:
+        Exception: whatever Triton or the driver raises where it does not compile, or takes more than the device has.
+    """
+    options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
+    compiled = triton.compile(program.source(), options=options)
+    compiled[(1, 1, 1)]  # asking for a launcher loads the binary
+    return compiled
+
+
 def interpreted() -> bool:
     """Whether Triton's interpreter stands in for a GPU (``TRITON_INTERPRET=1``)."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -109,3 +122,9 @@ def launch(item: Launch) -> None:
     else:
         constants = (value for _, value in program.constants)
         compile_program(program)[item.grid](*item.tensors, *item.sizes, *constants)
+
+
+def launch_all(items: Iterable[Launch]) -> None:
+    """Run the launches of a kernel, in order."""
+    for item in items:
+        launch(item)
