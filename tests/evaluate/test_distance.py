@@ -1,4 +1,4 @@
-"""Distances are in octaves, to the nearest of the problems that the model itself was left to learn from."""
+"""Distances are to the nearest of the problems that the model itself was left to learn from."""
 
 from __future__ import annotations
 
@@ -6,28 +6,11 @@ import dataclasses
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from tilewise.data.splits import group_keys, holdout_mask
-from tilewise.evaluate.distance import distance_labels, nearest_octaves, training_keys
+from tilewise.evaluate.distance import distance_labels, training_keys
 from tilewise.kernels.pool import Pool
 from tilewise.model.artefact import TrainedModel
-
-
-@pytest.mark.parametrize(
-    ("key", "octaves"),
-    [
-        ((64, 64, 1), 0),
-        ((128, 64, 1), 1),
-        ((64, 16, 1), 2),
-        ((128, 128, 1), 2**0.5),
-        ((64, 64, 0), 1),  # no padding counts as half of it
-        ((1000, 64, 1), np.log2(1024 / 1000)),  # the other known one is nearer
-    ],
-)
-def test_an_octave_is_a_factor_of_two_in_one_dimension(key: tuple[int, ...], octaves: float) -> None:
-    known = [(64, 64, 1), (1024, 64, 1)]
-    assert nearest_octaves([key], known) == pytest.approx([octaves])
 
 
 def test_bins_hold_their_upper_end() -> None:

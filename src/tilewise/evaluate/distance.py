@@ -1,14 +1,8 @@
-"""How far a problem is from everything that a model learnt from.
-
-The scale is octaves: a group key's dimensions are taken as log2, so 1 is a factor of two in one dimension, and the
-distance of two problems is Euclidean. A dimension of 0 (padding) counts as 1/2: none, one and two are an octave apart
-each. Layouts share a group key, so another layout of a known shape is at distance 0.
-"""
+"""How far a problem is from everything that a model learnt from, in octaves (:mod:`tilewise.features.octaves`)."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data.rows import is_of
@@ -42,17 +36,6 @@ def training_keys(model: TrainedModel, frame: pd.DataFrame) -> Ints | None:
     if not len(keys) or abs(len(keys) - expected) > TOLERANCE * expected:
         return None
     return np.unique(keys, axis=0)
-
-
-def nearest_octaves(keys: npt.ArrayLike, known: npt.ArrayLike) -> Floats:
-    """(problems,) distance of each of `keys` to the nearest of `known`, in octaves.
-
-    Args:
-        keys: (problems, dimensions) group keys.
-        known: (others, dimensions), at least one.
-    """
-    a, b = (np.log2(np.maximum(np.asarray(k, dtype=np.float64), 0.5)) for k in (keys, known))
-    return np.array([np.sqrt(((b - row) ** 2).sum(axis=1).min()) for row in a], dtype=np.float64)
 
 
 def distance_labels(octaves: Floats) -> list[str]:

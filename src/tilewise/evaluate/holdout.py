@@ -8,10 +8,11 @@ import pandas as pd
 from tilewise.data.rows import Bools, is_of, is_supported, problem_index, problems_of, sort_rows
 from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
 from tilewise.errors import ConfigError, DataError
-from tilewise.evaluate.distance import distance_labels, nearest_octaves, training_keys
+from tilewise.evaluate.distance import distance_labels, training_keys
 from tilewise.evaluate.noise import measured_again, noise_ceiling, repeat_noise
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import slice_labels
+from tilewise.features.octaves import nearest_octaves
 from tilewise.metrics import Floats, Ints, Selections, regret_curve, select, summarise
 from tilewise.model.artefact import TrainedModel
 from tilewise.ops import OPS, Problem

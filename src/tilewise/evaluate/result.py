@@ -39,7 +39,7 @@ class Evaluation:
             `selected_tflops`, `predicted_tflops`, `efficiency` in (0, 1], `oracle_rank` (place of the oracle by score,
             0 is first), `n_kernels` (candidates measured), `origin`, the labels of :mod:`tilewise.evaluate.slices`,
             `oracle_predicted_tflops` (NaN: the oracle is no candidate), `nearest_octaves` (see
-            :mod:`tilewise.evaluate.distance`; NaN: unknown), `repeat_noise` (see
+            :mod:`tilewise.features.octaves`; NaN: unknown), `repeat_noise` (see
             :func:`tilewise.evaluate.noise.repeat_noise`) and `efficiency_again` (TFLOPS of the selection / of the
             oracle by other runs, above 1 where these disagree; NaN: not repeated). Join on the problem columns.
         metrics: names as in :data:`tilewise.metrics.METRICS`, over these problems.
