@@ -1,8 +1,8 @@
 """How far problems are from each other, in octaves.
 
 A group key's dimensions are taken as log2, so 1 is a factor of two in one dimension, and the distance of two problems
-is Euclidean. A dimension of 0 (padding) counts as 1/2: none, one and two are an octave apart each. Layouts share a group
-key, so another layout of a known shape is at distance 0.
+is Euclidean. A dimension of 0 (padding) counts as 1/2: none, one and two are an octave apart each. Layouts share a
+group key, so another layout of a known shape is at distance 0.
 """
 
 from __future__ import annotations
