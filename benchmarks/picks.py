@@ -1,6 +1,7 @@
 """Which kernels stand for the pool against the vendor: the fastest few of each validation problem, as recorded.
 
-Runs where pandas is; its JSON file travels to the GPU machine.
+And which one a model picks, where one is given: that is what a dispatcher would launch. Runs where pandas is; its JSON
+file travels to the GPU machine.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.data.rows import problem_index, problems_of
 from tilewise.data.schema import read_measurements
 from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
-from tilewise.errors import DataError
+from tilewise.dispatch import Dispatcher
+from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.slices import slice_labels
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
-from tilewise.ops import Target
+from tilewise.ops import Problem, Target
 
 # Every candidate in every round: a vendor that is far behind is measured as well as one that is near.
 TIMING = Timing(rounds=16, min_rounds=8, budget_ms=16.0, trailing=1e9, hopeless=1e9, finalists=0, final_rounds=0)
 
 
-def pick(frame: pd.DataFrame, target: Target, fraction: float, top: int) -> dict[str, Any]:
+def pick(
+    frame: pd.DataFrame, target: Target, fraction: float, top: int, dispatcher: Dispatcher | None = None
+) -> dict[str, Any]:
     """The fastest `top` kernels of each validation problem, with a plan that holds problems and kernels.
 
     Args:
@@ -34,10 +38,14 @@ def pick(frame: pd.DataFrame, target: Target, fraction: float, top: int) -> dict
         target: the target.
         fraction: of the problems, the holdout's; they are the validation problems.
         top: kernels a problem.
+        dispatcher: what it selects is recorded as well.
 
     Raises:
+        ConfigError: the dispatcher selects for another target.
         DataError: the table holds no validation problem.
     """
+    if dispatcher and dispatcher.target != target:
+        raise ConfigError(f"the model is of {dispatcher.target.name}, not of {target.name}")
     held = frame[holdout_mask(target.op, group_keys(target.op, frame), fraction)]
     if not len(held):
         raise DataError(f"no validation problem of {target.name}: {split_rule(fraction)}")
@@ -46,8 +54,9 @@ def pick(frame: pd.DataFrame, target: Target, fraction: float, top: int) -> dict
     rows = rows.assign(problem=problem_index(rows, target.op))
     best = rows[rows["is_valid"]].sort_values(["problem", "latency_ms"], kind="stable").groupby("problem").head(top)
     columns = list(Kernel.column_names())
-    kernels = tuple(Kernel.from_dict(k) for k in best[columns].drop_duplicates().to_dict("records"))
-    pool = Pool(target.op, target.variant, target.dtype, kernels)
+    kernels = [Kernel.from_dict(k) for k in best[columns].drop_duplicates().to_dict("records")]
+    selected = [_selected(dispatcher, p) for p in problems] if dispatcher else []
+    pool = Pool(target.op, target.variant, target.dtype, tuple(dict.fromkeys([*kernels, *filter(None, selected)])))
     place = {name: i for i, name in enumerate(pool.names)}
     origins = rows.drop_duplicates("problem")["origin"]
     arch = load_arch(target.arch)
@@ -55,15 +64,26 @@ def pick(frame: pd.DataFrame, target: Target, fraction: float, top: int) -> dict
     plan = Plan(target, arch, pool, items, TIMING, "vendor")
     labels = slice_labels(problems, target, arch).to_dict("records")
     chosen = best.groupby("problem")["kernel_name"].apply(list).to_dict()
+    by_model: dict[str, Any] = {}
+    if dispatcher:
+        by_model["model"] = dispatcher.content_hash
+        by_model["selected"] = [None if k is None else pool.find(k) for k in selected]
     return {
         "rule": f"the {top} fastest of the recorded table; validation: {split_rule(fraction)}",
         "recorded_kernels": int(rows["kernel_name"].nunique()),
         "labels": labels,
         "picks": [[place[name] for name in chosen.get(i, [])] for i in range(len(problems))],
+        **by_model,
         "plan": json.loads(plan.dumps()),
     }
 
 
-def pick_from(data: Path, target: Target, fraction: float, top: int) -> dict[str, Any]:
-    """:func:`pick` from a parquet file or a folder of them."""
-    return pick(read_measurements(data, target), target, fraction, top)
+def _selected(dispatcher: Dispatcher, problem: Problem) -> Any:
+    """The kernel that is launched for a problem; None where none supports it."""
+    return dispatcher.select(problem).kernel if dispatcher.is_supported(problem) else None
+
+
+def pick_from(data: Path, target: Target, fraction: float, top: int, model: Path | None = None) -> dict[str, Any]:
+    """:func:`pick` from a parquet file or a folder of them, and the folder of a model."""
+    dispatcher = Dispatcher.from_folder(model) if model else None
+    return pick(read_measurements(data, target), target, fraction, top, dispatcher)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import collect_rate, do_bench, vendor
+from benchmarks import collect_rate, do_bench, vendor_figures
 from benchmarks.results import RESULTS, load
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
@@ -25,6 +25,7 @@ def blocks(results: Path) -> dict[str, str]:
         "collect-rate": _of(results / "collect_rate.json", _collect_rate),
         "do-bench": _of(results / "do_bench.json", _do_bench),
         "vendor": _vendor(rivals) if rivals else _NOT_YET,
+        "picks": _picks(rivals),
         "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,
     }
 
@@ -60,34 +61,51 @@ def _do_bench(result: Mapping[str, Any]) -> str:
 def _vendor(rivals: list[dict[str, Any]]) -> str:
     rows, notes = [], []
     for result in rivals:
-        summary = vendor.summarise(result)
+        summary = vendor_figures.summarise(result)
         every = next((g for g in summary["groups"] if g["group"] == "all"), None)
-        empty = ["0", *["-"] * (len(vendor.RATIO_HEADER) - 1)]
-        rows.append([f"`{result['target']}`", *(vendor.ratio_cells(every) if every else empty)])
+        empty = ["0", *["-"] * (len(vendor_figures.RATIO_HEADER) - 1)]
+        rows.append([f"`{result['target']}`", *(vendor_figures.ratio_cells(every) if every else empty)])
         backends = ", ".join(f"{n} {name}" for name, n in sorted(summary["backends"].items(), key=lambda b: -b[1]))
-        left = ", ".join(f"{n} {state}" for state, n in sorted(summary["states"].items()) if state != vendor.MEASURED)
+        left = ", ".join(
+            f"{n} {state}" for state, n in sorted(summary["states"].items()) if state != vendor_figures.MEASURED
+        )
         differing = f" On {summary['differing']} a result differs from the vendor's." if summary["differing"] else ""
         notes.append(
             f"- `{result['target']}`: {result['problems']} validation problems ({left or 'all measured'}); "
             f"asked by PyTorch: {backends or '-'}.{differing} {_machine(result)}."
         )
         notes += [f"  - {n} x {reason}" for reason, n in _reasons(result)]
-    return f"{table(['target', *vendor.RATIO_HEADER], rows)}\n" + "\n".join(notes)
+    return f"{table(['target', *vendor_figures.RATIO_HEADER], rows)}\n" + "\n".join(notes)
+
+
+def _picks(rivals: list[dict[str, Any]]) -> str:
+    """The targets that were measured with a model."""
+    rows, notes = [], []
+    for result in rivals:
+        if picks := vendor_figures.summarise(result)["picks"]:
+            rows.append([f"`{result['target']}`", *vendor_figures.pick_cells(picks)])
+            failed = f" {picks['failed']} picks could not be launched." if picks["failed"] else ""
+            notes.append(f"- `{result['target']}`: model {result['model'][:12]}; {_machine(result)}.{failed}")
+    return f"{table(['target', *vendor_figures.PICK_HEADER], rows)}\n" + "\n".join(notes) if rows else _NOT_YET
 
 
 def _reasons(result: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Why problems were not measured, the most frequent first."""
     counts: dict[str, int] = {}
     for entry in result["entries"]:
-        if entry["status"] != vendor.MEASURED:
+        if entry["status"] != vendor_figures.MEASURED:
             text = f"{entry['status']}: {entry['error']}" if entry.get("error") else entry["status"]
             counts[text[:160]] = counts.get(text[:160], 0) + 1
     return sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:_MOST_REASONS]
 
 
 def _vendor_slices(result: Mapping[str, Any]) -> str:
-    rows = [[g["group"], *vendor.ratio_cells(g)] for g in vendor.summarise(result)["groups"] if g["group"] != "all"]
-    return table([f"`{result['target']}`", *vendor.RATIO_HEADER], rows)
+    rows = [
+        [g["group"], *vendor_figures.ratio_cells(g)]
+        for g in vendor_figures.summarise(result)["groups"]
+        if g["group"] != "all"
+    ]
+    return table([f"`{result['target']}`", *vendor_figures.RATIO_HEADER], rows)
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """The pool's best kernel against the vendor's library, side by side in one run, on the validation problems.
 
-``python -m benchmarks.vendor pick TARGET [--data data] [--fraction 0.18] [--top 4] [--output PICKS.json]``
+``python -m benchmarks.vendor pick TARGET [--data data] [--fraction 0.18] [--top 4] [--model models/TARGET]
+[--output PICKS.json]``
 ``python -m benchmarks.vendor run PICKS.json [--devices 0] [--budget-s 500] [--output FILE.json]``
 
 `pick` (where tilewise is installed) takes the fastest few kernels of each validation problem from the recorded table;
@@ -9,6 +10,10 @@ L2 cleared before each sample, all candidates of a problem interleaved in rounds
 and the vendor's fastest call, odd rounds judge them, so that neither side wins by the luck of a sample. The vendor is
 cuBLAS (both its interfaces; fp8 through ``torch._scaled_mm``, unit scales, fast accumulation, bf16 result) and cuDNN
 (channels last, benchmark mode), through PyTorch. Each kernel's result is compared with the vendor's.
+
+With ``--model`` the kernel that this model selects is timed with them: the oracle is then the fastest of the few and of
+that one. ``pick / oracle`` is the selected kernel's efficiency in this very run, ``vendor / pick`` says how much faster
+than the vendor a dispatcher is.
 
 The ratio is the vendor's time / the pool's: above 1 the pool is faster. No problem is left out: what was not measured
 is there with its reason. A run that was stopped or ended by its budget continues when the same command is given again.
@@ -22,7 +27,6 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -30,21 +34,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarks.results import RESULTS, load, machine, quantiles, save
+from benchmarks.results import RESULTS, load, machine, save
+from benchmarks.vendor_figures import FAILED, MEASURED, NO_KERNEL, SLICES, UNSUPPORTED, text
 from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import Plan
 from tilewise.collect.progress import ProgressLine
 from tilewise.collect.rounds import Share, measure, shares
 from tilewise.errors import DataError, MeasurementError, TilewiseError, UsageError
-from tilewise.markdown import table
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
     import torch
 
-MEASURED, UNSUPPORTED, FAILED = "measured", "unsupported by the vendor", "failed"
-NO_KERNEL = "no valid kernel recorded"
-_SLICES = ("family", "size", "bound")
 _SAVE_EVERY_S = 20.0
 
 
@@ -69,12 +70,15 @@ class Rival:
         self._wrong = torch.zeros(1, dtype=torch.int32, device="cuda")
         self.lost = False  # the device's context is broken: a later run has to do the rest
 
-    def problem(self, index: int, picks: Sequence[int]) -> dict[str, Any]:
-        """Time the picked kernels and the vendor's calls on the plan's problem `index`; failures are values."""
+    def problem(self, index: int, picks: Sequence[int], selected: int | None) -> dict[str, Any]:
+        """Time the picked kernels, the one that a model selected, and the vendor's calls on the plan's problem `index`.
+
+        Failures are values.
+        """
         if not picks:
             return {"index": index, "status": NO_KERNEL}
         try:
-            return {"index": index, **self._measured(index, picks)}
+            return {"index": index, **self._measured(index, picks, selected)}
         except Exception as e:
             try:
                 self._torch.cuda.synchronize()
@@ -82,12 +86,14 @@ class Rival:
                 self.lost = True
             return {"index": index, "status": FAILED, "error": _short(e)}
 
-    def _measured(self, index: int, picks: Sequence[int]) -> dict[str, Any]:
+    def _measured(self, index: int, picks: Sequence[int], selected: int | None) -> dict[str, Any]:
         from benchmarks.vendor_calls import VendorUnsupportedError, vendor_of
         from tilewise.kernels.triton.program import launch_all
         from tilewise.kernels.triton.tensors import empty_result, random_operands
 
         torch, problem, dtype = self._torch, self._plan.items[index].problem, self._plan.target.dtype
+        if selected is not None:
+            picks = list(dict.fromkeys([*picks, selected]))
         operands = random_operands(self._family, problem, dtype, "cuda", index)
         result = empty_result(self._family, problem, dtype, "cuda")
         kernels = [self._plan.pool.kernels[i] for i in picks]
@@ -126,10 +132,18 @@ class Rival:
             "status": MEASURED,
             "backend": vendor.backend,
             **judged({n: by_name[n] for n in able}, {n: by_name[n] for n in theirs}),
+            **self._picked(selected, by_name),
             "ms": {name: statistics.median(t) for name, t in by_name.items()},
             "differing": differing,
             "failures": failures,
         }
+
+    def _picked(self, selected: int | None, times: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+        """The selected kernel and its time; the time is missing where it could not run."""
+        if selected is None:
+            return {}
+        name = self._plan.pool.names[selected]
+        return {"pick": name} | ({"pick_ms": judged_ms(times[name])} if name in times else {})
 
     def _mismatches(self, result: torch.Tensor, right: torch.Tensor, problem: Any) -> int:
         """Elements on which kernel and vendor disagree by more than twice what either may err."""
@@ -166,6 +180,11 @@ class Rival:
         return float(start.elapsed_time(end))
 
 
+def judged_ms(times: Sequence[float]) -> float:
+    """What a candidate is judged by: the median of its odd rounds."""
+    return statistics.median(times[1::2])
+
+
 def judged(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Choose each side's fastest by the even rounds, and compare them by the odd ones."""
 
@@ -173,7 +192,7 @@ def judged(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[fl
         return min(side, key=lambda name: statistics.median(side[name][::2]))
 
     kernel, call = fastest(ours), fastest(theirs)
-    ours_ms, theirs_ms = statistics.median(ours[kernel][1::2]), statistics.median(theirs[call][1::2])
+    ours_ms, theirs_ms = judged_ms(ours[kernel]), judged_ms(theirs[call])
     return {
         "kernel": kernel,
         "call": call,
@@ -205,25 +224,27 @@ class Worker(Protocol):
 
     lost: bool
 
-    def problem(self, index: int, picks: Sequence[int]) -> dict[str, Any]:
+    def problem(self, index: int, picks: Sequence[int], selected: int | None) -> dict[str, Any]:
         """See :meth:`Rival.problem`."""
 
 
 # A worker process has one of them; the executor hands it problems.
 _worker: Worker | None = None
 _picks: list[list[int]] = []
+_selected: list[int | None] = []
 
 
 def _start(path: Path, devices: Any, worker: Callable[[Plan, int], Worker]) -> None:
-    global _worker, _picks
-    plan, _picks, _ = read_picks(path)
+    global _worker, _picks, _selected
+    plan, _picks, values = read_picks(path)
+    _selected = values.get("selected", [None] * len(_picks))
     _worker = worker(plan, devices.get())
 
 
 def _one(index: int) -> dict[str, Any] | None:
     """The entry of a problem; None where the device is lost."""
     assert _worker is not None
-    return None if _worker.lost else _worker.problem(index, _picks[index])
+    return None if _worker.lost else _worker.problem(index, _picks[index], _selected[index])
 
 
 def read_picks(path: Path) -> tuple[Plan, list[list[int]], dict[str, Any]]:
@@ -239,7 +260,7 @@ def read_picks(path: Path) -> tuple[Plan, list[list[int]], dict[str, Any]]:
         labels = values["labels"]
     except (KeyError, TypeError, ValueError) as e:
         raise DataError(f"{path}: not a file of picks: {e!r}") from e
-    if not len(picks) == len(labels) == len(plan.items):
+    if not len(picks) == len(labels) == len(plan.items) == len(values.get("selected", picks)):
         raise DataError(f"{path}: {len(plan.items)} problems, but {len(picks)} picks and {len(labels)} labels")
     return plan, picks, values
 
@@ -281,6 +302,7 @@ def run(
             "machine": about,
             "rule": values["rule"],
             "recorded_kernels": values["recorded_kernels"],
+            **({"model": values["model"]} if "model" in values else {}),
             "picks_sha256": identity,
             "problems": len(plan.items),
             "entries": [_labelled(entries[i], plan, values["labels"]) for i in sorted(entries)],
@@ -328,54 +350,7 @@ def _earlier(output: Path, identity: str) -> dict[int, dict[str, Any]]:
 
 def _labelled(entry: Mapping[str, Any], plan: Plan, labels: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     i = entry["index"]
-    return {**entry, "problem": plan.items[i].problem.to_dict(), **{n: labels[i][n] for n in _SLICES}}
-
-
-def summarise(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Ratios of all measured problems and of each slice, and how many problems are in which state."""
-    measured = [e for e in result["entries"] if e["status"] == MEASURED]
-    states = Counter(e["status"] for e in result["entries"])
-    if left := result["problems"] - len(result["entries"]):
-        states["not reached"] = left
-    slices = {
-        f"{name}: {label}": [e["ratio"] for e in measured if e[name] == label]
-        for name in _SLICES
-        for label in sorted({e[name] for e in measured})
-    }
-    groups = {"all": [e["ratio"] for e in measured], **slices}
-    return {
-        "states": dict(states),
-        "groups": [{"group": name, **_ratios(ratios)} for name, ratios in groups.items() if ratios],
-        "backends": dict(Counter(e["backend"] for e in measured)),
-        "differing": sum(bool(e["differing"]) for e in measured),
-    }
-
-
-def _ratios(ratios: Sequence[float]) -> dict[str, float]:
-    return {
-        **quantiles(ratios),
-        "min": min(ratios),
-        "max": max(ratios),
-        "won": sum(r > 1 for r in ratios) / len(ratios),
-        "within": sum(r > 1 / 1.05 for r in ratios) / len(ratios),
-    }
-
-
-RATIO_HEADER = ("problems", "geomean", "P10", "median", "P90", "least", "won", "within 5 %")
-
-
-def ratio_cells(group: Mapping[str, Any]) -> list[str]:
-    """The cells under :data:`RATIO_HEADER`."""
-    figures = (f"{group[k]:.2f}" for k in ("geomean", "p10", "median", "p90", "min"))
-    return [str(group["n"]), *figures, f"{group['won']:.0%}", f"{group['within']:.0%}"]
-
-
-def text(result: Mapping[str, Any]) -> str:
-    """The result as a Markdown table, with what was not measured below it."""
-    s = summarise(result)
-    rows = [[g["group"], *ratio_cells(g)] for g in s["groups"]]
-    counts = ", ".join(f"{n} {state}" for state, n in sorted(s["states"].items()))
-    return f"{table([result['target'], *RATIO_HEADER], rows)}\n{counts}\n"
+    return {**entry, "problem": plan.items[i].problem.to_dict(), **{n: labels[i][n] for n in SLICES}}
 
 
 def _pick(args: argparse.Namespace) -> int:
@@ -383,7 +358,7 @@ def _pick(args: argparse.Namespace) -> int:
 
     target = Target.parse(args.target)
     output = args.output or Path("build/benchmarks") / f"picks_{target.name}.json"
-    values = pick_from(args.data, target, args.fraction, args.top)
+    values = pick_from(args.data, target, args.fraction, args.top, args.model)
     save(output, values)
     kernels = len(values["plan"]["pool"]["kernels"])
     print(f"{output}: {len(values['picks'])} problems, {kernels} kernels among their fastest {args.top}")
@@ -409,6 +384,7 @@ def main() -> int:
     pick.add_argument("--data", type=Path, default=Path("data"))
     pick.add_argument("--fraction", type=float, default=0.18, help="of the problems held out, as in conf/config.yaml")
     pick.add_argument("--top", type=int, default=4)
+    pick.add_argument("--model", type=Path, help="folder of a trained model whose selections are timed as well")
     pick.add_argument("--output", type=Path)
     pick.set_defaults(verb=_pick)
     go = verbs.add_parser("run")

@@ -18,11 +18,15 @@ class FakeRival:
         self._index = index
         self.lost = False
 
-    def problem(self, index: int, picks: Sequence[int]) -> dict[str, Any]:
+    def problem(self, index: int, picks: Sequence[int], selected: int | None) -> dict[str, Any]:
         if not picks:
             return {"index": index, "status": "no valid kernel recorded"}
         if index == LOST_AT and self._index == 1:
             self.lost = True
             return {"index": index, "status": "failed", "error": "illegal memory access"}
         ratio = float(index + 1)
-        return {"index": index, "status": "measured", "backend": "Cudnn", "ratio": ratio, "differing": {}}
+        measured = {"index": index, "status": "measured", "backend": "Cudnn", "ratio": ratio, "differing": {}}
+        if selected is None:
+            return measured
+        times = {"oracle_ms": 1.0, "pick_ms": 1.0 if selected in picks else 1.25, "vendor_ms": ratio}
+        return {**measured, "pick": self._plan.pool.names[selected], **times}

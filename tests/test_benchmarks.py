@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import collect_rate, do_bench, picks, report, vendor
+from benchmarks import collect_rate, do_bench, picks, report, vendor, vendor_figures
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 
 from fake_rival import FakeRival
+from small_model import write_model
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.collect.engine import Device
 from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.collect.results import Outcome, Samples
-from tilewise.errors import DataError
+from tilewise.dispatch import Dispatcher
+from tilewise.errors import ConfigError, DataError
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
 from tilewise.ops import GroupedConvProblem, Target
@@ -158,6 +160,20 @@ class TestPicks:
         values = picks.pick(table, TARGET, 1.0, 4)
         assert (len(values["picks"]), values["picks"][0]) == (12, [])
 
+    def test_a_model_s_selections_are_recorded(self, tmp_path: Path) -> None:
+        dispatcher = Dispatcher.from_folder(write_model(tmp_path / "model"))
+        save(tmp_path / "picks.json", picks.pick(measurements(CONV, 40, 12), TARGET, 0.3, 2, dispatcher))
+        plan, chosen, values = vendor.read_picks(tmp_path / "picks.json")
+        assert values["model"] == dispatcher.content_hash
+        selected = [dispatcher.select(item.problem).kernel for item in plan.items]
+        assert [plan.pool.kernels[i] for i in values["selected"]] == selected
+        assert all(len(which) == 2 for which in chosen)
+
+    def test_a_model_of_another_target_is_refused(self, tmp_path: Path) -> None:
+        other = Dispatcher.from_pool("grouped_conv_forward_fp16_sm90")
+        with pytest.raises(ConfigError, match="grouped_conv_forward_fp16_sm90, not of"):
+            picks.pick(measurements(CONV, 5, 5), TARGET, 1.0, 2, other)
+
     def test_nothing_held_out_is_said(self) -> None:
         with pytest.raises(DataError, match=r"no validation problem of grouped_conv_forward_bf16_sm90"):
             picks.pick(measurements(CONV, 5, 5), TARGET, 0.0, 4)
@@ -182,13 +198,30 @@ class TestVendor:
             {**done, "ratio": 0.5, "size": "large"},
             {"status": "unsupported by the vendor", **slices},
         ]
-        summary = vendor.summarise({"target": CONV, "problems": 5, "entries": entries})
+        summary = vendor_figures.summarise({"target": CONV, "problems": 5, "entries": entries})
         assert summary["states"] == {"measured": 2, "unsupported by the vendor": 1, "not reached": 2}
         groups = {g["group"]: g for g in summary["groups"]}
         assert groups["all"]["geomean"] == pytest.approx(1.0)
         assert groups["all"]["won"] == 0.5
         assert groups["size: large"]["n"] == 1
-        assert "2 not reached" in vendor.text({"target": CONV, "problems": 5, "entries": entries})
+        assert "2 not reached" in vendor_figures.text({"target": CONV, "problems": 5, "entries": entries})
+
+    def test_picks_are_held_against_both(self) -> None:
+        """Hand-computed: half the oracle's speed and as fast as the vendor; then the oracle itself, 4 x the vendor."""
+        slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
+        done = {"status": "measured", "backend": "Cudnn", "differing": {}, "ratio": 2.0, "pick": "k", **slices}
+        entries = [
+            {**done, "oracle_ms": 1.0, "pick_ms": 2.0, "vendor_ms": 2.0},
+            {**done, "oracle_ms": 1.0, "pick_ms": 1.0, "vendor_ms": 4.0},
+            {**done, "oracle_ms": 1.0, "vendor_ms": 4.0},
+        ]
+        result = {"target": CONV, "problems": 3, "entries": entries}
+        found = vendor_figures.summarise(result)["picks"]
+        assert found["failed"] == 1
+        assert (found["efficiency"]["mean"], found["efficiency"]["min"]) == (0.75, 0.5)
+        assert found["vendor"]["geomean"] == pytest.approx(2.0)
+        assert "| the model's picks | 2 | 75.00% |" in vendor_figures.text(result)
+        assert "1 picks failed" in vendor_figures.text(result)
 
     def test_a_run_is_complete_after_another_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Several workers; a broken device costs its problem, and leaves the others to the next start."""
@@ -206,6 +239,15 @@ class TestVendor:
         assert [e["index"] for e in second["entries"]] == list(range(len(picked["picks"])))
         assert [e["status"] for e in second["entries"][:2]] == ["no valid kernel recorded", "measured"]
         assert all(e["family"] and e["problem"]["C"] for e in second["entries"])
+
+    def test_a_run_with_a_model_has_its_picks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(vendor, "compile_ahead", lambda *args: {})
+        monkeypatch.setattr(vendor, "machine", dict)
+        dispatcher = Dispatcher.from_folder(write_model(tmp_path / "model"))
+        save(tmp_path / "picks.json", picks.pick(measurements(CONV, 40, 12), TARGET, 0.1, 2, dispatcher))
+        result = vendor.run(tmp_path / "picks.json", tmp_path / "out.json", [0], 1, 60.0, FakeRival)
+        assert result["model"] == dispatcher.content_hash
+        assert all(e["pick_ms"] in (1.0, 1.25) for e in result["entries"])
 
     def test_results_of_other_picks_are_not_continued(self, tmp_path: Path) -> None:
         save(tmp_path / "r.json", {"picks_sha256": "a", "entries": [{"index": 3}]})
