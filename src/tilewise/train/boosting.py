@@ -7,8 +7,8 @@ rows, never their labels.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import lightgbm as lgb
 import numpy as np
@@ -61,6 +61,14 @@ def lightgbm_params(settings: ModelSettings, seed: int, threads: int) -> dict[st
     }
 
 
+class Growth(NamedTuple):
+    """Trees on their way: how many there are, what they make of the rows to test on, and the booster that holds them."""
+
+    n_trees: int
+    scores: Floats
+    booster: lgb.Booster
+
+
 class Bins:
     """A matrix cut into bins once; boosters are fitted on subsets of its rows. Not safe to share between threads."""
 
@@ -83,19 +91,20 @@ class Bins:
         self, settings: ModelSettings, labels: Labels, train: Ints, test: Ints, seed: int, threads: int
     ) -> Floats:
         """Fit on the rows `train`, score the rows `test`: (len(test),)."""
+        *_, last = self.grow(settings, labels, train, test, seed, threads, every=settings.n_estimators)
+        return last.scores
+
+    def grow(
+        self, settings: ModelSettings, labels: Labels, train: Ints, test: Ints, seed: int, threads: int, *, every: int
+    ) -> Iterator[Growth]:
+        """Fit on the rows `train`, scoring the rows `test` after each `every` trees and after the last."""
         booster = lgb.Booster(lightgbm_params(settings, seed, threads), self._labelled(train, labels))
         # Scores of a validation set are kept up to date while trees grow: over bins, and so nearly for free.
         booster.add_valid(self._subset(test), "test")
-        for _ in range(settings.n_estimators):
+        for n_trees in range(1, settings.n_estimators + 1):
             booster.update()
-        scores: list[Floats] = []
-
-        def keep(predictions: Floats, _: lgb.Dataset) -> tuple[str, float, bool]:
-            scores.append(predictions.copy())
-            return "scores", 0.0, True
-
-        booster.eval_valid(feval=keep)
-        return scores[0]
+            if n_trees % every == 0 or n_trees == settings.n_estimators:
+                yield Growth(n_trees, _valid_scores(booster), booster)
 
     def _labelled(self, rows: Ints, labels: Labels) -> lgb.Dataset:
         data = self._subset(rows)
@@ -109,6 +118,17 @@ class Bins:
         if key not in self._subsets:
             self._subsets[key] = self._full.subset(rows.tolist()).construct()
         return self._subsets[key]
+
+
+def _valid_scores(booster: lgb.Booster) -> Floats:
+    scores: list[Floats] = []
+
+    def keep(predictions: Floats, _: lgb.Dataset) -> tuple[str, float, bool]:
+        scores.append(predictions.copy())
+        return "scores", 0.0, True
+
+    booster.eval_valid(feval=keep)
+    return scores[0]
 
 
 def model_text(booster: lgb.Booster) -> str:

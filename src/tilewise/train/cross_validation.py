@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.model_selection import GroupKFold
 from tilewise.errors import DataError
 from tilewise.metrics import Selections, select, summarise
 from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import SCALE_SETTINGS, Bins
+from tilewise.train.boosting import SCALE_SETTINGS, Bins, Growth
 from tilewise.train.dataset import Floats, Ints, Table
 from tilewise.train.labels import Labels, labels, to_tflops
 from tilewise.train.result import FoldRecord, OutOfFold
@@ -94,9 +94,25 @@ def fold_score(
     table: Table, bins: Bins, baselines: Baselines, fold: Fold, model: ModelSettings, settings: TrainSettings
 ) -> Floats:
     """Scores of the fold's test rows by trees that its training rows grew."""
+    *_, last = fold_growth(table, bins, baselines, fold, model, settings, every=model.n_estimators)
+    return last.scores
+
+
+def fold_growth(
+    table: Table,
+    bins: Bins,
+    baselines: Baselines,
+    fold: Fold,
+    model: ModelSettings,
+    settings: TrainSettings,
+    *,
+    every: int,
+) -> Iterator[Growth]:
+    """Scores of the fold's test rows after each `every` trees and after the last, the baseline added."""
     train, test, baseline = table.rows_of(fold.train), table.rows_of(fold.test), baselines.of(fold.train)
     learnt = labels(table, model, baseline)
-    return baseline[test] + bins.fit_predict(model, learnt, train, test, settings.seed, settings.threads)
+    for growth in bins.grow(model, learnt, train, test, settings.seed, settings.threads, every=every):
+        yield growth._replace(scores=baseline[test] + growth.scores)
 
 
 def judge(table: Table, rows: Ints, score: Floats) -> Selections:
