@@ -46,7 +46,7 @@ CLASSES_PER_WALK = 64  # room for what an op tells apart
 
 def log2(x: Any) -> Any:
     """Base-2 logarithm as float64; 0 gives that of a tiny number, so that no infinity reaches a model."""
-    return np.log2(np.maximum(np.asarray(x, dtype=np.float64), 2.0**-60))
+    return np.log2(np.maximum(x, 2.0**-60))
 
 
 def ceil_div(a: Any, b: Any) -> Any:

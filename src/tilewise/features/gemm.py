@@ -83,8 +83,7 @@ class GemmInputs(TileInputs):
     @cached_property
     def stored(self) -> dict[str, Any]:
         """Where A and B are stored column by column: bool, (rows,)."""
-        layouts, of_row = np.unique(self.p.layout.astype(str), return_inverse=True)
-        return {m: np.array([layout[i] == "c" for layout in layouts])[of_row] for i, m in enumerate("ab")}
+        return {m: op.stored_by_column(self.p, m) for m in "ab"}
 
     def column_major(self, matrix: str) -> Any:
         """1.0 where matrix ``a`` or ``b`` is stored column by column."""
@@ -93,8 +92,7 @@ class GemmInputs(TileInputs):
     @cached_property
     def run(self) -> dict[str, Any]:
         """Neighbouring elements of A and of B: the length of a stored row."""
-        p = self.p
-        return {"a": np.where(self.stored["a"], p.M, p.K), "b": np.where(self.stored["b"], p.K, p.N)}
+        return op.stored_rows(self.p)
 
     @cached_property
     def even_steps(self) -> Any:

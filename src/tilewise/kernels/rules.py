@@ -6,16 +6,16 @@ Pools, collecting, features, search and dispatch all ask here. A rule answers wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import gcd
 from typing import Any
 
 import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels.kernel import Kernel
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+from tilewise.ops import GroupedConvProblem, Problem, Target
 from tilewise.ops.dtypes import operand_bytes
-from tilewise.ops.grouped_conv import input_elements, output_elements, weight_elements
+from tilewise.ops.gemm import stored_rows
+from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elements, weight_elements
 
 # How a convolution kernel walks its K dimension: forward over filter taps x channels of one group, bwd_data over taps x
 # output channels of one group, bwd_weight over output pixels (with columns that are tap x channel):
@@ -121,15 +121,14 @@ def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, s
     yield from SUPPORT[problem.op](kernel, problem, variant)
 
 
-def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
-    assert isinstance(problem, GroupedConvProblem)
+def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     counts = {"forward": output_elements, "bwd_data": input_elements, "bwd_weight": weight_elements}
     for name, count in (("input", input_elements), ("filter", weight_elements), ("output", output_elements)):
         yield count(problem) >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
-    taps, padding = problem.Z * problem.Y * problem.X, (problem.pad_d, problem.pad_h, problem.pad_w)
-    yield (kernel.pipeline == "point") & (taps > 1 or any(padding)), "point needs a 1x1 filter without padding"
+    taps, padding = problem.Z * problem.Y * problem.X, problem.pad_d | problem.pad_h | problem.pad_w
+    yield (kernel.pipeline == "point") & ((taps > 1) | (padding > 0)), "point needs a 1x1 filter without padding"
     yield (kernel.pipeline == "depth") & (problem.C != problem.G), "depth needs one input channel a group"
-    gemm, product = problem.implicit_gemm(variant), kernel.pipeline != "depth"
+    gemm, product = implicit_gemm(problem, variant), kernel.pipeline != "depth"
     yield product & (gemm.batch > MAX_GRID_YZ), f"more than {MAX_GRID_YZ} groups"
     classes, m, k = 1, gemm.m, gemm.k
     if variant == "bwd_data":
@@ -145,41 +144,40 @@ def _conv(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, st
         depth = _padded(k, kernel.tile_k)
     else:
         cols = _padded(gemm.n, kernel.tile_n)
-        depth = np.where(flat, _padded(k, kernel.tile_k), taps * _padded(k // max(taps, 1), kernel.tile_k))
+        depth = np.where(flat, _padded(k, kernel.tile_k), taps * _padded(k // taps, kernel.tile_k))
     yield product & _wasteful(2.0 * classes * gemm.batch * rows * cols * depth, leanest), _WASTE
 
 
-def _residue_classes(p: GroupedConvProblem) -> int:
+def _residue_classes(p: Any) -> Any:
     """Classes of input pixels by their residue modulo the stride: each is a product of its own in bwd_data."""
     return p.stride_d * p.stride_h * p.stride_w
 
 
-def _class_taps(p: GroupedConvProblem) -> int:
+def _class_taps(p: Any) -> Any:
     """The most filter taps that reach one residue class."""
     taps = 1
     for size, axis in ((p.Z, "d"), (p.Y, "h"), (p.X, "w")):
         stride, dilation = getattr(p, f"stride_{axis}"), getattr(p, f"dilation_{axis}")
-        taps *= -(-size // (stride // gcd(stride, dilation)))
+        taps = taps * -(-size // (stride // np.gcd(stride, dilation)))
     return taps
 
 
-def _gemm(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
-    assert isinstance(problem, GemmProblem)
+def _gemm(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     p = problem
     for name, count in (("A", p.M * p.K), ("B", p.K * p.N), ("C", p.M * p.N)):
         yield count >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
-    rows = (p.K if p.layout[0] == "r" else p.M, p.N if p.layout[1] == "r" else p.K)
-    unaligned = any(row % DESCRIPTOR_ELEMENTS for row in rows)
+    rows = stored_rows(p)
+    unaligned = (rows["a"] % DESCRIPTOR_ELEMENTS != 0) | (rows["b"] % DESCRIPTOR_ELEMENTS != 0)
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
     stored = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
-    yield stored & bool(p.N % RESULT_ELEMENTS), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
+    yield stored & (p.N % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
     yield from _shares(kernel, -(-p.K // kernel.tile_k), p.M * p.N)
     leanest = 2.0 * _padded(p.M, MIN_DOT) * _padded(p.N, MIN_DOT) * _padded(p.K, MIN_DOT)
     work = 2.0 * _padded(p.M, kernel.tile_m) * _padded(p.N, kernel.tile_n) * _padded(p.K, kernel.tile_k)
     yield _wasteful(work, leanest), _WASTE
 
 
-def _shares(kernel: Any, steps: Any, results: int) -> Iterator[tuple[Any, str]]:
+def _shares(kernel: Any, steps: Any, results: Any) -> Iterator[tuple[Any, str]]:
     """Rules of a split of K's steps, whose partial sums lie in a workspace."""
     split = kernel.split_k > 1
     yield split & (kernel.split_k > steps), "split_k leaves programs without work"
@@ -191,11 +189,11 @@ def _shares(kernel: Any, steps: Any, results: int) -> Iterator[tuple[Any, str]]:
 _WASTE = f"more than {MAX_WASTE} times the leanest tile's work"
 
 
-def _wasteful(work: Any, leanest: float) -> Any:
+def _wasteful(work: Any, leanest: Any) -> Any:
     return (work > FREE_WORK) & (work > MAX_WASTE * leanest)
 
 
-def _padded(size: int, tile: Any) -> Any:
+def _padded(size: Any, tile: Any) -> Any:
     return -(-size // tile) * tile
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tilewise.errors import ProblemError
 from tilewise.ops._base import GemmDims, Problem, require_int, require_int64
 from tilewise.ops.dtypes import operand_bytes, result_bytes
@@ -19,6 +21,21 @@ LAYOUTS = ("rcr", "rrr", "crr", "ccr")
 def gemm_dims(p: Any) -> GemmDims:
     """The product itself, with a batch of one."""
     return GemmDims(p.M, p.N, p.K, p.M * 0 + 1)
+
+
+def stored_by_column(p: Any, matrix: str) -> Any:
+    """Whether matrix ``a``, ``b`` or ``c`` is stored column by column."""
+    stored = p.layout == ""
+    for layout in LAYOUTS:
+        if layout["abc".index(matrix)] == "c":
+            stored = stored | (p.layout == layout)
+    return stored
+
+
+def stored_rows(p: Any) -> dict[str, Any]:
+    """Neighbouring elements of A, B and C: the length of a stored row."""
+    sizes = {"a": (p.M, p.K), "b": (p.K, p.N), "c": (p.M, p.N)}
+    return {m: np.where(stored_by_column(p, m), down, along) for m, (down, along) in sizes.items()}
 
 
 def flops(p: Any) -> Any:

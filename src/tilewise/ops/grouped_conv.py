@@ -40,6 +40,11 @@ def output_sizes(p: Any) -> OutputSizes:
     )
 
 
+def spatial_dims(p: Any) -> Any:
+    """2, or 3 where depth matters."""
+    return 2 + ((p.Di > 1) | (p.Z > 1))
+
+
 def flops(p: Any) -> Any:
     """``2 N Do Ho Wo K Z Y X C / G``, the same for all three variants."""
     out = output_sizes(p)
@@ -149,7 +154,7 @@ class GroupedConvProblem(Problem):
     @property
     def ndim(self) -> int:
         """Spatial dimensions: 2, or 3 where depth matters."""
-        return 3 if self.Di > 1 or self.Z > 1 else 2
+        return spatial_dims(self)  # type: ignore[no-any-return]
 
     @property
     def output_sizes(self) -> OutputSizes:

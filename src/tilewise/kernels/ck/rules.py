@@ -16,7 +16,9 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels.ck.kernel import CkKernel
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+from tilewise.ops import Problem, Target
+from tilewise.ops.gemm import stored_rows
+from tilewise.ops.grouped_conv import spatial_dims
 
 DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
 
@@ -212,16 +214,16 @@ def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, s
         problem: the shape.
         variant: the variant of its op.
     """
-    if isinstance(problem, GroupedConvProblem):
+    if problem.op == "grouped_conv":
         yield from _conv(kernel, problem, variant)
-    elif isinstance(problem, GemmProblem):
+    elif problem.op == "gemm":
         yield from _gemm(kernel, problem)
     else:
         yield True, f"CK Tile has no kernels for op {problem.op}"
 
 
-def _conv(kernel: Any, p: GroupedConvProblem, variant: str) -> Iterator[tuple[Any, str]]:
-    yield kernel.ndim < p.ndim, "a 2d kernel has no depth"
+def _conv(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+    yield kernel.ndim < spatial_dims(p), "a 2d kernel has no depth"
     merged = np.maximum(kernel.num_groups_to_merge, 1)
     yield p.G % merged != 0, "the groups to merge must divide the groups"
     c, k = p.C // p.G, p.K // p.G
@@ -232,11 +234,10 @@ def _conv(kernel: Any, p: GroupedConvProblem, variant: str) -> Iterator[tuple[An
         yield (merged == 1) & (size % vector != 0), f"vector_{name} must divide a group's channels"
 
 
-def _gemm(kernel: Any, p: GemmProblem) -> Iterator[tuple[Any, str]]:
+def _gemm(kernel: Any, p: Any) -> Iterator[tuple[Any, str]]:
     yield (kernel.gemm_layout != p.layout) & (kernel.gemm_layout != ""), "the kernel is compiled for another layout"
     for name, size in (("m", p.M), ("n", p.N), ("k", p.K)):
         ragged = size % np.maximum(getattr(kernel, f"tile_{name}"), 1) != 0
         yield np.logical_not(getattr(kernel, f"pad_{name}")) & ragged, f"tile_{name} must divide {name.upper()}"
-    rows = (p.K if p.layout[0] == "r" else p.M, p.N if p.layout[1] == "r" else p.K, p.N if p.layout[2] == "r" else p.M)
-    for name, size in zip("abc", rows, strict=True):
+    for name, size in stored_rows(p).items():
         yield size % np.maximum(getattr(kernel, f"vector_{name}"), 1) != 0, f"vector_{name} must divide a row"
