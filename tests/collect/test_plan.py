@@ -34,6 +34,24 @@ def test_the_hash_changes_with_what_is_measured(plan: Plan) -> None:
     assert len({plan.hash, *(o.hash for o in others)}) == 5
 
 
+def test_a_problem_may_ask_for_some_kernels(plan: Plan, tmp_path: Path) -> None:
+    some = dataclasses.replace(plan, items=(dataclasses.replace(plan.items[0], kernels=(0, 4)), *plan.items[1:]))
+    (tmp_path / "plan.json").write_text(some.dumps())
+    again = load_plan(tmp_path / "plan.json")
+    assert again == some
+    assert again.hash != plan.hash
+    assert again.chosen(0).tolist() == [True, False, False, False, True, False]
+    assert sorted(again.left_out(0)) == [1, 2, 3, 5]
+    assert again.chosen(1).all()
+    assert again.left_out(1) == {}
+
+
+@pytest.mark.parametrize("kernels", [(), (4, 0), (1, 1), (-1,), (6,)])
+def test_kernels_that_are_not_there_are_refused(plan: Plan, kernels: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="problem 0: kernels must be ascending indices below 6"):
+        dataclasses.replace(plan, items=(dataclasses.replace(plan.items[0], kernels=kernels),))
+
+
 def test_an_illegal_kernel_is_refused(plan: Plan) -> None:
     pool = Pool(plan.pool.op, plan.pool.variant, plan.pool.dtype, (Kernel(256, 256, 64, "taps", 4, 3),))
     with pytest.raises(ConfigError, match=r"256x256x64_taps_w4_s3_g1_k1 is illegal on sm90: .*accumulators"):

@@ -64,6 +64,22 @@ def test_a_bad_kernel_costs_its_row_and_no_other(plan: Plan, log: Path, tmp_path
     }
 
 
+def test_kernels_that_a_problem_does_not_ask_for_are_neither_run_nor_rows(
+    plan: Plan, log: Path, tmp_path: Path
+) -> None:
+    wanted = {0: (0, 5), HURT: (WRONG, 5)}
+    items = tuple(dataclasses.replace(item, kernels=wanted.get(i)) for i, item in enumerate(plan.items))
+    some = dataclasses.replace(plan, items=items)
+    report = collect(some, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
+    expected = [(i, k) for i in range(5) for k in wanted.get(i, range(6))]
+    ran = {tuple(map(int, line.split())) for line in log.read_text().splitlines()}
+    assert ran == set(expected)
+    rows = [(r["N"] - 1, some.pool.names.index(r["kernel_name"])) for r in _table(report.path)]
+    assert rows == expected
+    assert report.rows == len(expected)
+    assert report.by_status == {"ok": len(expected) - 1, "wrong_result": 1}
+
+
 def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.parquet"
 

@@ -31,14 +31,14 @@ def jobs(plan: Plan, which: Iterable[int] | None = None) -> list[_Job]:
     from tilewise.kernels.triton.family import family_of
 
     family, target = family_of(plan.target.op, plan.target.variant), plan.target
-    kinds: dict[object, list[Problem]] = {}
-    for item in plan.items if which is None else (plan.items[i] for i in which):
-        kinds.setdefault(family.alignment(item.problem, target.dtype), []).append(item.problem)
+    kinds: dict[object, list[int]] = {}
+    for i in range(len(plan.items)) if which is None else which:
+        kinds.setdefault(family.alignment(plan.items[i].problem, target.dtype), []).append(i)
     found: list[dict[object, Problem]] = [{} for _ in plan.pool.kernels]  # by kernel: programs -> first problem
-    for problems in kinds.values():
-        supported = np.stack([plan.pool.supported(p) for p in problems])  # (problems, kernels)
-        for k in np.flatnonzero(supported.any(axis=0)):
-            problem = problems[int(supported[:, k].argmax())]
+    for alike in kinds.values():
+        runs = np.stack([plan.chosen(i) & plan.pool.supported(plan.items[i].problem) for i in alike])
+        for k in np.flatnonzero(runs.any(axis=0)):  # runs: (problems, kernels)
+            problem = plan.items[alike[int(runs[:, k].argmax())]].problem
             found[k].setdefault(family.programs(plan.pool.kernels[k], problem, target.dtype), problem)
     return [(k, p, target) for k, chosen in zip(plan.pool.kernels, found, strict=True) for p in chosen.values()]
 

@@ -183,7 +183,11 @@ class Coordinator:
         worker.index, worker.kernel = index, None
         _allow(worker, START_TIMEOUT_S)
         with contextlib.suppress(OSError):  # it died while it was idle: hearing from it says so
-            worker.connection.send((index, self._journal.known.get(index, {}), self._careful(index)))
+            worker.connection.send((index, self._known(index), self._careful(index)))
+
+    def _known(self, index: int) -> dict[int, Outcome]:
+        """Outcomes of a problem that stand already."""
+        return self._plan.left_out(index) | self._journal.known.get(index, {})
 
     def _careful(self, index: int | None) -> bool:
         return index in self._losses
@@ -207,7 +211,7 @@ class Coordinator:
             return
         self._losses[index] += 1
         if self._losses[index] >= MAX_LOSSES:
-            known = self._journal.known.get(index, {})
+            known = self._known(index)
             self._journal.note(index, {k: outcome for k in range(len(self._plan.pool)) if k not in known})
 
 

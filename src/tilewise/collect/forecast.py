@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tilewise.arch import HardwareProfile
 from tilewise.collect.ahead import jobs as compile_jobs
 from tilewise.collect.journal import Journal
-from tilewise.collect.plan import Plan
+from tilewise.collect.plan import Plan, Timing
 from tilewise.collect.run import Devices, journal_path
 from tilewise.errors import DataError
 from tilewise.ops import Problem
@@ -61,9 +62,10 @@ class Forecast:
 
     def __str__(self) -> str:
         left = self.problems - self.done
-        every = left * self.kernels
+        every = self.pairs + sum(self.dropped.values())
+        each = self.kernels if every == left * self.kernels else f"{every / left:.0f} of {self.kernels}"
         lines = [
-            f"{self.problems} problems, {self.done} of them done; {left} x {self.kernels} kernels left: "
+            f"{self.problems} problems, {self.done} of them done; {left} x {each} kernels left: "
             f"{self.pairs} supported pairs of {every}",
             *(f"  {count:>9}  dropped: {reason}" for reason, count in self.dropped.items()),
         ]
@@ -101,7 +103,7 @@ def forecast(plan: Plan, output: Path, devices: Devices, jobs: int | None = None
         rate = rate_of_table(like)
         basis = f"at {rate:.0f} pairs a second and GPU, as in {like}"
     left = [i for i in range(len(plan.items)) if i not in done]
-    pairs, dropped = _count(plan, [plan.items[i].problem for i in left])
+    pairs, dropped = _count(plan, left)
     programs = _programs(plan, left)
     if rate:
         seconds = sum(pairs) / rate
@@ -167,13 +169,13 @@ def _rate(measured: Iterable[tuple[str | None, str, int]]) -> float | None:
     return pairs / busy if pairs and busy else None
 
 
-def _count(plan: Plan, problems: Sequence[Problem]) -> tuple[list[int], Counter[str]]:
-    """Supported pairs of each problem, and the others by the first reason that drops them."""
+def _count(plan: Plan, which: Sequence[int]) -> tuple[list[int], Counter[str]]:
+    """Supported pairs that are asked for of each problem, and the others by the first reason that drops them."""
     columns = SimpleNamespace(**plan.pool.columns)  # once: the rules take all kernels at a time
     pairs, dropped = [], Counter[str]()
-    for problem in problems:
-        there = np.ones(len(plan.pool), dtype=bool)
-        for broken, reason in plan.pool.backend.checks(columns, problem, plan.target.variant):
+    for index in which:
+        there = plan.chosen(index)
+        for broken, reason in plan.pool.backend.checks(columns, plan.items[index].problem, plan.target.variant):
             if count := int(np.count_nonzero(there & broken)):
                 dropped[reason] += count
                 there &= ~np.asarray(broken)
@@ -199,16 +201,25 @@ def _programs(plan: Plan, left: Sequence[int]) -> int | None:
 
 
 def _seconds(plan: Plan, problem: Problem, pairs: int) -> float:
-    """The rough model: the host's part, and a launch, its check and its samples each after clearing the cache."""
-    timing, arch, dtype = plan.timing, plan.arch, plan.target.dtype
+    """The rough model: every launch takes what kernels take in the middle."""
+    arch, dtype = plan.arch, plan.target.dtype
     compute_ms = problem.flops / (SHARE * arch.peak(dtype)) / 1e9
     memory_ms = problem.min_bytes(dtype) / (SHARE * arch.dram_gb_s) / 1e6
     launch_ms = max(compute_ms, memory_ms) + LAUNCH_MS
-    sample_ms = max(launch_ms, min(timing.window_us / 1e3, timing.max_unroll * launch_ms))
-    samples = max(timing.min_rounds, min(timing.rounds, timing.budget_ms / sample_ms))
+    return PROBLEM_S + pairs * float(pair_seconds(np.array(launch_ms), plan.timing, arch))
+
+
+def pair_seconds(launch_ms: np.ndarray, timing: Timing, arch: HardwareProfile) -> np.ndarray:
+    """What measuring kernels takes that need so long a launch: the host's part, a launch, its check and its samples.
+
+    Each launch comes after clearing the cache. A problem adds :data:`PROBLEM_S`.
+    """
+    sample_ms = np.maximum(launch_ms, np.minimum(timing.window_us / 1e3, timing.max_unroll * launch_ms))
+    samples = np.clip(timing.budget_ms / sample_ms, timing.min_rounds, timing.rounds)
     clear_ms = 2 * arch.l2_bytes / arch.dram_gb_s / 1e6
     gpu_ms = 2 * launch_ms + samples * sample_ms + (2 + samples) * clear_ms
-    return PROBLEM_S + pairs * (PAIR_S + gpu_ms / 1e3)
+    seconds: np.ndarray = PAIR_S + gpu_ms / 1e3
+    return seconds
 
 
 def _duration(seconds: float) -> str:

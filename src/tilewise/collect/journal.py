@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 
 from tilewise.collect.engine import Device
 from tilewise.collect.plan import Plan
-from tilewise.collect.results import Outcome, summary
+from tilewise.collect.results import LEFT_OUT, Outcome, summary
 from tilewise.errors import DataError
 
 FORMAT = 2
@@ -51,10 +51,11 @@ class Entry:
 
     @property
     def by_status(self) -> Counter[str]:
-        """Number of kernels by status."""
+        """Number of kernels by status; those that the plan leaves out do not count."""
         counts = Counter({"ok": len(self.ok["kernel"])} if self.ok["kernel"] else {})
         for group in self.failed:
-            counts[group.status] += len(group.kernels)
+            if group.status != LEFT_OUT:
+                counts[group.status] += len(group.kernels)
         return counts
 
 

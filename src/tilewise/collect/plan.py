@@ -11,7 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from tilewise.arch import HardwareProfile
+from tilewise.collect.results import LEFT_OUT, Outcome
 from tilewise.errors import ConfigError, DataError, UsageError
 from tilewise.kernels.backends import illegal
 from tilewise.kernels.pool import Pool
@@ -59,10 +62,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Item:
-    """One problem to measure and where it comes from."""
+    """One problem to measure, where it comes from, and with which kernels.
+
+    `kernels` are indices into the plan's pool, ascending; None: all of it.
+    """
 
     problem: Problem
     origin: str
+    kernels: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,8 @@ class Plan:
     """Problems x pool for one target on one arch.
 
     Raises:
-        UsageError: a problem stands twice or belongs to another op, or a kernel is illegal on the arch.
+        UsageError: a problem stands twice, belongs to another op or asks for a kernel that is not there, or a kernel
+            is illegal on the arch.
     """
 
     target: Target
@@ -97,6 +105,28 @@ class Plan:
             if item.problem in seen:
                 raise ConfigError(f"problem {i} repeats problem {seen[item.problem]}: {item.problem}")
             seen[item.problem] = i
+            if item.kernels is not None and not _are_indices(item.kernels, len(self.pool)):
+                raise ConfigError(
+                    f"problem {i}: kernels must be ascending indices below {len(self.pool)}, at least one, "
+                    f"got {item.kernels}"
+                )
+
+    def _are_kernels(self, kernels: tuple[int, ...]) -> bool:
+        return (
+            sorted(set(kernels)) == list(kernels) and bool(kernels) and 0 <= kernels[0] <= kernels[-1] < len(self.pool)
+        )
+
+    def chosen(self, index: int) -> np.ndarray:
+        """Which kernels of the pool a problem is measured with: bool, (len(pool),)."""
+        kernels = self.items[index].kernels
+        mask = np.full(len(self.pool), kernels is None)
+        if kernels is not None:
+            mask[list(kernels)] = True
+        return mask
+
+    def left_out(self, index: int) -> dict[int, Outcome]:
+        """The outcomes that stand before a problem is measured: those of kernels that it is not measured with."""
+        return {int(k): Outcome(LEFT_OUT) for k in np.flatnonzero(~self.chosen(index))}
 
     @cached_property
     def hash(self) -> str:
@@ -111,7 +141,7 @@ class Plan:
             "pool": self.pool.to_dict(),
             "timing": dataclasses.asdict(self.timing),
             "run_id": self.run_id,
-            "items": [{"origin": i.origin, "problem": i.problem.to_dict()} for i in self.items],
+            "items": [_item_to_dict(item) for item in self.items],
         }
         return json.dumps(values, indent=1) + "\n"
 
@@ -129,12 +159,28 @@ class Plan:
                 target,
                 HardwareProfile.from_dict(values["arch"]),
                 Pool.from_dict(values["pool"]),
-                tuple(Item(problem.from_dict(i["problem"]), str(i["origin"])) for i in values["items"]),
+                tuple(_item_from_dict(i, problem) for i in values["items"]),
                 Timing(**values["timing"]),
                 str(values["run_id"]),
             )
         except (KeyError, TypeError) as e:
             raise DataError(f"not a plan: {e!r}") from e
+
+
+def _are_indices(kernels: tuple[int, ...], count: int) -> bool:
+    """Whether these are some of the numbers from 0 to `count` - 1, ascending."""
+    return bool(kernels) and sorted(set(kernels)) == list(kernels) and kernels[0] >= 0 and kernels[-1] < count
+
+
+def _item_to_dict(item: Item) -> dict[str, Any]:
+    values = {"origin": item.origin, "problem": item.problem.to_dict()}
+    return values if item.kernels is None else values | {"kernels": list(item.kernels)}
+
+
+def _item_from_dict(values: Mapping[str, Any], problem: type[Problem]) -> Item:
+    kernels = values.get("kernels")
+    chosen = None if kernels is None else tuple(int(k) for k in kernels)
+    return Item(problem.from_dict(values["problem"]), str(values["origin"]), chosen)
 
 
 def load_plan(path: Path) -> Plan:

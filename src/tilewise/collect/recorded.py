@@ -130,14 +130,20 @@ class RecordedMeasurements:
         return Device(known, None, None, "", "recorded")
 
     def plan(self, run_id: str, timing: Timing | None = None, arch: HardwareProfile | None = None) -> Plan:
-        """All problems of the table and all its kernels, to be collected again.
+        """All problems of the table with the kernels that it has rows of, to be collected again.
 
         Raises:
             ConfigError: the arch is unknown, or a kernel is illegal on it.
         """
         origin = self._columns.get("origin")
+        place = {name: i for i, name in enumerate(self.pool.names)}
         items = tuple(
-            Item(p, str(origin[next(iter(rows.values()))] if origin else "recorded")) for p, rows in self._rows.items()
+            Item(
+                p,
+                str(origin[next(iter(rows.values()))] if origin else "recorded"),
+                tuple(sorted(place[name] for name in rows)) if len(rows) < len(place) else None,
+            )
+            for p, rows in self._rows.items()
         )
         arch = arch or load_arch(self.target.arch)
         return Plan(self.target, arch, self.pool, items, timing or Timing(), run_id)

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LEFT_OUT = "left_out"  # the plan does not ask for this pair: an outcome that makes no row
+
 
 @dataclass(frozen=True)
 class Samples:

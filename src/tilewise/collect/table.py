@@ -25,12 +25,15 @@ _ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float32(), "bool": 
 
 
 def table(plan: Plan, entries: Iterable[Entry]) -> pa.Table:
-    """One row a (problem, kernel), failures included, problems and kernels in the plan's order."""
+    """One row a (problem, kernel) that the plan asks for, failures included, problems and kernels in its order."""
     done = sorted(entries, key=lambda e: e.index)
     cells = _by_problem(plan, done) | _by_kernel(plan, len(done)) | _results(plan, done)
     columns = measurement_columns(plan.target.op, plan.pool.backend.name)
     arrays = [_array(column, cells.get(column.name), len(done) * len(plan.pool)) for column in columns]
-    return pa.Table.from_arrays(arrays, schema=pa.schema([_field(c) for c in columns]))
+    everything = pa.Table.from_arrays(arrays, schema=pa.schema([_field(c) for c in columns]))
+    if all(item.kernels is None for item in plan.items):
+        return everything
+    return everything.filter(pa.array(np.concatenate([plan.chosen(entry.index) for entry in done])))
 
 
 def write_parquet(plan: Plan, entries: Iterable[Entry], path: Path) -> None:
