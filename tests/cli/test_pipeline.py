@@ -99,7 +99,8 @@ def test_every_key_that_a_verb_reads_is_in_conf(file: Path) -> None:
 def test_model_and_tune_hold_exactly_the_fields_of_their_settings() -> None:
     import dataclasses
 
-    from tilewise.train.settings import ModelSettings, TuneSettings, settings_from_config
+    from tilewise.train.settings import ModelSettings, settings_from_config
+    from tilewise.train.tune_settings import TuneSettings
 
     values: Any = OmegaConf.to_container(compose())
     assert set(values["model"]) == {field.name for field in dataclasses.fields(ModelSettings)}
@@ -111,7 +112,7 @@ def test_model_and_tune_hold_exactly_the_fields_of_their_settings() -> None:
 @pytest.mark.parametrize("variant", group_options()["variant"])
 def test_gate_has_thresholds_for_every_variant(variant: str) -> None:
     from tilewise.ops import Target
-    from tilewise.registry.gate import Thresholds
+    from tilewise.registry.thresholds import Thresholds
 
     op = "gemm" if variant == "universal" else "grouped_conv"
     cfg = compose([f"op={op}", f"variant={variant}"])

@@ -211,7 +211,7 @@ class TestLogTraining:
         run_id = tracking.log_training(result, model_dir)
         runs = mlflow.search_runs(experiment_names=[CONV], output_format="list")
         children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == run_id]
-        assert {c.info.run_name for c in children} == {f"trial {t.number}" for t in result.trials}
+        assert {c.info.run_name for c in children} == {f"trial {t.number}" for t in result.tuning.trials}
         assert all("num_leaves" in c.data.params and "objective" in c.data.metrics for c in children)
 
     def test_publishing_joins_it(self, registry: str, result: TrainingResult, model_dir: Path) -> None:

@@ -30,10 +30,10 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_the_result_has_all_that_is_logged(result: TrainingResult, settings: TrainSettings) -> None:
     assert tuple(result.cv_metrics) == METRICS
     assert len(result.folds) == settings.n_splits
-    assert len(result.trials) == settings.tune.n_trials
+    assert len(result.tuning.trials) == settings.tune.n_trials
     assert result.n_problems + result.n_holdout_problems == 45
     assert result.n_problems == result.cv_metrics["n_problems"]
-    assert result.params["num_leaves"] in {t.params["num_leaves"] for t in result.trials}
+    assert result.params["num_leaves"] in {t.params["num_leaves"] for t in result.tuning.trials}
     assert set(result.feature_importances) == set(result.parts.features.names)
     gains = list(result.feature_importances.values())
     assert gains == sorted(gains, reverse=True)
@@ -87,7 +87,7 @@ def test_log1p_and_extra_labels(frame: pd.DataFrame, settings: TrainSettings, tm
     chosen = dataclasses.replace(settings, model=model, tune=NO_TUNING)
     result = train(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), chosen)
     assert result.parts.scale_text is None
-    assert result.trials == ()
+    assert result.tuning.trials == ()
     write_artefact(tmp_path / "m", result.parts)
     loaded = load_artefact(tmp_path / "m")
     problem = result.parts.selftest_problems[0]

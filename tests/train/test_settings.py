@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 
 from tilewise.errors import ConfigError
-from tilewise.train.settings import (
-    TUNABLE,
-    ModelSettings,
-    TrainSettings,
-    TuneSettings,
-    settings_from_config,
-    with_params,
-)
+from tilewise.train.settings import ModelSettings, TrainSettings, settings_from_config, with_params
+from tilewise.train.tune_settings import TUNABLE, TuneSettings
 
 CONFIG: dict[str, Any] = {
     "model": {"label": "log1p", "n_estimators": 7, "extra_labels": ["latency"]},
@@ -51,8 +45,16 @@ def test_model_settings_are_checked(values: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"n_trials": -1}, "tune.n_trials must be 0 or more, got -1"),
-        ({"n_folds": 0}, "tune.n_folds"),
+        ({"n_trials": -1}, "tune.n_trials must be an integer of at least 0, got -1"),
+        ({"n_folds": 0}, "tune.n_folds must be an integer of at least 1, got 0"),
+        ({"patience": 1.5}, "tune.patience must be an integer of at least 0, got 1.5"),
+        ({"max_slowdown": 0.5}, "tune.max_slowdown must be 1 or more, got 0.5"),
+        ({"storage": ""}, "tune.storage must be a text or null, got ''"),
+        ({"workers": 2}, "tune.workers above 1 need a tune.storage to share"),
+        ({"objectives": ()}, "tune.objectives must be some of efficiency, mean, p10, selection_time, each once"),
+        ({"objectives": ("mean", "mean")}, "tune.objectives must be some of .*, each once"),
+        ({"objectives": ("speed",)}, "tune.objectives must be some of .*, got .*speed"),
+        ({"objectives": ("selection_time", "mean")}, "tune.objectives must begin with one of efficiency, mean, p10"),
         ({"space": {"max_bin": (15, 255)}}, "tune.space may name .*, got 'max_bin'"),
         ({"space": {"num_leaves": (31, 7)}}, r"tune.space.num_leaves must be \[low, high\]"),
         ({"space": {"lambda_l2": (0, 1)}}, r"0 < low <= high, got \(0, 1\)"),

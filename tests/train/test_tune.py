@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
 
@@ -17,9 +16,10 @@ from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, make_folds
 from tilewise.train.dataset import Table, build_table
 from tilewise.train.pool import pool_of
-from tilewise.train.result import TrialRecord
-from tilewise.train.settings import ModelSettings, TrainSettings, TuneSettings
-from tilewise.train.tune import FoldPruner, tune
+from tilewise.train.result import Tuning
+from tilewise.train.settings import ModelSettings, TrainSettings
+from tilewise.train.tune import tune
+from tilewise.train.tune_settings import TuneSettings
 
 SPACE = {"num_leaves": (3, 31), "feature_fraction": (0.2, 0.9)}
 SETTINGS = TrainSettings(
@@ -36,14 +36,15 @@ def table(frame: pd.DataFrame) -> Table:
     return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
 
 
-def search(table: Table, settings: TrainSettings) -> tuple[ModelSettings, tuple[TrialRecord, ...]]:
+def search(table: Table, settings: TrainSettings) -> Tuning:
     folds: tuple[Fold, ...] = make_folds(table, settings.n_splits, settings.seed)
     bins = Bins(table.matrix, table.features.names, 255, 1)
     return tune(table, bins, Baselines(table, settings.model, settings.seed), folds, settings)
 
 
 def test_trials_are_recorded_and_the_best_is_taken(table: Table) -> None:
-    model, trials = search(table, SETTINGS)
+    tuning = search(table, SETTINGS)
+    model, trials = tuning.model, tuning.trials
     assert [t.number for t in trials] == list(range(5))
     assert trials[0].params == {
         "num_leaves": 50,
@@ -60,27 +61,10 @@ def test_trials_are_recorded_and_the_best_is_taken(table: Table) -> None:
 
 
 def test_equal_seeds_search_alike(table: Table) -> None:
-    assert search(table, SETTINGS)[1] == search(table, SETTINGS)[1]
+    assert search(table, SETTINGS) == search(table, SETTINGS)
 
 
 @pytest.mark.parametrize("budget", [{"n_trials": 0}, {"n_trials": 1}, {"space": {}}])
 def test_without_a_budget_the_given_parameters_stay(table: Table, budget: dict[str, object]) -> None:
     settings = dataclasses.replace(SETTINGS, tune=dataclasses.replace(SETTINGS.tune, **budget))  # type: ignore[arg-type]
-    assert search(table, settings) == (SETTINGS.model, ())
-
-
-@pytest.mark.parametrize(
-    ("first", "value", "stops"),
-    [((0.90, 0.92), 0.894, True), ((0.90, 0.92), 0.896, False), ((0.90, 0.85), 0.95, False), (None, 0.1, False)],
-)
-def test_a_trial_stops_if_it_lies_behind_the_best_on_the_same_folds(
-    first: tuple[float, float] | None, value: float, stops: bool
-) -> None:
-    study = optuna.create_study(direction="maximize", pruner=FoldPruner(0.005))
-    if first:
-        done = optuna.trial.create_trial(value=first[-1], intermediate_values=dict(enumerate(first)))
-        study.add_trial(done)
-    trial = study.ask()
-    assert not trial.should_prune()
-    trial.report(value, 0)
-    assert trial.should_prune() == stops
+    assert search(table, settings) == Tuning(SETTINGS.model)

@@ -18,7 +18,7 @@ from tilewise.evaluate.holdout import evaluate
 from tilewise.model.artefact import load_artefact, read_parts, write_artefact
 from tilewise.ops import Target
 from tilewise.train import Base, ModelSettings, TrainingResult, TrainSettings, pool_of, train
-from tilewise.train.settings import TuneSettings
+from tilewise.train.tune_settings import TuneSettings
 from tilewise.train.warm import append_trees
 
 TARGET, SM90 = Target.parse(CONV), load_arch("sm90")

@@ -238,7 +238,7 @@ def log_training(
         for plot in plots:
             mlflow.log_artifact(str(plot), "plots")
         mlflow.log_artifacts(str(model_dir), "model_files")
-        for trial in result.trials:
+        for trial in result.tuning.trials:
             _log_trial(trial)
     return run_id
 

@@ -9,8 +9,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tilewise.train.fit import train
 from tilewise.train.pool import pool_of
-from tilewise.train.result import FoldRecord, OutOfFold, TrainingResult, TrialRecord
-from tilewise.train.settings import ModelSettings, TrainSettings, TuneSettings
+from tilewise.train.result import FoldRecord, OutOfFold, TrainingResult, TrialRecord, Tuning
+from tilewise.train.settings import ModelSettings, TrainSettings
+from tilewise.train.tune_settings import TuneSettings
 from tilewise.train.warm import Base
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "TrainingResult",
     "TrialRecord",
     "TuneSettings",
+    "Tuning",
     "pool_of",
     "train",
 ]

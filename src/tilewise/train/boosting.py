@@ -62,7 +62,7 @@ def lightgbm_params(settings: ModelSettings, seed: int, threads: int) -> dict[st
 
 
 class Growth(NamedTuple):
-    """Trees on their way: how many there are, what they make of the rows to test on, and the booster that holds them."""
+    """Trees on their way: how many, what they make of the rows to test on, and the booster that holds them."""
 
     n_trees: int
     scores: Floats

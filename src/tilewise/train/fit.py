@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from tilewise.model.artefact import ArtefactParts
 from tilewise.ops import Problem, Target
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import SCALE_SETTINGS, Bins, model_text
-from tilewise.train.cross_validation import cross_validate, make_folds, scale_bins
-from tilewise.train.dataset import Table, build_table
+from tilewise.train.cross_validation import Fold, cross_validate, make_folds, scale_bins
+from tilewise.train.dataset import Floats, Table, build_table
 from tilewise.train.labels import Labels, labels
 from tilewise.train.provenance import git_revision, library_versions
 from tilewise.train.result import FoldRecord, TrainingResult, TrialRecord
 from tilewise.train.settings import ModelSettings, TrainSettings
+from tilewise.train.trust import calibrate_trust
 from tilewise.train.tune import tune
 from tilewise.train.warm import Base, append_trees
 
@@ -66,7 +67,8 @@ def train(
     folds = make_folds(table, settings.n_splits, settings.seed)
     bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
     baselines = Baselines(table, settings.model, settings.seed, base)
-    model, trials = tune(table, bins, baselines, folds, settings, on_trial)
+    tuning = tune(table, bins, baselines, folds, settings, on_trial)
+    model = tuning.model
     validated = cross_validate(table, bins, baselines, folds, model, settings, on_fold)
     learnt = labels(table, model, baselines.of(np.arange(len(table.problems))))
     booster = bins.fit(model, learnt, settings.seed, settings.threads)
@@ -98,10 +100,13 @@ def train(
             | ({"warm_start": base.lineage(model.n_estimators, data_hash)} if base else {}),
             selftest_problems=_selftest_problems(table),
             extra_boosters=base.parts.extra_boosters if base else _extra_boosters(table, bins, model, settings),
+            trust=None
+            if base
+            else calibrate_trust(table, folds, validated.out_of_fold, _log_rates(table, folds, baselines)),
         ),
         folds=validated.folds,
         cv_metrics=validated.metrics,
-        trials=trials,
+        tuning=tuning,
         feature_importances=importances,
         out_of_fold=validated.out_of_fold,
         data_hash=data_hash,
@@ -110,6 +115,17 @@ def train(
         n_holdout_problems=table.n_holdout_problems,
         split_rule=rule,
     )
+
+
+def _log_rates(table: Table, folds: Sequence[Fold], baselines: Baselines) -> Floats | None:
+    """(rows,) log(TFLOPS) by the launch estimate of the fold that tests a row; None where labels need no estimate."""
+    if baselines.estimate() is None:
+        return None
+    rates = np.empty(len(table.problem))
+    for fold in folds:
+        rows = table.rows_of(fold.test)
+        rates[rows] = baselines.of(fold.train)[rows]
+    return rates
 
 
 def _importances(table: Table, booster: Any) -> dict[str, float]:

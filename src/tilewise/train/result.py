@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tilewise.ops import Target
-from tilewise.train.settings import TrainSettings
+from tilewise.train.settings import ModelSettings, TrainSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,11 +23,13 @@ class TrialRecord:
     """One tuning trial.
 
     Attributes:
-        number: counted from 0; trial 0 has the parameters that were given.
+        number: counted from 0, in the study.
         params: the tuned parameters.
-        value: mean of `fold_values`: (mean + P10 efficiency) / 2, in [0, 1].
-        fold_values: one a fold seen; a pruned trial saw fewer.
-        state: ``pruned`` trials stopped early as hopeless.
+        value: mean of `fold_values`; NaN where a failed trial saw no fold.
+        fold_values: the first objective, one a fold seen; a pruned trial saw fewer.
+        state: ``pruned`` trials stopped early as hopeless, ``failed`` ones were killed or interrupted.
+        values: every objective, mean over the folds seen.
+        given: whether the parameters are those that tuning started from.
     """
 
     number: int
@@ -35,6 +37,23 @@ class TrialRecord:
     value: float
     fold_values: tuple[float, ...]
     state: TrialState
+    values: Mapping[str, float]
+    given: bool
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a search for parameters found.
+
+    Attributes:
+        model: the parameters to train with.
+        trials: of the study that are over, those of earlier calls included; empty where nothing was searched.
+        study: its name.
+    """
+
+    model: ModelSettings
+    trials: tuple[TrialRecord, ...] = ()
+    study: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +94,7 @@ class TrainingResult:
         parts: what :func:`tilewise.model.artefact.write_artefact` writes.
         folds: out-of-fold metrics, one a fold.
         cv_metrics: out-of-fold metrics over all training problems.
-        trials: tuning trials, in order; empty without tuning.
+        tuning: what the search for parameters found.
         feature_importances: total gain by feature, largest first.
         out_of_fold: the predictions behind `cv_metrics`.
         data_hash: SHA-256 of the table as handed in (see :func:`tilewise.data.digest.table_hash`).
@@ -91,7 +110,7 @@ class TrainingResult:
     parts: ArtefactParts
     folds: tuple[FoldRecord, ...]
     cv_metrics: Mapping[str, float]
-    trials: tuple[TrialRecord, ...]
+    tuning: Tuning
     feature_importances: Mapping[str, float]
     out_of_fold: OutOfFold
     data_hash: str

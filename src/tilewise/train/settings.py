@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from tilewise.errors import ConfigError
+from tilewise.train.checks import is_whole, require
+from tilewise.train.tune_settings import TuneSettings, space_from_config
 
 LABELS = ("residual", "relative", "log1p")
 EXTRA_LABELS = ("latency", "bandwidth")
-
-
-def require(rule: str, ok: bool, value: object) -> None:
-    """Refuse a setting.
-
-    Raises:
-        ConfigError: not `ok`; says the rule and the value.
-    """
-    if not ok:
-        raise ConfigError(f"{rule}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -70,14 +62,14 @@ class ModelSettings:
             ("max_bin", 2),
         ):
             value = getattr(self, name)
-            require(f"model.{name} must be an integer of at least {least}", _is_int(value) and value >= least, value)
+            require(f"model.{name} must be an integer of at least {least}", is_whole(value) and value >= least, value)
         for name in ("feature_fraction", "bagging_fraction"):
             value = getattr(self, name)
             require(f"model.{name} must be in (0, 1]", 0 < value <= 1, value)
         require("model.learning_rate must be in (0, 1]", 0 < self.learning_rate <= 1, self.learning_rate)
         require(
             "model.bagging_freq must be 0 or more",
-            _is_int(self.bagging_freq) and self.bagging_freq >= 0,
+            is_whole(self.bagging_freq) and self.bagging_freq >= 0,
             self.bagging_freq,
         )
         require("model.lambda_l2 must be 0 or more", self.lambda_l2 >= 0, self.lambda_l2)
@@ -89,73 +81,6 @@ class ModelSettings:
         require("model.hard_weight needs model.label=residual", mined, self.label)
         for label in self.extra_labels:
             require(f"model.extra_labels must be of {', '.join(EXTRA_LABELS)}", label in EXTRA_LABELS, label)
-
-
-class Tunable(NamedTuple):
-    """How tuning walks a parameter."""
-
-    integer: bool
-    log: bool
-
-
-# max_bin is not tunable: bins are built once, before the first trial.
-TUNABLE: Mapping[str, Tunable] = {
-    "learning_rate": Tunable(integer=False, log=True),
-    "num_leaves": Tunable(integer=True, log=True),
-    "min_child_samples": Tunable(integer=True, log=True),
-    "feature_fraction": Tunable(integer=False, log=False),
-    "bagging_fraction": Tunable(integer=False, log=False),
-    "lambda_l2": Tunable(integer=False, log=True),
-    "label_floor": Tunable(integer=False, log=False),
-    "top_weight": Tunable(integer=False, log=False),
-}
-
-DEFAULT_SPACE: Mapping[str, tuple[float, float]] = {
-    "num_leaves": (63, 191),
-    "min_child_samples": (5, 60),
-    "feature_fraction": (0.2, 0.9),
-    "lambda_l2": (0.01, 10.0),
-}
-
-
-def with_params(model: ModelSettings, params: Mapping[str, float | int]) -> ModelSettings:
-    """`model` with tuned parameters, names of :data:`TUNABLE`."""
-    changes: dict[str, Any] = dict(params)
-    return dataclasses.replace(model, **changes)
-
-
-@dataclass(frozen=True)
-class TuneSettings:
-    """The search for better parameters; the first trial is always the given ones, so tuning never ends up worse.
-
-    Attributes:
-        n_trials: trials at most; 0 or 1 leaves the given parameters alone.
-        n_estimators: trees of a trial; fewer than the final model's, as trials only compare.
-        n_folds: folds that a trial sees at most, of the `n_splits`.
-        seed: of the sampler.
-        space: (low, high) of each parameter to search, of :data:`TUNABLE`.
-    """
-
-    n_trials: int = 4
-    n_estimators: int = 150
-    n_folds: int = 3
-    seed: int = 0
-    space: Mapping[str, tuple[float, float]] = field(default_factory=lambda: dict(DEFAULT_SPACE))
-
-    def __post_init__(self) -> None:
-        require("tune.n_trials must be 0 or more", _is_int(self.n_trials) and self.n_trials >= 0, self.n_trials)
-        for name in ("n_estimators", "n_folds"):
-            value = getattr(self, name)
-            require(f"tune.{name} must be an integer of at least 1", _is_int(value) and value >= 1, value)
-        for name in self.space:
-            require(f"tune.space may name {', '.join(TUNABLE)}", name in TUNABLE, name)
-            low, high = self.space[name]
-            lowest_is_fine = low > 0 if TUNABLE[name].log else low >= 0
-            require(
-                f"tune.space.{name} must be [low, high] with 0 < low <= high",
-                lowest_is_fine and low <= high,
-                (low, high),
-            )
 
 
 @dataclass(frozen=True)
@@ -178,9 +103,9 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         require(
-            "n_splits must be an integer of at least 2", _is_int(self.n_splits) and self.n_splits >= 2, self.n_splits
+            "n_splits must be an integer of at least 2", is_whole(self.n_splits) and self.n_splits >= 2, self.n_splits
         )
-        require("threads must be 0 (all cores) or more", _is_int(self.threads) and self.threads >= 0, self.threads)
+        require("threads must be 0 (all cores) or more", is_whole(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
 
 
@@ -199,7 +124,9 @@ def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:
             require(f"{section} has the keys {', '.join(known)}", name in known, name)
     model["extra_labels"] = tuple(model.get("extra_labels") or ())
     if "space" in tune:
-        tune["space"] = {n: _range(n, ends) for n, ends in (tune["space"] or {}).items() if ends is not None}
+        tune["space"] = space_from_config(tune["space"])
+    if "objectives" in tune:
+        tune["objectives"] = tuple(tune["objectives"])
     return TrainSettings(
         model=_make(ModelSettings, "model", model),
         tune=_make(TuneSettings, "tune", tune),
@@ -220,10 +147,7 @@ def _make(kind: type[_T], section: str, values: Mapping[str, Any]) -> _T:
         raise ConfigError(f"{section} has a value of the wrong kind: {e}") from e
 
 
-def _range(name: str, ends: Any) -> tuple[float, float]:
-    require(f"tune.space.{name} must be [low, high]", isinstance(ends, Sequence) and len(ends) == 2, ends)
-    return ends[0], ends[1]
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def with_params(model: ModelSettings, params: Mapping[str, float | int]) -> ModelSettings:
+    """`model` with tuned parameters, names of :data:`~tilewise.train.tune_settings.TUNABLE`."""
+    changes: dict[str, Any] = dict(params)
+    return dataclasses.replace(model, **changes)

@@ -1,42 +1,37 @@
-"""A small, seeded search for better parameters: trials stop after the first folds that look hopeless."""
+"""The search for better parameters: many short looks, few long ones.
+
+Bins are built once, folds are calibrated once, a trial's trees stop growing once they no longer select better, and a
+trial stops after the first folds that look hopeless. What it saves: docs/benchmarks.md.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
 
 import numpy as np
 import optuna
 
-from tilewise.metrics import objective
+from tilewise.errors import TilewiseError
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
-from tilewise.train.cross_validation import Fold, fold_score, judge
-from tilewise.train.dataset import Table
-from tilewise.train.result import TrialRecord, TrialState
-from tilewise.train.settings import TUNABLE, ModelSettings, TrainSettings, with_params
+from tilewise.train.cross_validation import Fold, fold_growth, judge
+from tilewise.train.dataset import Floats, Table
+from tilewise.train.objectives import choose, efficiency_values, selection_time, trials_without_gain
+from tilewise.train.result import TrialRecord, Tuning
+from tilewise.train.settings import ModelSettings, TrainSettings, with_params
+from tilewise.train.study import fingerprint, open_study, records
+from tilewise.train.tune_settings import TUNABLE, TuneSettings
 
-# Folds differ by several points, trials on one fold by much less: a gap this wide does not close on later folds.
-PRUNE_GAP = 0.005
+# How often a fold's selections are judged while its trees grow.
+CHECKS = 6
 
-
-class FoldPruner(optuna.pruners.BasePruner):
-    """Stops a trial that, over the folds it has seen, lies behind the best completed trial on those same folds.
-
-    Comparing fold by fold leaves out how hard a fold is, which a median over trials at one step would keep.
-    """
-
-    def __init__(self, gap: float) -> None:
-        self._gap = gap
-
-    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Whether to stop now."""
-        done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-        if not done or not trial.intermediate_values:
-            return False
-        step = max(trial.intermediate_values)
-        best = max(t.intermediate_values[step] for t in done)
-        return bool(trial.intermediate_values[step] < best - self._gap)
+OnTrial = Callable[[TrialRecord], None]
 
 
 def tune(
@@ -45,61 +40,164 @@ def tune(
     baselines: Baselines,
     folds: tuple[Fold, ...],
     settings: TrainSettings,
-    on_trial: Callable[[TrialRecord], None] | None = None,
-) -> tuple[ModelSettings, tuple[TrialRecord, ...]]:
+    on_trial: OnTrial | None = None,
+) -> Tuning:
     """Search ``settings.tune.space`` around ``settings.model``.
 
-    The objective is (mean + P10 efficiency) / 2, averaged over the folds. Trial 0 has the given parameters; a trial
-    is pruned once its average so far lies :data:`PRUNE_GAP` behind the best trial's over the same folds.
+    The first trial has the given parameters; :func:`~tilewise.train.objectives.choose` says which is taken.
 
-    Returns:
-        The parameters of the best completed trial, and all trials.
+    Args:
+        table: the rows.
+        bins: of ``table.matrix``.
+        baselines: of `table`.
+        folds: from :func:`~tilewise.train.cross_validation.make_folds`.
+        settings: what is searched, how long, and where trials are kept.
+        on_trial: told of each trial that is over, those of earlier calls and of other workers included.
+
+    Raises:
+        ConfigError: the storage cannot be used, or its study is of other data or settings.
+        TilewiseError: a worker died; its trial is repeated by the next call.
     """
     budget = settings.tune
     if budget.n_trials < 2 or not budget.space:
-        return settings.model, ()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=max(4, budget.n_trials // 4)),
-        pruner=FoldPruner(PRUNE_GAP),
-    )
-    study.enqueue_trial({n: _clip(getattr(settings.model, n), *budget.space[n]) for n in budget.space})
-    seen = folds[: budget.n_folds]
-    shorter = dataclasses.replace(settings.model, n_estimators=budget.n_estimators)
-    records: list[TrialRecord] = []
+        return Tuning(settings.model)
+    mark = fingerprint(table, folds, settings)
+    given = {n: _clip(getattr(settings.model, n), *budget.space[n]) for n in budget.space}
+    study = open_study(table.target.name, mark, budget, given)
+    told: set[int] = set()
 
-    def run(trial: optuna.Trial) -> float:
-        params = {n: _suggest(trial, n, *budget.space[n]) for n in budget.space}
-        if trial.number == 0:  # exactly what was given, also where it lies outside the space
-            params = {n: getattr(settings.model, n) for n in budget.space}
-        model = with_params(shorter, params)
-        values: list[float] = []
-        state: TrialState = "pruned"
-        for step, fold in enumerate(seen):
-            values.append(_fold_value(table, bins, baselines, fold, model, settings))
-            trial.report(float(np.mean(values)), step)
-            if step + 1 < len(seen) and trial.should_prune():
-                break
+    def tell() -> None:
+        for record in records(study):
+            if on_trial and record.number not in told:
+                on_trial(record)
+            told.add(record.number)
+
+    tell()
+    left = budget.n_trials - _n_finished(records(study))
+    if left > 0:
+        shares = [left // budget.workers + (i < left % budget.workers) for i in range(budget.workers)]
+        others = [_Job(table, folds, settings, study.study_name, mark, given, share) for share in shares[1:] if share]
+        threads = settings.threads if budget.workers == 1 else _share_of_cores(settings)
+        search = _Search(table, bins, baselines, folds, dataclasses.replace(settings, threads=threads))
+        if others:
+            with ProcessPoolExecutor(len(others), mp_context=get_context("spawn")) as pool:
+                working = [pool.submit(_work, job) for job in others]
+                _run(study, search, shares[0], tell)
+                try:
+                    for worker in working:
+                        worker.result()
+                except BrokenProcessPool as e:
+                    raise TilewiseError("a worker of the tuning died; the same command goes on without it") from e
         else:
-            state = "complete"
-        records.append(TrialRecord(trial.number, params, float(np.mean(values)), tuple(values), state))
-        if on_trial:
-            on_trial(records[-1])
-        if state == "pruned":
-            raise optuna.TrialPruned
-        return records[-1].value
-
-    study.optimize(run, n_trials=budget.n_trials)
-    best = max((r for r in records if r.state == "complete"), key=lambda r: r.value)  # ties: the earlier trial
-    return with_params(settings.model, best.params), tuple(records)
+            _run(study, search, shares[0], tell)
+        tell()
+    trials = records(study)
+    best = choose(trials, budget)
+    model = with_params(settings.model, best.params) if best else settings.model
+    return Tuning(model, trials, study.study_name)
 
 
-def _fold_value(
-    table: Table, bins: Bins, baselines: Baselines, fold: Fold, model: ModelSettings, settings: TrainSettings
-) -> float:
-    score = fold_score(table, bins, baselines, fold, model, settings)
-    return objective(judge(table, table.rows_of(fold.test), score).efficiency)
+def trial_model(settings: TrainSettings, params: dict[str, float | int]) -> ModelSettings:
+    """How the trees of a trial with these parameters grow: as the model's would, but fewer."""
+    model, budget = with_params(settings.model, params), settings.tune
+    share = model.n_estimators / settings.model.n_estimators
+    return dataclasses.replace(model, n_estimators=max(1, round(budget.n_estimators * share)))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What a trial needs: Optuna calls it with one and gets its values."""
+
+    table: Table
+    bins: Bins
+    baselines: Baselines
+    folds: tuple[Fold, ...]
+    settings: TrainSettings
+
+    def __call__(self, trial: optuna.Trial) -> float | list[float]:
+        budget = self.settings.tune
+        params = {n: _suggest(trial, n, *budget.space[n]) for n in budget.space}
+        if trial.user_attrs.get("given"):  # exactly what was given, also where it lies outside the space
+            params = {n: getattr(self.settings.model, n) for n in budget.space}
+        trial.set_user_attr("params", params)
+        seen: list[list[float]] = []
+        for step, fold in enumerate(self.folds[: budget.n_folds]):
+            seen.append(self._fold_values(fold, params).tolist())
+            trial.set_user_attr("folds", seen)
+            if len(budget.objectives) == 1:  # Optuna prunes no others
+                trial.report(float(np.mean(seen)), step)
+                if step + 1 < min(budget.n_folds, len(self.folds)) and trial.should_prune():
+                    raise optuna.TrialPruned
+        means: list[float] = np.mean(seen, axis=0).tolist()
+        return means if len(means) > 1 else means[0]
+
+    def _fold_values(self, fold: Fold, params: dict[str, float | int]) -> Floats:
+        """(objectives,) mean over the second half of what grew: by chance, a few trees more or less move a tail."""
+        budget, model = self.settings.tune, trial_model(self.settings, params)
+        rows, every = self.table.rows_of(fold.test), max(1, model.n_estimators // CHECKS)
+        seen: list[Floats] = []
+        best, best_at = -np.inf, 0
+        for growth in fold_growth(self.table, self.bins, self.baselines, fold, model, self.settings, every=every):
+            seen.append(efficiency_values(budget.objectives, judge(self.table, rows, growth.scores).efficiency))
+            if seen[-1][0] > best:
+                best, best_at = seen[-1][0], growth.n_trees
+            if budget.early_stopping and growth.n_trees - best_at >= budget.early_stopping:
+                break
+        values: Floats = np.mean(seen[len(seen) // 2 :], axis=0)
+        if "selection_time" in budget.objectives:
+            n_estimators = with_params(self.settings.model, params).n_estimators
+            candidates = len(rows) / len(fold.test)
+            cost = selection_time(growth.booster, n_estimators, candidates)
+            values[budget.objectives.index("selection_time")] = cost
+        return values
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a worker in a process of its own is told."""
+
+    table: Table
+    folds: tuple[Fold, ...]
+    settings: TrainSettings
+    study: str
+    mark: str
+    given: dict[str, float | int]
+    n_trials: int
+
+
+def _work(job: _Job) -> None:
+    settings = dataclasses.replace(
+        job.settings,
+        threads=_share_of_cores(job.settings),
+        tune=dataclasses.replace(job.settings.tune, study=job.study),
+    )
+    table, model = job.table, settings.model
+    bins = Bins(table.matrix, table.features.names, model.max_bin, settings.threads)
+    search = _Search(table, bins, Baselines(table, model, settings.seed), job.folds, settings)
+    _run(open_study(table.target.name, job.mark, settings.tune, job.given), search, job.n_trials, lambda: None)
+
+
+def _run(study: optuna.Study, search: _Search, n_trials: int, tell: Callable[[], None]) -> None:
+    """Trial after trial, until this worker has done its share or the study has what it wants."""
+    for _ in range(n_trials):
+        if _is_over(records(study), search.settings.tune):
+            break
+        study.optimize(search, n_trials=1)
+        tell()
+
+
+def _is_over(trials: tuple[TrialRecord, ...], budget: TuneSettings) -> bool:
+    if _n_finished(trials) >= budget.n_trials:
+        return True
+    return 0 < budget.patience <= trials_without_gain(trials, budget.objectives)
+
+
+def _n_finished(trials: tuple[TrialRecord, ...]) -> int:
+    return sum(t.state != "failed" for t in trials)
+
+
+def _share_of_cores(settings: TrainSettings) -> int:
+    return max(1, (settings.threads or os.cpu_count() or 1) // settings.tune.workers)
 
 
 def _suggest(trial: optuna.Trial, name: str, low: float, high: float) -> float | int:
