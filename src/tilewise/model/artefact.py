@@ -27,6 +27,7 @@ from tilewise.features.estimate import LaunchEstimate, log_work, terms_of
 from tilewise.files import replace_folder
 from tilewise.kernels.pool import Pool, dump_json
 from tilewise.model.trees import Ensemble
+from tilewise.model.trust import LEVEL, TOLERANCE, Calibration, Trust
 from tilewise.ops import OPS, Problem, Target
 
 # residual: log(tflops / those of the calibrated estimate); relative: log(tflops / the problem's best); log1p: log(1 +
@@ -35,12 +36,12 @@ LABELS = ("residual", "relative", "log1p")
 EXTRA_LABELS = ("latency", "bandwidth")  # each predicted as a logarithm: of milliseconds, of GB/s
 
 SCORES, SCALE = "model_tflops.lgbm.gz", "model_scale.lgbm.gz"
-ESTIMATE = "estimate.json.gz"
+ESTIMATE, TRUST = "estimate.json.gz", "trust.json.gz"
 SPEC, POOL, SELFTEST, MANIFEST = "feature_spec.json", "pool.json", "selftest.json", "train_manifest.json"
 METRICS, IMPORTANCES = "cv_metrics_tflops.json", "feature_importances_tflops.json"
 EXTRAS = {label: f"model_{label}.lgbm.gz" for label in EXTRA_LABELS}
 REQUIRED = (SCORES, SPEC, POOL, SELFTEST, MANIFEST, METRICS, IMPORTANCES)
-OPTIONAL = (SCALE, ESTIMATE, *EXTRAS.values())
+OPTIONAL = (SCALE, ESTIMATE, TRUST, *EXTRAS.values())
 
 MAX_FILE_BYTES = 128 << 20  # what is read of one file, packed
 MAX_MODEL_BYTES = 256 << 20  # what it may unpack to (2,000 trees of 255 leaves take 80 MiB): no gzip bomb fills memory
@@ -71,6 +72,7 @@ class ArtefactParts:
             make equal files.
         selftest_problems: a few problems of the training data.
         extra_boosters: text models of :data:`EXTRA_LABELS` over `features`.
+        trust: how far selections can be trusted; None where nothing out of fold tells.
 
     Raises:
         ArtefactError: the parts do not belong together.
@@ -89,6 +91,7 @@ class ArtefactParts:
     selftest_problems: Sequence[Problem]
     extra_boosters: Mapping[str, str] = field(default_factory=dict)
     estimate: LaunchEstimate | None = None
+    trust: Calibration | None = None
 
     def __post_init__(self) -> None:
         if self.label not in LABELS:
@@ -122,6 +125,8 @@ def write_artefact(folder: str | Path, parts: ArtefactParts) -> None:
         files[SCALE] = _gzip(parts.scale_text)
     if parts.estimate is not None:
         files[ESTIMATE] = _gzip(json.dumps(parts.estimate.to_dict(parts.features)))
+    if parts.trust is not None:
+        files[TRUST] = _gzip(json.dumps(parts.trust.to_dict()))
     files |= {EXTRAS[label]: _gzip(text) for label, text in parts.extra_boosters.items()}
     model = _build(files, "the new model")
     files[SELFTEST] = _json(_selftest(model, files, parts.selftest_problems))
@@ -171,6 +176,7 @@ def read_parts(folder: str | Path) -> ArtefactParts:
         selftest_problems=[OPS[model.target.op].from_dict(p["problem"]) for p in selftest["problems"]],
         extra_boosters={label: _gunzip(files[name]) for label, name in EXTRAS.items() if name in files},
         estimate=model.estimate,
+        trust=model.calibration,
     )
 
 
@@ -214,6 +220,7 @@ class TrainedModel:
 
     Attributes:
         content_hash: identity of the folder, see :func:`content_hash`.
+        calibration: what :meth:`trust` answers from; None in models of before, and in continued ones.
         where: the folder it came from, for messages.
     """
 
@@ -231,6 +238,7 @@ class TrainedModel:
     scale: Ensemble | None = field(repr=False)
     estimate: LaunchEstimate | None = field(repr=False)
     extras: Mapping[str, Ensemble] = field(repr=False)
+    calibration: Calibration | None = field(repr=False)
 
     @cached_property
     def _problem_features(self) -> FeatureTable:
@@ -257,11 +265,19 @@ class TrainedModel:
     def _scores(self, rows: Inputs, matrix: np.ndarray, kernel: Mapping[str, Any]) -> np.ndarray:
         """Of rows and their features: the trees' scores, on top of the estimate where there is one."""
         scores: np.ndarray = self.scores.predict(matrix)
+        rates = self._log_rates(rows, kernel)
+        return scores if rates is None else rates + scores
+
+    def log_rates(self, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]) -> np.ndarray | None:
+        """log(TFLOPS) of whole tables by the launch estimate alone: float64, (rows,); None where there is none."""
+        return self._log_rates(self._rows(problem_columns, kernel_columns), kernel_columns)
+
+    def _log_rates(self, rows: Inputs, kernel: Mapping[str, Any]) -> np.ndarray | None:
         if self.estimate is None:
-            return scores
+            return None
         clocks = self.estimate.log_clocks(terms_of(self.features, rows), self._kernel_index(kernel, rows.n_rows))
-        total: np.ndarray = log_work(rows) - clocks + scores
-        return total
+        rates: np.ndarray = log_work(rows) - clocks
+        return rates
 
     def _kernel_index(self, kernel: Mapping[str, Any], n_rows: int) -> np.ndarray:
         """(rows,) index into the pool, -1 for others."""
@@ -302,6 +318,29 @@ class TrainedModel:
             )
         predicted: np.ndarray = np.exp(self.extras[label].predict(self.matrix(problem.to_dict(), self.pool.columns)))
         return predicted
+
+    def trust(
+        self, problem: Problem, scores: np.ndarray, *, tolerance: float = TOLERANCE, level: float = LEVEL
+    ) -> Trust | None:
+        """How far to trust the selection by `scores`, see :class:`Trust`; None where the model has no calibration.
+
+        Args:
+            problem: one that a kernel of the pool supports.
+            scores: from :meth:`score`.
+            tolerance: what the best of the top k may lose, in [0, 1).
+            level: probability that a statement holds, in (0, 1).
+
+        Raises:
+            ConfigError: tolerance or level lie outside.
+        """
+        if self.calibration is None:
+            return None
+        supported = self.supported(problem)
+        log_tflops = np.log(self.tflops_of_scores(problem, scores)[supported])
+        rates = self.log_rates(problem.to_dict(), self.pool.columns)
+        return self.calibration.trust(
+            problem, log_tflops, None if rates is None else rates[supported], tolerance, level
+        )
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Which kernels of the pool can compute the problem: bool, (len(pool),)."""
@@ -362,6 +401,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         _ensemble(files, SCALE, features.of_role("problem"), where) if SCALE in files else None,
         _estimate(files, features, len(pool), where) if ESTIMATE in files else None,
         {label: _ensemble(files, name, features, where) for label, name in EXTRAS.items() if name in files},
+        _calibration(files, where) if TRUST in files else None,
     )
 
 
@@ -400,6 +440,15 @@ def _estimate(files: Mapping[str, bytes], features: FeatureTable, n_kernels: int
         raise ArtefactError(f"{where}: {ESTIMATE}: {e}") from e
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as e:
         raise ArtefactError(f"{where}: {ESTIMATE} is none of this library: {e!r}") from e
+
+
+def _calibration(files: Mapping[str, bytes], where: str) -> Calibration:
+    try:
+        return Calibration.from_dict(json.loads(_gunzip(files[TRUST])))
+    except ArtefactError as e:
+        raise ArtefactError(f"{where}: {TRUST}: {e}") from e
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as e:
+        raise ArtefactError(f"{where}: {TRUST} is none of this library: {e!r}") from e
 
 
 def _spec(parts: ArtefactParts) -> dict[str, Any]:
