@@ -120,7 +120,7 @@ class TestDoBench:
 
     def test_summary_tells_short_from_long_kernels(self) -> None:
         entries = [
-            {"tilewise_ms": ms, "do_bench_ms": ms * ratio, "tilewise_s": 0.002, "do_bench_s": 0.2}
+            {"problem": 0, "tilewise_ms": ms, "do_bench_ms": ms * ratio, "tilewise_s": 0.002, "do_bench_s": 0.2}
             for ms, ratio in ((0.01, 1.5), (0.5, 1.01), (2.0, 0.99), (3.0, 1.0))
         ]
         summary = do_bench.summarise(entries, 0.001)
@@ -133,9 +133,18 @@ class TestDoBench:
         assert "| above 20 us | 3 | 0.99% | 100% |" in do_bench.text({"summary": summary})
 
     def test_a_kernel_that_failed_is_kept_but_not_compared(self) -> None:
-        good = {"tilewise_ms": 1.0, "do_bench_ms": 1.0, "tilewise_s": 0.002, "do_bench_s": 0.2}
+        good = {"problem": 0, "tilewise_ms": 1.0, "do_bench_ms": 1.0, "tilewise_s": 0.002, "do_bench_s": 0.2}
         summary = do_bench.summarise([good, {**good, "tilewise_ms": None}], 0.001)
         assert summary["agreement"][0]["n"] == 1
+
+    def test_one_problem_of_long_kernels_does_not_decide_the_median(self) -> None:
+        def entry(problem: int, ours: float, theirs: float) -> dict[str, Any]:
+            both = {"tilewise_ms": 1.0, "do_bench_ms": 1.0}
+            return {"problem": problem, "tilewise_s": ours, "do_bench_s": theirs, **both}
+
+        summary = do_bench.summarise([entry(0, 0.002, 0.14), entry(1, 1.0, 2.0), entry(2, 0.002, 0.12)], 0.001)
+        assert summary["faster_median"] == pytest.approx(60)
+        assert summary["faster"] < 3
 
 
 class TestPicks:
