@@ -71,6 +71,13 @@ def test_train_settings_are_checked(values: dict[str, Any]) -> None:
         TrainSettings(**values)
 
 
+def test_what_is_fixed_before_the_first_trial_is_not_searched() -> None:
+    space = TuneSettings(space={"label_floor": (0.0, 0.2)})
+    assert TrainSettings(ModelSettings(label="relative"), space).tune is space
+    with pytest.raises(ConfigError, match=r"tune\.space\.label_floor needs a model\.label other than residual"):
+        TrainSettings(ModelSettings(label="residual"), space)
+
+
 def test_a_configuration_gives_settings_and_leaves_defaults() -> None:
     settings = settings_from_config(CONFIG)
     assert settings.model == ModelSettings(label="log1p", n_estimators=7, extra_labels=("latency",))

@@ -107,6 +107,9 @@ class TrainSettings:
         )
         require("threads must be 0 (all cores) or more", is_whole(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
+        # The estimate that residuals are left by is calibrated once, before the first trial.
+        searchable = self.model.label != "residual" or "label_floor" not in self.tune.space
+        require("tune.space.label_floor needs a model.label other than residual", searchable, self.model.label)
 
 
 def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import Any, cast
 
 import numpy as np
 import optuna
@@ -76,7 +77,12 @@ def tune(
     left = budget.n_trials - _n_finished(records(study))
     if left > 0:
         shares = [left // budget.workers + (i < left % budget.workers) for i in range(budget.workers)]
-        others = [_Job(table, folds, settings, study.study_name, mark, given, share) for share in shares[1:] if share]
+        plain = dataclasses.replace(table, features=cast(Any, None))  # features are functions: no process takes those
+        others = [
+            _Job(plain, table.features.names, folds, settings, study.study_name, mark, given, share)
+            for share in shares[1:]
+            if share
+        ]
         threads = settings.threads if budget.workers == 1 else _share_of_cores(settings)
         search = _Search(table, bins, baselines, folds, dataclasses.replace(settings, threads=threads))
         if others:
@@ -154,9 +160,10 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Job:
-    """What a worker in a process of its own is told."""
+    """What a worker in a process of its own is told; the table comes without its features."""
 
     table: Table
+    feature_names: tuple[str, ...]
     folds: tuple[Fold, ...]
     settings: TrainSettings
     study: str
@@ -172,7 +179,7 @@ def _work(job: _Job) -> None:
         tune=dataclasses.replace(job.settings.tune, study=job.study),
     )
     table, model = job.table, settings.model
-    bins = Bins(table.matrix, table.features.names, model.max_bin, settings.threads)
+    bins = Bins(table.matrix, job.feature_names, model.max_bin, settings.threads)
     search = _Search(table, bins, Baselines(table, model, settings.seed), job.folds, settings)
     _run(open_study(table.target.name, job.mark, settings.tune, job.given), search, job.n_trials, lambda: None)
 
@@ -204,7 +211,8 @@ def _suggest(trial: optuna.Trial, name: str, low: float, high: float) -> float |
     kind = TUNABLE[name]
     if kind.integer:
         return trial.suggest_int(name, int(low), int(high), log=kind.log)
-    return trial.suggest_float(name, float(low), float(high), log=kind.log)
+    drawn = trial.suggest_float(name, float(low), float(high), log=kind.log)
+    return _clip(float(f"{drawn:.3g}"), low, high)  # no digits that mean nothing: they end up in a file
 
 
 def _clip(value: float, low: float, high: float) -> float:
