@@ -29,7 +29,9 @@ from tilewise.errors import (
 )
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
-from tilewise.model.artefact import load_artefact
+from tilewise.metrics import DEPTH
+from tilewise.model.artefact import load_artefact, read_parts, write_artefact
+from tilewise.model.trust import COVARIATES, Calibration
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 FORBIDDEN = (
@@ -54,6 +56,58 @@ def dispatcher(folder: Path) -> Dispatcher:
 def problems() -> list[GroupedConvProblem]:
     rows = table()[list(GroupedConvProblem.column_names())].drop_duplicates()
     return [GroupedConvProblem(**row) for row in rows.to_dict("records")]
+
+
+def trusted(folder: Path, out: Path) -> Dispatcher:
+    """The model of `folder`, calibrated on 50 rankings: 10 lost 20 % with one kernel, none with two."""
+    calibration = Calibration(
+        keys=np.array([PLAIN.group_key]),
+        farthest=2.0,
+        centre=np.zeros(len(COVARIATES)),
+        scale=np.ones(len(COVARIATES)),
+        weights=np.zeros(len(COVARIATES)),
+        intercept=0.0,
+        edges=np.zeros(0),
+        counts=np.array([50]),
+        losses=[[np.full(10 if k == 0 else 0, 0.2) for k in range(DEPTH)]],
+    )
+    write_artefact(out, dataclasses.replace(read_parts(folder), trust=calibration))
+    return Dispatcher.from_folder(out)
+
+
+class TestTrust:
+    def test_what_a_calibrated_model_says(self, folder: Path, tmp_path: Path) -> None:
+        dispatcher = trusted(folder, tmp_path / "m")
+        trust = dispatcher.trust(PLAIN.to_dict())
+        assert trust is not None
+        assert trust.regret == pytest.approx((0.0, 0.2))
+        assert (trust.level, trust.octaves, trust.tolerance, trust.k) == (0.9, 0.0, 0.03, 2)
+        easy = dispatcher.trust(PLAIN, tolerance=0.25, level=0.7)
+        assert easy is not None
+        assert (easy.regret, easy.k) == ((0.0, 0.0), 1)
+        assert dispatcher.select(PLAIN).why == "model"  # a selection knows nothing of it
+
+    def test_a_problem_far_away_is_to_be_measured(self, folder: Path, tmp_path: Path) -> None:
+        trust = trusted(folder, tmp_path / "m").trust(dataclasses.replace(PLAIN, N=64))  # 3 octaves
+        assert trust is not None
+        assert (trust.regret, trust.k) == ((0.0, 1.0), None)
+
+    def test_without_a_calibration_nothing_is_said(self, dispatcher: Dispatcher) -> None:
+        assert dispatcher.trust(PLAIN) is None
+        assert Dispatcher.from_pool(CONV).trust(PLAIN) is None
+
+    def test_what_no_kernel_supports_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(KernelError, match="no kernel of"):
+            trusted(folder, tmp_path / "m").trust(TOO_LARGE)
+
+    def test_a_foreign_calibration_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        trusted(folder, tmp_path / "m")
+        (tmp_path / "m" / "trust.json.gz").write_bytes(b"nothing")
+        with pytest.raises(ArtefactError, match=r"trust\.json\.gz: damaged"):
+            load_artefact(tmp_path / "m")
+        (tmp_path / "m" / "trust.json.gz").unlink()
+        with pytest.raises(ArtefactError, match=r"trust\.json\.gz is not the file that was written"):
+            load_artefact(tmp_path / "m")
 
 
 class TestImportedAlone:

@@ -3,7 +3,8 @@
 tilewise select problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME]
 
 A terminal gets a table, a pipe or output=FILE gets JSON. `why` says who decided: the model, or the fallback (the
-pool's default kernel) where no model was promoted yet.
+pool's default kernel) where no model was promoted yet. `trust` says how much the selection may lose, and how many of
+the best ranked to measure (docs/trust.md).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.table import Table
 from tilewise.dispatch import Dispatcher, Selection
 from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.files import write_text
+from tilewise.model.trust import Trust
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,11 +39,12 @@ def run(cfg: DictConfig) -> None:
     problem: dict[str, Any] = dict(OmegaConf.to_container(cfg.problem, resolve=True))  # type: ignore[arg-type]
     dispatcher = _dispatcher(cfg.target, cfg.tracking.uri)
     ranked = dispatcher.rank(problem, _SHOWN)
-    text = _to_json(_document(dispatcher, problem, ranked))
+    trust = dispatcher.trust(problem)
+    text = _to_json(_document(dispatcher, problem, ranked, trust))
     if cfg.output:
         write_text(cfg.output, text)
     elif sys.stdout.isatty():
-        _show(dispatcher, ranked, Console())
+        _show(dispatcher, ranked, trust, Console())
     else:
         sys.stdout.write(text)
 
@@ -59,7 +62,9 @@ def _dispatcher(target: str, uri: str | None) -> Dispatcher:
         return dispatcher
 
 
-def _document(dispatcher: Dispatcher, problem: dict[str, Any], ranked: tuple[Selection, ...]) -> dict[str, Any]:
+def _document(
+    dispatcher: Dispatcher, problem: dict[str, Any], ranked: tuple[Selection, ...], trust: Trust | None
+) -> dict[str, Any]:
     best = ranked[0]
     return {
         "target": dispatcher.target.name,
@@ -67,6 +72,7 @@ def _document(dispatcher: Dispatcher, problem: dict[str, Any], ranked: tuple[Sel
         "kernel_name": best.kernel_name,
         "predicted_tflops": best.predicted_tflops,
         "why": best.why,
+        "trust": asdict(trust) if trust else None,
         "kernel": asdict(best.kernel),
         "model_version": dispatcher.version,
         "content_hash": dispatcher.content_hash,
@@ -81,7 +87,7 @@ def _to_json(document: dict[str, Any]) -> str:
     return f"{{\n{lines}\n}}\n"
 
 
-def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], console: Console) -> None:
+def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], trust: Trust | None, console: Console) -> None:
     source = "no model" if dispatcher.version is None else f"version {dispatcher.version}"
     title = f"{dispatcher.target.name} @production ({source}, {dispatcher.kernel_count} kernels), best first"
     console.print(title, soft_wrap=True, highlight=False)
@@ -93,3 +99,17 @@ def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], console: Consol
         tflops = "-" if selection.predicted_tflops is None else f"{selection.predicted_tflops:.1f}"
         table.add_row(selection.kernel_name, tflops, selection.why)
     console.print(table)
+    if trust:
+        console.print(_in_words(trust), soft_wrap=True, highlight=False)
+
+
+def _in_words(trust: Trust) -> str:
+    within = f"within {100 * trust.tolerance:g} % of the best"
+    depth = f"measure all: no few of the best ranked are sure to be {within}"
+    if trust.k is not None:
+        depth = f"{within} {'by itself' if trust.k == 1 else f'if the best {trust.k} are measured'}"
+    low, high = (100 * r for r in trust.regret)
+    return (
+        f"{100 * trust.level:g} % confidence: {low:.1f} to {high:.1f} % below the best; {depth}; "
+        f"{trust.octaves:.2f} octaves from the nearest known shape"
+    )

@@ -1,5 +1,6 @@
 """The runtime: load a model by alias, rank, select; fall back where it is missing. NumPy and the standard library."""
 
 from tilewise.dispatch.dispatcher import Dispatcher, Selection
+from tilewise.model.trust import Trust
 
-__all__ = ["Dispatcher", "Selection"]
+__all__ = ["Dispatcher", "Selection", "Trust"]

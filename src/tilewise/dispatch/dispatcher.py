@@ -20,6 +20,7 @@ from tilewise.errors import ConfigError, KernelError, ProblemError, RegistryUnav
 from tilewise.kernels.backends import KernelBase, unsupported
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.trust import LEVEL, TOLERANCE, Trust
 from tilewise.ops import OPS, Problem, Target
 
 if TYPE_CHECKING:
@@ -168,9 +169,7 @@ class Dispatcher:
             raise ConfigError(f"top_k must be at least 1, got {top_k}")
         parsed = self._problem(problem)
         ranked = self._by_model(parsed, top_k) if self._model else self._by_default(parsed, top_k)
-        if not ranked:
-            reason = unsupported(self._pool.default, parsed, self._target.variant)
-            raise KernelError(f"no kernel of {self._target.name} supports {parsed}; the default one: {reason}")
+        self._require_kernel(bool(ranked), parsed)
         return ranked
 
     def select(self, problem: Problem | Mapping[str, Any]) -> Selection:
@@ -204,6 +203,32 @@ class Dispatcher:
 
             self._launcher = Launcher(self._target, self.select, self.rank)
         return self._launcher.run(self._problem(problem), tensors, out)
+
+    def trust(
+        self, problem: Problem | Mapping[str, Any], *, tolerance: float = TOLERANCE, level: float = LEVEL
+    ) -> Trust | None:
+        """How far to trust :meth:`select`: an interval on what it loses, and how many of :meth:`rank` to measure.
+
+        It costs about as much as the selection; nothing of it is computed unless asked for.
+
+        Args:
+            problem: a problem, or its dimensions.
+            tolerance: what the best of the top k may lose, in [0, 1).
+            level: probability that a statement holds, in (0, 1).
+
+        Returns:
+            None where no model decides, or one without a calibration.
+
+        Raises:
+            ProblemError: it is not a possible problem of the target's op.
+            KernelError: no kernel supports it.
+            ConfigError: tolerance or level lie outside.
+        """
+        parsed = self._problem(problem)
+        if self._model is None or self._model.calibration is None:
+            return None
+        self._require_kernel(bool(self._pool.supported(parsed).any()), parsed)
+        return self._model.trust(parsed, self._model.score(parsed), tolerance=tolerance, level=level)
 
     def get_instance_string(self, kernel: KernelBase | str) -> str:
         """The canonical name of a kernel of the pool, given itself, its configuration, or its name in any spelling.
@@ -242,6 +267,11 @@ class Dispatcher:
         if problem.op != self._target.op:
             raise ProblemError("op", f"a {problem.op} problem, but {self._target.name} selects for {self._target.op}")
         return problem
+
+    def _require_kernel(self, found: bool, problem: Problem) -> None:
+        if not found:
+            reason = unsupported(self._pool.default, problem, self._target.variant)
+            raise KernelError(f"no kernel of {self._target.name} supports {problem}; the default one: {reason}")
 
     def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
         assert self._model is not None
