@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_BOUND = 4096  # bound kernels that a launcher keeps; some KB each
 _MAX_REASONS = 3
+_SHAPE = attrgetter("shape")
 
 # (target, kernel, alignment of the problem, device): its programs failed here, so they are not tried again
 _failed: set[tuple[str, str, Hashable, int]] = set()
@@ -111,17 +113,23 @@ class Launcher:
     ) -> torch.Tensor:  # fmt: skip
         """Where the result goes, once all tensors are known to be right."""
         try:
-            result = shapes[tuple([t.shape for t in tensors])]
-            first, dtype = tensors[0].get_device(), self._dtype
+            result = shapes[tuple(map(_SHAPE, tensors))]
+            device, dtype = tensors[0].get_device(), self._dtype
             for t in tensors:
-                if t.dtype is not dtype or t.get_device() != first or not t.is_contiguous():
-                    raise KeyError
-        except (KeyError, AttributeError, IndexError):
+                if t.dtype is not dtype or t.get_device() != device or not t.is_contiguous():
+                    raise self._complaint(problem, tensors)
+        except (KeyError, AttributeError):
             raise self._complaint(problem, tensors) from None
         if out is None:
             return torch.empty(result, dtype=self._result_dtype, device=tensors[0].device)
-        wrong = self._wrong(out, (result,), self._result_dtype, tensors[0].device)
-        if wrong:
+        if (
+            not isinstance(out, torch.Tensor)
+            or out.dtype is not self._result_dtype
+            or out.get_device() != device
+            or out.shape != result
+            or not out.is_contiguous()
+        ):
+            wrong = self._wrong(out, (result,), self._result_dtype, tensors[0].device)
             raise ProblemError(self._family.tensors[-1], f"out {wrong}")
         return out
 
@@ -163,6 +171,8 @@ class Launcher:
         self._require_arch(device)
         reasons = []
         for choice in self._choices(problem):
+            if not isinstance(choice.kernel, Kernel):
+                raise KernelError(f"{choice.kernel_name} is no Triton kernel, so it cannot be launched from here")
             if self._class(problem, choice.kernel_name, device) in _failed:
                 continue
             try:
@@ -185,9 +195,7 @@ class Launcher:
         yield selected
         yield from (c for c in self._rank(problem) if c.kernel_name != selected.kernel_name)
 
-    def _bind(self, kernel: Any, problem: Problem, device: int) -> bind.Bound:
-        if not isinstance(kernel, Kernel):
-            raise KernelError(f"{type(kernel).__name__} kernels cannot be launched from here, only Triton's")
+    def _bind(self, kernel: Kernel, problem: Problem, device: int) -> bind.Bound:
         make = bind.interpreted_launches if interpreted() else bind.loaded_launches
         return make(self._family, kernel, problem, self._target.dtype, device)
 

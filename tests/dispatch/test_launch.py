@@ -1,0 +1,447 @@
+"""Running what is selected: right results through Triton's interpreter, on a GPU at real sizes; clear refusals.
+
+On a GPU: ``PYTHONPATH=src:tests python3 -m pytest -m gpu tests/dispatch/test_launch.py tests/torch_functions``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import tilewise
+from kernels.dispatchers import dispatcher_of
+from kernels.shapes import REAL, TINY, TINY_CONFIGS
+from tilewise.dispatch import Dispatcher, bind, launch
+from tilewise.errors import KernelError, ProblemError
+from tilewise.kernels.backends import unsupported
+from tilewise.kernels.ck.kernel import CkKernel
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool
+from tilewise.kernels.rules import DTYPES
+from tilewise.kernels.triton.check import count_mismatches, scale_of
+from tilewise.kernels.triton.family import FAMILIES, family_of
+from tilewise.kernels.triton.program import RESULT_TYPES, Launch, Program, interpreted
+from tilewise.kernels.triton.tensors import empty_result, integer_operands, random_operands
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+
+needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+CONV = ("grouped_conv", "forward")
+GOOD, SPLIT = "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2"
+BROKEN = "16x16x24_taps_w1_s2_g1_k1"  # no tile has 24: a power of two is needed
+PLAIN = TINY["grouped_conv"]["plain"]
+TINY_CASES = [
+    (key, name, config)
+    for key, (first, *_, last) in TINY_CONFIGS.items()
+    for config in {first: 0, next(c for c in TINY_CONFIGS[key] if not c.endswith("k1")): 0, last: 0}
+    for name in list(TINY[key[0]])[::3]
+    if not unsupported(Kernel.from_config(config), TINY[key[0]][name], key[1])
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_failed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_failed", set())
+
+
+def case(key: tuple[str, str], problem: Problem, dtype: str = "fp16") -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """Operands whose sums are exact, and the right result."""
+    family, device = family_of(*key), "cpu" if interpreted() else "cuda"
+    operands = integer_operands(family, problem, dtype, device, seed=7)
+    exact = family.reference(problem, *(o.double() for o in operands))
+    return operands, exact.to(empty_result(family, problem, dtype, "meta").dtype)
+
+
+@needs_interpreter
+class TestInterpreted:
+    @pytest.mark.parametrize(("key", "name", "config"), TINY_CASES)
+    def test_results_equal_pytorch_s(self, key: tuple[str, str], name: str, config: str) -> None:
+        problem = TINY[key[0]][name]
+        operands, right = case(key, problem)
+        assert torch.equal(dispatcher_of(*key, config).run(problem, *operands), right)
+
+    def test_the_result_goes_where_it_shall(self) -> None:
+        operands, right = case(CONV, PLAIN)
+        out = torch.full_like(right, float("nan"))
+        assert dispatcher_of(*CONV, SPLIT).run(PLAIN.to_dict(), *operands, out=out) is out
+        assert torch.equal(out, right)
+
+    def test_2d_tensors_may_leave_out_the_depth(self) -> None:
+        operands, right = case(CONV, PLAIN)
+        y = dispatcher_of(*CONV, GOOD).run(PLAIN, *(o.squeeze(1) for o in operands))
+        assert torch.equal(y, right.squeeze(1))
+
+    def test_a_kernel_that_fails_is_followed_by_the_next_and_not_tried_again(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        operands, right = case(CONV, PLAIN)
+        assert torch.equal(dispatcher_of(*CONV, BROKEN, GOOD).run(PLAIN, *operands), right)
+        assert [r.levelname for r in caplog.records] == ["WARNING"]
+        assert f"{BROKEN} failed, the next in rank is launched: " in caplog.text
+        other = GroupedConvProblem(2, 8, 8, 1, 4, 4, 1, 1)  # of the same class: the same programs
+        operands, right = case(CONV, other)
+        assert torch.equal(dispatcher_of(*CONV, BROKEN, GOOD).run(other, *operands), right)
+        assert len(caplog.records) == 1
+
+    def test_a_bound_kernel_that_fails_later_is_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        operands, right = case(CONV, PLAIN)
+        dispatcher, really = dispatcher_of(*CONV, GOOD, SPLIT), bind.interpreted_launches
+        broken = False
+
+        def fragile(family: Any, kernel: Kernel, *rest: Any) -> bind.Bound:
+            run = really(family, kernel, *rest)
+
+            def launches(given: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+                if broken and kernel.split_k == 1:
+                    raise RuntimeError("CUDA error: invalid argument")
+                run(given, out)
+
+            return launches
+
+        monkeypatch.setattr(bind, "interpreted_launches", fragile)
+        dispatcher.run(PLAIN, *operands)
+        broken = True
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+
+    def test_lack_of_memory_is_not_held_against_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def greedy(*args: Any) -> bind.Bound:
+            raise torch.OutOfMemoryError("no memory for the workspace")
+
+        operands, right = case(CONV, PLAIN)
+        dispatcher = dispatcher_of(*CONV, SPLIT)
+        with monkeypatch.context() as patch:
+            patch.setattr(bind, "interpreted_launches", greedy)
+            with pytest.raises(KernelError, match=r"could be launched for .*: .*k2: OutOfMemoryError: no memory"):
+                dispatcher.run(PLAIN, *operands)
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+
+    def test_no_kernel_left(self) -> None:
+        operands, _ = case(CONV, PLAIN)
+        with pytest.raises(KernelError, match=rf"no kernel of .* could be launched for .*: .*{BROKEN}: Interpreter"):
+            dispatcher_of(*CONV, BROKEN).run(PLAIN, *operands)
+
+    def test_kernels_of_another_backend_are_refused(self) -> None:
+        pool = Pool(*CONV, "fp16", (CkKernel(16, 64, 128, "compv4", 2),))
+        with pytest.raises(KernelError, match=r"fp16_2d_16x64x128_compv4 is no Triton kernel"):
+            Dispatcher(Target(*CONV, "fp16", "gfx950"), pool, None).run(PLAIN, *case(CONV, PLAIN)[0])
+
+    def test_impossible_problems_are_refused_before_tensors_are_looked_at(self) -> None:
+        with pytest.raises(ProblemError, match=r"^op: a gemm problem"):
+            dispatcher_of(*CONV, GOOD).run(GemmProblem(1, 1, 1))
+
+    @pytest.mark.parametrize(
+        ("change", "field", "message"),
+        [
+            (lambda x, w: (x,), "tensors", r"takes x and w, got 1"),
+            (lambda x, w: (), "tensors", r"takes x and w, got 0"),
+            (lambda x, w: (x, 3), "w", r"must be a torch\.Tensor, got int"),
+            (lambda x, w: (x, w.float()), "w", r"must be torch\.float16, is torch\.float32"),
+            (
+                lambda x, w: (x[:, :, 1:], w),
+                "x",
+                r"must have the shape \(1, 1, 5, 6, 8\) or \(1, 5, 6, 8\), has \(1, 1,",
+            ),
+            (lambda x, w: (x, w.transpose(2, 3)), "w", r"must be contiguous, has the strides"),
+            (lambda x, w: (x.to("meta"), w.to("meta")), "x", r"must be on cpu, is on meta"),
+            (lambda x, w: (x.squeeze(1), w), "tensors", r"all with a depth axis or none"),
+        ],
+    )
+    @pytest.mark.parametrize("known", [False, True])
+    def test_a_wrong_operand_is_named(
+        self, known: bool, change: Callable[..., tuple[Any, ...]], field: str, message: str
+    ) -> None:
+        dispatcher, operands = dispatcher_of(*CONV, GOOD), case(CONV, PLAIN)[0]
+        if known:
+            dispatcher.run(PLAIN, *operands)
+        with pytest.raises(ProblemError, match=message) as raised:
+            dispatcher.run(PLAIN, *change(*operands))
+        assert raised.value.field == field
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda y: y[:, :, 1:], r"^y: out must have the shape \(1, 1, 5, 6, 16\), has \(1, 1, 4, 6, 16\)"),
+            (lambda y: y.float(), r"^y: out must be torch\.float16"),
+            (lambda y: y.transpose(2, 3).contiguous().transpose(2, 3), r"^y: out must be contiguous"),
+            (lambda y: "y", r"^y: out must be a torch\.Tensor, got str"),
+        ],
+    )
+    def test_a_wrong_out_is_named(self, change: Callable[[torch.Tensor], Any], message: str) -> None:
+        operands, right = case(CONV, PLAIN)
+        with pytest.raises(ProblemError, match=message):
+            dispatcher_of(*CONV, GOOD).run(PLAIN, *operands, out=change(right))
+
+    def test_selecting_loads_no_torch_and_forks_run(self) -> None:
+        """A server forks after it selected: its children run kernels."""
+        code = """
+            import os, sys
+            from kernels.dispatchers import dispatcher_of
+            from kernels.shapes import TINY
+            problem = TINY["grouped_conv"]["plain"]
+            dispatcher = dispatcher_of("grouped_conv", "forward", "16x16x16_taps_w1_s2_g1_k1")
+            dispatcher.select(problem)
+            assert not {"torch", "triton"} & set(sys.modules)
+            child = os.fork()
+            if child:
+                sys.exit(os.waitpid(child, 0)[1])
+            import torch
+            y = dispatcher.run(problem, torch.ones(1, 5, 6, 8).half(), torch.ones(16, 3, 3, 8).half())
+            assert y[0, 2, 2, 0] == 72 and y[0, 0, 0, 0] == 32, y
+        """
+        _run_alone(code, TRITON_INTERPRET="1")
+
+
+def _run_alone(code: str, **environment: str) -> None:
+    src, tests = Path(tilewise.__file__).parents[1], Path(__file__).parents[1]
+    lines = "\n".join(line.removeprefix(" " * 12) for line in code.splitlines())
+    paths = os.pathsep.join(map(str, (src, tests)))
+    done = subprocess.run(
+        [sys.executable, "-c", lines], env={**os.environ, **environment, "PYTHONPATH": paths}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+class Recorder:
+    """Stands for compiled programs: keeps what each is launched with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Program, tuple[Any, ...]]] = []
+
+    def load(self, program: Program, device: int) -> Any:
+        def run(*args: Any) -> None:
+            self.calls.append((program, args))
+
+        return SimpleNamespace(run=run, function="function", packed_metadata="metadata")
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Binding as on a GPU, up to the launch itself."""
+    recorder = Recorder()
+    driver = SimpleNamespace(get_current_stream=lambda device: 99)
+    monkeypatch.setattr(bind, "load_program", recorder.load)
+    monkeypatch.setattr(bind, "triton", SimpleNamespace(runtime=SimpleNamespace(driver=SimpleNamespace(active=driver))))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    really = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *a, device=None, **k: really(*a, device=_here(device), **k))
+    return recorder
+
+
+def _here(device: Any) -> Any:
+    return "meta" if device == "meta" else "cpu"
+
+
+@needs_interpreter
+class TestArguments:
+    """A bound launch passes what the family's own launches hold."""
+
+    @pytest.mark.parametrize("key", FAMILIES)
+    def test_pointers_descriptors_and_sizes_are_in_their_places(self, key: tuple[str, str], recorder: Recorder) -> None:
+        family = family_of(*key)
+        for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
+            fit = [p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])]
+            for problem in fit[:2]:
+                operands, y = (
+                    random_operands(family, problem, "fp16", "cpu", 1),
+                    empty_result(family, problem, "fp16", "cpu"),
+                )
+                workspace = torch.empty(family.workspace_elements(kernel, problem))
+                recorder.calls.clear()
+                bound = bind.loaded_launches(family, kernel, problem, "fp16", 0)
+                for _ in range(2):  # descriptors are made once
+                    bound(operands, y)
+                expected = family.launches(kernel, problem, "fp16", *operands, y, workspace)
+                assert [program for program, _ in recorder.calls] == [item.program for item in expected] * 2
+                for item, (_, args) in zip((*expected, *expected), recorder.calls, strict=True):
+                    _compare(item, args, (*operands, y), bool(workspace.numel()))
+
+    def test_unaligned_tensors_are_copied(self, recorder: Recorder) -> None:
+        family, problem = family_of(*CONV), PLAIN
+        x, w = random_operands(family, problem, "fp16", "cpu", 1)
+        off = torch.empty(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape).copy_(x)
+        result = family.result(problem)
+        out = torch.empty(math.prod(result) + 1, dtype=x.dtype)[1:].view(result)
+        assert off.data_ptr() % 16
+        assert out.data_ptr() % 16
+        bind.loaded_launches(family, Kernel.from_config(GOOD), problem, "fp16", 0)((off, w), out)
+        ((_, args),) = recorder.calls
+        assert args[9:12] != (off.data_ptr(), w.data_ptr(), out.data_ptr())
+        assert all(pointer % 16 == 0 for pointer in args[9:12])
+
+
+def _compare(item: Launch, args: tuple[Any, ...], tensors: tuple[torch.Tensor, ...], split: bool) -> None:
+    assert args[:9] == (*item.grid, 99, "function", "metadata", None, None, None)
+    given = args[9 : 9 + len(item.tensors)]
+    assert args[9 + len(item.tensors) :] == (*item.sizes, *(value for _, value in item.program.constants))
+    pointers = {t.data_ptr() for t in tensors}
+    for expected, got in zip(item.tensors, given, strict=True):
+        if isinstance(expected, TensorDescriptor):
+            assert got.base.data_ptr() == expected.base.data_ptr()
+            assert (got.shape, got.strides, got.block_shape) == (
+                list(expected.shape), list(expected.strides), list(expected.block_shape),
+            )  # fmt: skip
+        elif expected.data_ptr() in pointers:
+            assert got == expected.data_ptr()
+        else:  # the workspace: another one in each call, none without split-K
+            assert bool(got) == split
+
+
+GPU_KEYS = [(key, dtype) for key in FAMILIES for dtype in DTYPES[key[0]]]
+
+
+def _on_gpu(key: tuple[str, str], dtype: str) -> Dispatcher:
+    return Dispatcher.from_pool(Target(*key, dtype, "sm90"))
+
+
+def _problems(key: tuple[str, str], dtype: str, *names: str) -> list[Problem]:
+    dispatcher = _on_gpu(key, dtype)
+    return [p for n, p in REAL[key[0]].items() if (not names or n in names) and dispatcher.is_supported(p)]
+
+
+def _mismatches(key: tuple[str, str], problem: Problem, dtype: str, y: torch.Tensor, operands: Sequence[Any]) -> int:
+    family = family_of(*key)
+    right = family.reference(problem, *(o.double() for o in operands))
+    bad = torch.zeros(1, dtype=torch.int32, device=y.device)
+    rtol = {"fp16": 2**-10, "bf16": 2**-7}[RESULT_TYPES[dtype]] + family.imprecision(problem, dtype)
+    count_mismatches(y, right, bad, rtol, scale_of(right))
+    return int(bad.item())
+
+
+@pytest.mark.gpu
+class TestOnGpu:
+    @pytest.mark.parametrize(("key", "dtype"), GPU_KEYS)
+    def test_results_equal_pytorch_s(self, key: tuple[str, str], dtype: str) -> None:
+        dispatcher, wrong = _on_gpu(key, dtype), {}
+        for problem in _problems(key, dtype):
+            operands = random_operands(family_of(*key), problem, dtype, "cuda", 3)
+            for _ in range(2):  # bound, then from what is bound
+                y = dispatcher.run(problem, *operands)
+                if count := _mismatches(key, problem, dtype, y, operands):
+                    wrong[str(problem)] = count
+        assert wrong == {}
+
+    @pytest.mark.parametrize("config", [
+        "64x64x64_plain_w4_s3_g8_k4", "128x128x64_tma_w4_s3_g8_k1", "128x192x64_tma_w8_s3_g8_k2",
+        "128x128x64_persistent_w8_s3_g8_k1", "128x128x64_persistent_w8_s3_g8_k2",
+    ])  # fmt: skip
+    @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+    def test_every_way_to_load_and_split(self, config: str, layout: str) -> None:
+        problem, key = GemmProblem(384, 512, 1024, layout), ("gemm", "universal")
+        dispatcher = dispatcher_of(*key, config, dtype="bf16")
+        for seed in range(2):  # other memory, other descriptors
+            operands = random_operands(family_of(*key), problem, "bf16", "cuda", seed)
+            assert _mismatches(key, problem, "bf16", dispatcher.run(problem, *operands), operands) == 0
+
+    @pytest.mark.parametrize(("key", "dtype"), GPU_KEYS)
+    def test_a_graph_captures_what_is_bound(self, key: tuple[str, str], dtype: str) -> None:
+        """Without a synchronisation or memory of its own: replays compute from what the operands hold then."""
+        problem, family = _problems(key, dtype, "resnet 3x3", "square")[0], family_of(*key)
+        pool = _on_gpu(key, dtype).kernels
+        split = [k for k in pool if k.split_k > 1 and not unsupported(k, problem, key[1])][:1]
+        for kernel in (pool[0], *split):
+            dispatcher = dispatcher_of(*key, kernel.config, dtype=dtype)
+            operands = random_operands(family, problem, dtype, "cuda", 0)
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                dispatcher.run(problem, *operands)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                y = dispatcher.run(problem, *operands)
+            for old, new in zip(operands, random_operands(family, problem, dtype, "cuda", 1), strict=True):
+                old.copy_(new)
+            graph.replay()
+            torch.cuda.synchronize()
+            assert _mismatches(key, problem, dtype, y, operands) == 0
+
+    def test_runs_on_the_current_stream(self) -> None:
+        """Behind what is queued there: the operands are written after a wait of some milliseconds."""
+        problem, family = REAL["grouped_conv"]["resnet 3x3"], family_of(*CONV)
+        dispatcher = _on_gpu(CONV, "fp16")
+        operands = random_operands(family, problem, "fp16", "cuda", 0)
+        dispatcher.run(problem, *operands)
+        zeros = [torch.zeros_like(o) for o in operands]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            for zero, operand in zip(zeros, operands, strict=True):
+                zero.copy_(operand)
+            y = dispatcher.run(problem, *zeros)
+        stream.synchronize()
+        assert _mismatches(CONV, problem, "fp16", y, operands) == 0
+
+    def test_unaligned_tensors(self) -> None:
+        problem, family = REAL["grouped_conv"]["resnet 3x3"], family_of(*CONV)
+        x, w = random_operands(family, problem, "bf16", "cuda", 0)
+        off = torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].view(x.shape).copy_(x)
+        out = torch.empty(1 + _on_gpu(CONV, "bf16").run(problem, x, w).numel(), dtype=x.dtype, device="cuda")
+        y = _on_gpu(CONV, "bf16").run(problem, off, w, out=out[1:].view(family.result(problem)))
+        assert _mismatches(CONV, problem, "bf16", y, (x, w)) == 0
+
+    def test_too_much_shared_memory_is_followed_by_the_next(self, caplog: pytest.LogCaptureFixture) -> None:
+        problem = REAL["grouped_conv"]["resnet 3x3"]
+        dispatcher = dispatcher_of(*CONV, "128x256x64_taps_w8_s8_g8_k1", "128x128x64_taps_w8_s3_g8_k1", dtype="bf16")
+        operands = random_operands(family_of(*CONV), problem, "bf16", "cuda", 0)
+        for _ in range(2):
+            assert _mismatches(CONV, problem, "bf16", dispatcher.run(problem, *operands), operands) == 0
+        assert caplog.text.count("failed, the next in rank is launched: OutOfResources") == 1
+
+    def test_tensors_of_the_wrong_device(self) -> None:
+        problem = REAL["grouped_conv"]["1x1"]
+        x, w = random_operands(family_of(*CONV), problem, "bf16", "cuda", 0)
+        for given, name, where in (((x.cpu(), w.cpu()), "x", "cuda"), ((x, w.cpu()), "w", "cuda:0")):
+            with pytest.raises(ProblemError, match=rf"^{name}: must be on {where}, is on cpu"):
+                _on_gpu(CONV, "bf16").run(problem, *given)
+
+    def test_another_arch_is_refused(self) -> None:
+        problem = REAL["grouped_conv"]["1x1"]
+        operands = random_operands(family_of(*CONV), problem, "bf16", "cuda", 0)
+        pool = Pool(*CONV, "bf16", (Kernel.from_config(GOOD),))
+        with pytest.raises(KernelError, match=r"runs on sm70, device 0 is sm\d+"):
+            Dispatcher(Target(*CONV, "bf16", "sm70"), pool, None).run(problem, *operands)
+
+    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+    def test_each_device_has_its_own_programs(self) -> None:
+        problem, dispatcher = REAL["grouped_conv"]["resnet 3x3"], _on_gpu(CONV, "bf16")
+        for device in ("cuda:1", "cuda:0", "cuda:1"):
+            operands = random_operands(family_of(*CONV), problem, "bf16", device, 0)
+            y = dispatcher.run(problem, *operands)
+            assert y.device == torch.device(device)
+            with torch.cuda.device(device):
+                assert _mismatches(CONV, problem, "bf16", y, operands) == 0
+        x, w = (o.to(d) for o, d in zip(operands, ("cuda:1", "cuda:0"), strict=True))
+        with pytest.raises(ProblemError, match=r"^w: must be on cuda:1, is on cuda:0"):
+            dispatcher.run(problem, x, w)
+
+    def test_selecting_leaves_the_gpu_alone_and_forks_run(self) -> None:
+        code = """
+            import os, sys
+            from tilewise.dispatch import Dispatcher
+            dispatcher = Dispatcher.from_pool("gemm_universal_bf16_sm90")
+            problem = {"M": 256, "N": 256, "K": 256}
+            dispatcher.select(problem)
+            assert not {"torch", "triton"} & set(sys.modules)
+            import torch
+            assert not torch.cuda.is_initialized()
+            child = os.fork()
+            a = torch.ones(256, 256, dtype=torch.bfloat16, device="cuda")
+            assert (dispatcher.run(problem, a, a) == 256).all()
+            if child == 0:
+                os._exit(0)
+            sys.exit(os.waitpid(child, 0)[1])
+        """
+        _run_alone(code)
