@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import collect_rate, do_bench, picks, report, vendor, vendor_figures
+from benchmarks import collect_rate, do_bench, picks, report, run_overhead, vendor, vendor_figures
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 
 from fake_rival import FakeRival
@@ -26,7 +26,7 @@ from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
-from tilewise.ops import GroupedConvProblem, Target
+from tilewise.ops import GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
 
@@ -145,6 +145,35 @@ class TestDoBench:
         summary = do_bench.summarise([entry(0, 0.002, 0.14), entry(1, 1.0, 2.0), entry(2, 0.002, 0.12)], 0.001)
         assert summary["faster_median"] == pytest.approx(60)
         assert summary["faster"] < 3
+
+
+class TestRunOverhead:
+    def test_the_median_batch_counts_and_waiting_does_not(self) -> None:
+        """A made-up clock: calls take 2 and 3 us, one batch is disturbed, and making the device busy takes an hour."""
+        now = 0.0
+
+        def spend(us: float) -> Callable[[], None]:
+            def work() -> None:
+                nonlocal now
+                now += us * 1e-6
+
+            return work
+
+        disturbed = iter([0.0] * 5 + [500.0] + [0.0] * 1000)
+        works = {"direct": spend(2.0), "run": lambda: (spend(3.0)(), spend(next(disturbed))())}
+        found = run_overhead.host_us(works, 10, 5, spend(3.6e9), spend(3.6e9), lambda: now)
+        assert found == {"direct": pytest.approx(2.0), "run": pytest.approx(3.0)}
+
+    @pytest.mark.parametrize(("name", "pipeline", "split", "problem"), run_overhead.CASES)
+    def test_the_pools_have_the_cases(self, name: str, pipeline: str, split: bool, problem: Problem) -> None:
+        pool = load_pool(Target.parse(name))
+        kernel = run_overhead.kernel_of(pool, pipeline, split, problem)
+        assert (kernel.pipeline, kernel.split_k > 1) == (pipeline, split)
+
+    def test_text_says_the_worst(self) -> None:
+        times = {"direct_us": 8.0, "run_out_us": 9.5, "run_us": 11.0, "empty_us": 1.5}
+        cases = [{"target": CONV, "kernel": "k", **times, "overhead_us": o} for o in (1.5, -0.25)]
+        assert "At most 1.5 us over a direct launch; the goal is 5." in run_overhead.text(cases)
 
 
 class TestPicks:
@@ -306,6 +335,7 @@ def test_scripts_need_nothing_but_the_measuring_side() -> None:
     """What runs on a bare GPU machine may not import pandas and its like, directly or through tilewise."""
     code = (
         "import sys; import benchmarks.collect_rate, benchmarks.do_bench, benchmarks.vendor, benchmarks.vendor_calls; "
+        "import benchmarks.run_overhead; "
         "import tilewise.collect.stopwatch; "
         "print(sorted({'pandas', 'yaml', 'hydra', 'rich', 'lightgbm', 'mlflow', 'matplotlib'} & set(sys.modules)))"
     )
