@@ -34,6 +34,7 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "collect": Verb("measure kernels on this machine's GPUs"),
+    "plan": Verb("propose what to measure next, within a budget of seconds"),
     "ingest": Verb("import measurements that others made"),
     "data": Verb("check, merge and describe measurements", ("prepare", "merge", "describe")),
     "instances": Verb(
@@ -47,6 +48,7 @@ VERBS: dict[str, Verb] = {
     "rollback": Verb("put @previous back into @production"),
     "registry": Verb("show the registered models, their versions and aliases"),
     "select": Verb("pick the kernel for one problem"),
+    "search": Verb("look for configurations beyond the pool"),
 }
 
 _USAGE = """\

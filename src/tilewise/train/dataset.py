@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -82,6 +82,25 @@ class Table:
         wanted = np.zeros(len(self.problems), dtype=bool)
         wanted[problems] = True
         return np.flatnonzero(wanted[self.problem])
+
+    def take(self, rows: Ints) -> Table:
+        """The table of some rows, ascending: as if no other had been measured."""
+        kept, problem = np.unique(self.problem[rows], return_inverse=True)
+        return replace(
+            self,
+            problems=tuple(self.problems[i] for i in kept),
+            group=np.unique(self.group[kept], return_inverse=True)[1].astype(np.int64),
+            problem=problem.astype(np.int64),
+            kernel=self.kernel[rows],
+            matrix=self.matrix[rows],
+            problem_matrix=self.problem_matrix[kept],
+            terms=self.terms.take(rows),
+            log_work=self.log_work[rows],
+            tflops=self.tflops[rows],
+            latency_ms=self.latency_ms[rows],
+            bandwidth_gb_s=self.bandwidth_gb_s[rows],
+            spread=self.spread[rows],
+        )
 
 
 def build_table(

@@ -1,0 +1,148 @@
+"""Search for a problem's best configuration beyond the pool, with the model's predictions in place of measurements.
+
+tilewise search problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3} [search.method=tpe] [search.n_evaluations=500]
+tilewise search search.problems=50 output=PLAN.json    the same for validation problems, and a plan that measures what
+                                                       was found beside the pool's recorded best
+tilewise search search.problems=50 collect.simulate=DATA   search among recorded kernels, and judge by what was recorded
+tilewise search input=TABLE                            what measuring that plan says: do found ones beat the pool?
+
+The model is that of model_dir. Every configuration is legal and supports its problem; equal seeds find equal ones.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from tilewise.cli.figures import dimensions
+from tilewise.data.schema import read_measurements
+from tilewise.errors import ConfigError
+from tilewise.files import write_text
+from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.ops import OPS
+from tilewise.search.campaign import campaign, judge, simulate, validation_rows
+from tilewise.search.search import SearchSettings, search
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_NEAR = 0.99
+_SHOWN = 5
+
+
+def run(cfg: DictConfig) -> None:
+    """One search, a campaign's plan, or its verdict.
+
+    Raises:
+        ArtefactError: the model cannot be loaded.
+        ConfigError: nothing says what to search for, or a setting is out of its range.
+        DataError: the table cannot be used.
+    """
+    model, settings, console = load_artefact(cfg.model_dir), settings_from_config(cfg), Console()
+    if cfg.input:
+        _verdict(cfg, model, console)
+    elif cfg.search.problems:
+        _campaign(cfg, model, settings, console)
+    elif cfg.problem:
+        _one(cfg, model, settings, console)
+    else:
+        raise ConfigError("name what to search for: problem={...}, or search.problems=50 for validation problems")
+
+
+def settings_from_config(cfg: DictConfig) -> SearchSettings:
+    """The settings in ``cfg.search``.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+    s = cfg.search
+    for name, value in (("count", s.count), ("problems", s.problems)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ConfigError(f"search.{name} must be a whole number of at least 1, got {value!r}")
+    return SearchSettings(s.method, s.n_evaluations, s.seed, s.start)
+
+
+def _one(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, console: Console) -> None:
+    values: dict[str, Any] = dict(OmegaConf.to_container(cfg.problem, resolve=True))  # type: ignore[arg-type]
+    problem, target = OPS[model.target.op].from_dict(values), model.target
+    result = search(model, problem, settings, cfg.search.count)
+    best = float(model.predict_tflops(problem)[model.rank(problem, 1)[0]])
+    console.print(
+        f"{target.name}, {settings.method}, {result.evaluations} evaluations; the pool's best is predicted "
+        f"{best:.1f} TFLOPS",
+        soft_wrap=True,
+        highlight=False,
+    )
+    for f in result.found:
+        whence = "of the pool" if f.in_pool else "new"
+        console.print(f"  {f.predicted_tflops:8.1f} TFLOPS predicted  {f.kernel.config}  {whence}", highlight=False)
+    if cfg.output:
+        found = [
+            {
+                "kernel_name": f.kernel.name(target.op, target.variant, target.dtype),
+                "kernel": f.kernel.to_dict(),
+                "predicted_tflops": f.predicted_tflops,
+                "in_pool": f.in_pool,
+            }
+            for f in result.found
+        ]
+        document = {"target": target.name, "problem": problem.to_dict(), "method": settings.method, "found": found}
+        _write(cfg.output, document | {"evaluations": result.evaluations, "pool_best_tflops": best})
+
+
+def _campaign(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, console: Console) -> None:
+    source = cfg.collect.simulate or cfg.data
+    frame = read_measurements(Path(source), model.target)
+    rows = validation_rows(frame, model, cfg.holdout.fraction, cfg.search.problems, settings.seed)
+    if cfg.collect.simulate:
+        simulated = simulate(rows, model, settings, cfg.search.count)
+        first, best = (np.array([getattr(s, n) for s in simulated]) for n in ("efficiency", "best_of_count"))
+        figures = {
+            "problems": len(simulated),
+            "within_1_percent": float((first >= _NEAR).mean()),
+            f"best_of_{cfg.search.count}_within_1_percent": float((best >= _NEAR).mean()),
+            "mean_efficiency": float(first.mean()),
+            "p10_efficiency": float(np.percentile(first, 10)),
+            "most_evaluations": max(s.evaluations for s in simulated),
+        }
+        document = {"target": model.target.name, "method": settings.method, **figures}
+        console.print("\n".join(f"{key}: {value}" for key, value in document.items()), highlight=False)
+        if cfg.output:
+            _write(cfg.output, document)
+        return
+    if not cfg.output:
+        raise ConfigError("output: missing; name the file of the plan, e.g. output=build/search.json")
+    plan = campaign(rows, model, settings, cfg.search.count, cfg.collect.run_id)
+    write_text(Path(cfg.output), plan.dumps())
+    pairs = sum(len(item.kernels or ()) for item in plan.items)
+    console.print(
+        f"plan: {cfg.output}: {len(plan.items)} problems, {pairs} pairs; measure it with `tilewise collect input=`, or "
+        "`python -m tilewise.collect` on a bare machine",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _verdict(cfg: DictConfig, model: TrainedModel, console: Console) -> None:
+    verdict, problems = judge(read_measurements(Path(cfg.input), model.target), model)
+    figures = verdict.to_dict()
+    console.print("\n".join(f"{key}: {value:.4g}" for key, value in figures.items()), highlight=False)
+    for row in problems.nlargest(_SHOWN, "gain").to_dict("records"):
+        shape = {n: row[n] for n in OPS[model.target.op].column_names()}
+        console.print(
+            f"  {row['gain']:.3f}x  {dimensions(model.target.op, shape)}: {row['found_kernel']} against "
+            f"{row['pool_kernel']}",
+            soft_wrap=True,
+            highlight=False,
+        )
+    if cfg.output:
+        _write(cfg.output, {"target": model.target.name, **figures, "per_problem": problems.to_dict("records")})
+
+
+def _write(path: str, document: dict[str, Any]) -> None:
+    write_text(Path(path), json.dumps(document, indent=1) + "\n")

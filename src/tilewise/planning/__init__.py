@@ -1,0 +1,1 @@
+"""What to measure next: which problems, and which of their kernels, within a budget of seconds."""

@@ -1,0 +1,107 @@
+"""One search, from a model and a problem to the best configurations found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewise.errors import ConfigError, KernelError
+from tilewise.model.artefact import TrainedModel
+from tilewise.ops import Problem
+from tilewise.search.methods import METHODS
+from tilewise.search.space import LegalSpace, ListedSpace, Space
+from tilewise.search.surrogate import BudgetSpent, Surrogate
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How to search.
+
+    Attributes:
+        method: of :data:`~tilewise.search.methods.METHODS`.
+        n_evaluations: kernels that the model may be asked about.
+        seed: of everything drawn.
+        start: the pool's best by the model, from which the search begins; they count as evaluations.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    method: str = "evolution"
+    n_evaluations: int = 500
+    seed: int = 0
+    start: int = 10
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ConfigError(f"search.method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        for name, least in (("n_evaluations", 1), ("seed", 0), ("start", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(f"search.{name} must be a whole number of at least {least}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A configuration that a search found; `in_pool`: the model was trained with measurements of it."""
+
+    kernel: Any
+    predicted_tflops: float
+    in_pool: bool
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The best configurations, best first, and how many the model was asked about."""
+
+    found: tuple[Found, ...]
+    evaluations: int
+
+
+def search(
+    model: TrainedModel,
+    problem: Problem,
+    settings: SearchSettings,
+    count: int = 3,
+    only: Sequence[Any] | None = None,
+) -> SearchResult:
+    """Find a problem's best configurations by the model's scores; the same for equal arguments.
+
+    Args:
+        model: scores them.
+        problem: the shape.
+        settings: how.
+        count: of configurations to hand back.
+        only: search among these kernels, which must support the problem, instead of all that is legal.
+
+    Raises:
+        KernelError: nothing legal supports the problem, or there are no rules to search by.
+    """
+    space: Space = LegalSpace(model.target, model.arch, problem) if only is None else ListedSpace(only)
+    surrogate = Surrogate(model, problem, settings.n_evaluations)
+    try:
+        begin = _start(model, problem, settings, only, surrogate)
+        METHODS[settings.method](space, surrogate, begin, settings.seed)
+    except BudgetSpent:
+        pass
+    best = surrogate.best(count)
+    if not best:
+        raise KernelError(f"no configuration of {model.target.name} supports {problem}")
+    tflops = model.tflops_of_scores(problem, np.array([score for _, score in best]))
+    pool = set(model.pool.kernels)
+    found = tuple(Found(k, float(t), k in pool) for (k, _), t in zip(best, tflops, strict=True))
+    return SearchResult(found, len(surrogate.scores))
+
+
+def _start(
+    model: TrainedModel, problem: Problem, settings: SearchSettings, only: Sequence[Any] | None, surrogate: Surrogate
+) -> list[Any]:
+    """The pool's favourites; a search among some kernels begins with nothing, for their scores would be for free."""
+    if only is not None or not settings.start:
+        return []
+    favourites = [model.pool.kernels[i] for i in model.rank(problem, settings.start)]
+    surrogate(favourites)
+    return favourites
