@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from store import fresh_store
-from tilewise.registry import tracking
+from tilewise.registry import promote, tracking
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than all else that a promotion does; one test puts it back."""
+    monkeypatch.setattr(promote, "log_plots", lambda *_: None)
 
 
 @pytest.fixture

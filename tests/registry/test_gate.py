@@ -10,7 +10,9 @@ import pytest
 
 from tilewise.errors import ConfigError, DataError
 from tilewise.ops import Target
-from tilewise.registry.gate import Thresholds, decide
+from tilewise.registry.gate import decide
+from tilewise.registry.slices import Slice, check_slices
+from tilewise.registry.thresholds import SliceRule, Thresholds
 
 # Ten problems, so that P10 lies between the worst and the second worst (numpy: worst + 0.9 (second - worst)).
 PRODUCTION = [0.80, 0.90, 0.90, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00]  # mean 96, median 100, P10 89
@@ -113,8 +115,26 @@ def test_bad_thresholds_are_refused(value: Any) -> None:
         Thresholds(mean_drop=value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "match"),
+    [
+        (SliceRule, {"level": 1.0}, "slices.level must lie between 0 and 1, got 1.0"),
+        (SliceRule, {"level": True}, "slices.level must lie between 0 and 1, got True"),
+        (SliceRule, {"min_problems": 0}, "slices.min_problems must be a positive whole number, got 0"),
+        (SliceRule, {"n_resamples": 10.5}, "slices.n_resamples must be a positive whole number, got 10.5"),
+        (Thresholds, {"selection_time_factor": 0.5}, "selection_time_factor must be a number of 1 or more, got 0.5"),
+        (Thresholds, {"selection_time_factor": float("nan")}, "selection_time_factor must be"),
+        (Thresholds, {"floor_p10": 101}, "floor_p10 must be a number from 0 to 100, got 101"),
+    ],
+)
+def test_bad_settings_are_refused(kind: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        kind(**options)
+
+
 CONF: dict[str, Any] = {
-    "mean_drop": 0.5, "median_drop": 0.4, "p10_drop": 2.0, "problem_drop": 10.0,
+    "mean_drop": 0.5, "median_drop": 0.4, "p10_drop": 2.0, "problem_drop": 10.0, "selection_time_factor": 1.5,
+    "slices": {"level": 0.9, "min_problems": 12, "n_resamples": 100},
     "floors": {"grouped_conv": {"forward": {"mean": 90, "p10": 75}, "bwd_data": {"mean": 85, "p10": None}}},
 }  # fmt: skip
 
@@ -123,6 +143,7 @@ class TestFromConfig:
     def test_floors_are_those_of_op_and_variant(self) -> None:
         thresholds = Thresholds.from_config(CONF, FORWARD)
         assert (thresholds.median_drop, thresholds.floor_mean, thresholds.floor_p10) == (0.4, 90, 75)
+        assert (thresholds.slices, thresholds.selection_time_factor) == (SliceRule(0.9, 12, 100), 1.5)
         backward = Thresholds.from_config(CONF, Target("grouped_conv", "bwd_data", "fp16", "gfx950"))
         assert (backward.floor_mean, backward.floor_p10) == (85, None)
 
@@ -130,9 +151,10 @@ class TestFromConfig:
         with pytest.raises(ConfigError, match="no floors for gemm universal; add them to conf/gate"):
             Thresholds.from_config(CONF, Target("gemm", "universal", "fp8", "sm90"))
 
-    def test_a_missing_key_is_named(self) -> None:
-        with pytest.raises(ConfigError, match="'p10_drop' is missing"):
-            Thresholds.from_config({k: v for k, v in CONF.items() if k != "p10_drop"}, FORWARD)
+    @pytest.mark.parametrize("key", ["p10_drop", "slices", "selection_time_factor", "floors"])
+    def test_a_missing_key_is_named(self, key: str) -> None:
+        with pytest.raises(ConfigError, match=f"'{key}' is missing"):
+            Thresholds.from_config({k: v for k, v in CONF.items() if k != key}, FORWARD)
 
     def test_a_misspelt_floor_is_named(self) -> None:
         floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75}}}
@@ -156,3 +178,89 @@ class TestFromConfig:
         conf = yaml.safe_load((conf_dir() / "gate" / "default.yaml").read_text())
         thresholds = Thresholds.from_config(conf, Target(op, variant, "bf16", "sm90"))
         assert thresholds == Thresholds(0.5, 0.5, 2.0, 10.0, mean, p10)
+
+
+class TestSlices:
+    """Thirty problems in two slices; the other criteria are switched off, but for what a slice may lose."""
+
+    A, B = Slice("family", "3x3", np.arange(20)), Slice("family", "1x1", np.arange(20, 30))
+
+    def judge(self, candidate: list[float], production: list[float], **options: Any) -> Any:
+        thresholds = {"problem_drop": 100, **options}
+        theirs, ours = np.array(production), np.array(candidate)
+        return decide(problems(30), ours, theirs, Thresholds(**thresholds), slices=(self.A, self.B))
+
+    @pytest.mark.parametrize(
+        ("candidate", "promote", "reason"),
+        [
+            # equal, better
+            ([0.9] * 30, True, "not worse"),
+            ([0.95] * 30, True, "not worse"),
+            # all 20 problems of a slice lose 0.5 points, which is allowed; the others make up for it
+            ([0.895] * 20 + [0.91] * 10, True, "not worse"),
+            # all lose 0.6: 0.52 on the whole if the others gain nothing, so they gain
+            (
+                [0.894] * 20 + [0.92] * 10,
+                False,
+                "family 3x3 (20 problems): mean efficiency 89.40% against production's",
+            ),
+            # one problem in twenty loses 20 points: 1 point in the mean, and no more than chance
+            ([0.7] + [0.9] * 19 + [0.95] * 10, True, "not worse"),
+            # every second problem loses 4 points: 2 in the mean, and surely more than half a point
+            ([0.86, 0.9] * 10 + [0.95] * 10, False, "mean efficiency 88.00%"),
+            # ten problems are too few to be judged as a slice
+            ([0.92] * 20 + [0.89] * 10, True, "not worse"),
+        ],
+    )
+    def test_decision(self, candidate: list[float], promote: bool, reason: str) -> None:
+        decision = self.judge(candidate, [0.9] * 30, median_drop=100 if 0.86 in candidate else 0.5, p10_drop=100)
+        assert decision.promote is promote, decision.reasons
+        assert any(reason in r for r in decision.reasons), decision.reasons
+
+    def test_small_slices_are_judged_where_they_are_asked_for(self) -> None:
+        rule = SliceRule(min_problems=10)
+        decision = self.judge([0.92] * 20 + [0.89] * 10, [0.9] * 30, slices=rule)
+        assert [(s.name, s.failed) for s in decision.weak_slices] == [("family 1x1", ("mean", "median"))]
+        assert len(decision.slices) == 2
+
+    def test_figures(self) -> None:
+        found = self.judge([0.8] * 20 + [0.9] * 10, [0.9] * 30).slices
+        assert [(s.name, s.n_problems) for s in found] == [("family 3x3", 20)]
+        assert found[0].candidate == pytest.approx({"mean": 0.8, "median": 0.8, "p10": 0.8})
+        assert found[0].at_best_points == pytest.approx({"mean": -10, "median": -10, "p10": -10})
+
+    def test_an_equal_model_practically_never_fails(self) -> None:
+        """Real misses: most problems are hit, some are missed far, and either model may be the unlucky one."""
+        rng, refused, blamed = np.random.default_rng(3), 0, 0
+        slices = [
+            Slice("s", str(i), rng.choice(400, n, replace=False)) for i, n in enumerate([20, 25, 40, 80, 150] * 6)
+        ]
+        for _ in range(25):
+            miss = np.where(rng.random((2, 400)) < 0.3, rng.exponential(0.05, (2, 400)), 0).clip(max=0.5)
+            ours, theirs = 1 - miss
+            found = check_slices(slices, ours, theirs, Thresholds().drops, SliceRule(n_resamples=1500))
+            refused += any(s.failed for s in found)
+            blamed += any((theirs - ours)[s.members].mean() * 100 > 0.5 for s in slices)
+        assert blamed == 25, "without the bootstrap some slice would always be blamed"
+        assert refused == 0
+
+
+class TestConditions:
+    @pytest.mark.parametrize(("ratio", "promote"), [(0.5, True), (2.0, True), (2.01, False)])
+    def test_selection_time(self, ratio: float, promote: bool) -> None:
+        decision = decide(problems(1), np.ones(1), np.ones(1), Thresholds(), selection_time_ratio=ratio)
+        assert decision.promote is promote
+        said = "at most 2 times" if promote else "more than 2 times as long as production's"
+        assert any(said in c.reason for c in decision.conditions)
+
+    def test_times_stay_out_of_the_record(self) -> None:
+        """They differ from run to run, and the record must not."""
+        records = [
+            decide(problems(1), np.ones(1), np.ones(1), Thresholds(), selection_time_ratio=r).to_dict()
+            for r in (1.1, 1.2)
+        ]
+        assert records[0] == records[1]
+
+    def test_a_copy_that_fails_its_self_test_is_refused(self) -> None:
+        decision = decide(problems(1), np.ones(1), None, Thresholds(), selftest_error="pool.json: damaged")
+        assert decision.reasons == ("the registry's copy is refused: pool.json: damaged",)

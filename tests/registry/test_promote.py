@@ -16,11 +16,14 @@ from small_model import table, write_model
 from store import fresh_store
 from synthetic import CONV
 from tilewise.errors import ArtefactError, ConfigError, DataError, RegistryUnavailableError, UnknownTargetError
+from tilewise.registry import history, tracking, versions
 from tilewise.registry import promote as promotion_module
-from tilewise.registry import tracking, versions
-from tilewise.registry.gate import Thresholds
-from tilewise.registry.promote import Promotion, promote, rollback
+from tilewise.registry.judge import fair_fraction
+from tilewise.registry.judge import judge as judge_candidate
+from tilewise.registry.promote import Promotion, promote
 from tilewise.registry.publish import publish
+from tilewise.registry.rollback import rollback
+from tilewise.registry.thresholds import Thresholds
 
 # Seven held-out problems of which the small models know the answers: any floor between good and bad will do.
 THRESHOLDS = Thresholds(floor_mean=80, floor_p10=50)
@@ -139,7 +142,7 @@ class TestAgainstProduction:
         write_model(tmp_path / "models" / CONV, **ALSO_GOOD)
         wider = promote(tmp_path / "models" / CONV, table(), THRESHOLDS, tmp_path / "r", holdout_fraction=0.18)
         assert wider.record["holdout"]["fraction"] == 0.18
-        _, notes = promotion_module._fair_fraction(_manifest(holdout_fraction=0.1), 0.18)
+        _, notes = fair_fraction(_manifest(holdout_fraction=0.1), 0.18)
         assert notes == ["production was trained with a holdout of 0.1; both are judged on that one"]
 
     def test_files_of_production_that_cannot_be_loaded_leave_the_floors(self, go: Promote, tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ class TestAgainstProduction:
         """The first judgement is void, because production changed during it."""
         go(BAD, Thresholds())
         other = publish(write_model(tmp_path / "other", **GOOD))
-        real, calls = promotion_module._judge, []
+        real, calls = judge_candidate, []
 
         def judge(*args: Any) -> Any:
             calls.append(args[2].number)
@@ -165,7 +168,7 @@ class TestAgainstProduction:
             versions.set_alias(other, versions.PRODUCTION)
             return judged
 
-        monkeypatch.setattr(promotion_module, "_judge", judge)
+        monkeypatch.setattr(promotion_module, "judge", judge)
         promotion = go({"trees": 60, "sign": -1.0, "note": "bad, but as good as production was"})
         assert calls == [1, 2]
         assert promotion.outcome == "refused"
@@ -222,12 +225,14 @@ class TestAgain:
         def fail(*_: Any) -> None:
             raise RegistryUnavailableError("killed here")
 
+        monkeypatch.setattr(history, "LEASE_S", 0.2)  # nobody will come back
         with monkeypatch.context() as patch:
-            patch.setattr(versions, "set_alias", lambda v, a: None if a == "candidate" else fail())
+            patch.setattr(versions, "point", lambda t, a, n: None if a == "candidate" else fail())
             with pytest.raises(RegistryUnavailableError, match="killed here"):
                 go(GOOD)
         assert "production" not in versions.aliases(CONV)
-        assert go(GOOD).outcome == "promoted"
+        promotion = go(GOOD)  # the decision was made and entered: it is carried out, not made again
+        assert (promotion.in_production, promotion.record["outcome"]) == (True, "promoted")
         assert versions.aliases(CONV)["production"] == 1
 
     def test_production_without_its_files_is_mended(self, go: Promote, tmp_path: Path) -> None:

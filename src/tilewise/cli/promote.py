@@ -4,7 +4,7 @@ tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.me
 
 The candidate and the model in production are evaluated here and now on the same holdout problems. The decision, with
 every number and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also when the answer is
-no; then the exit status is 3. Running it again changes nothing.
+no; then the exit status is 3. promotion.html beside it is the same to read. Running it again changes nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from rich.table import Table
 from tilewise.data.schema import read_measurements
 from tilewise.errors import PromotionRefusedError
 from tilewise.model.artefact import load_artefact
-from tilewise.registry.gate import GateDecision, Thresholds
+from tilewise.registry.gate import GateDecision
 from tilewise.registry.promote import Promotion, promote
+from tilewise.registry.thresholds import Thresholds
 from tilewise.registry.tracking import connect
 
 if TYPE_CHECKING:
@@ -56,12 +57,23 @@ def _show(promotion: Promotion, console: Console) -> None:
         title = f"{promotion.version}: {promotion.outcome}, judged on {promotion.gate.n_problems} holdout problems"
         console.print(title, soft_wrap=True, highlight=False)
         console.print(_checks(promotion.gate))
+        for passed, reason in _conditions(promotion.gate):
+            console.print(f"{'yes' if passed else 'NO '} {reason}", soft_wrap=True, highlight=False)
         for problem in promotion.gate.regressed[:_SHOWN_REGRESSIONS]:
             dimensions = " ".join(f"{k}={v}" for k, v in problem.problem.items())
             console.print(f"  {problem.production:.1%} -> {problem.candidate:.1%}  {dimensions}", soft_wrap=True)
     for reason in promotion.reasons:
         console.print(f"{promotion.version}: {reason}", soft_wrap=True, highlight=False)
     console.print(f"record: {promotion.path}", soft_wrap=True, highlight=False)
+
+
+def _conditions(gate: GateDecision) -> list[tuple[bool, str]]:
+    """What has no figures in the table: whether it is met, and what it is."""
+    met = [(c.passed, c.reason) for c in gate.conditions]
+    if gate.slices:
+        weak = ", ".join(s.name for s in gate.weak_slices) or "none"
+        met.append((not gate.weak_slices, f"{len(gate.slices)} slices of problems judged; too much worse: {weak}"))
+    return met
 
 
 def _checks(gate: GateDecision) -> Table:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tilewise.registry.promote import rollback
+from tilewise.registry.rollback import rollback
 from tilewise.registry.tracking import connect
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ ROW_INCHES = 0.2  # of a bar, so that its label can be read
 
 def plot_efficiency(series: Mapping[str, Floats], path: Path) -> Path:
     """The share of problems that reach at most an efficiency, one curve for each of `series`."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for name, efficiency in series.items():
         values = np.sort(efficiency)
         share = np.arange(1, len(values) + 1) / len(values)
@@ -30,29 +30,29 @@ def plot_efficiency(series: Mapping[str, Floats], path: Path) -> Path:
     axes.set(xlabel="efficiency, % of the oracle", ylabel="problems, %", title="Efficiency of the selected kernels")
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_predictions(measured: Floats, predicted: Floats, path: Path) -> Path:
     """Predicted against measured TFLOPS of every row, both logarithmic."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     axes.hexbin(measured, predicted, gridsize=80, xscale="log", yscale="log", mincnt=1, bins="log", cmap="viridis")
     ends = [float(min(measured.min(), predicted.min())), float(max(measured.max(), predicted.max()))]
     axes.plot(ends, ends, color="tab:red", linewidth=1, label="predicted = measured")
     axes.set(xlabel="measured TFLOPS", ylabel="predicted TFLOPS", title="Predicted and measured TFLOPS")
     axes.legend(loc="upper left")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_importances(importances: Mapping[str, float], path: Path) -> Path:
     """The most important features by their share of the total gain."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     total = sum(importances.values()) or 1.0
     top = sorted(importances.items(), key=lambda pair: (-pair[1], pair[0]))[:TOP_FEATURES]
     axes.barh([name for name, _ in reversed(top)], [100 * gain / total for _, gain in reversed(top)])
     axes.set(xlabel="share of the total gain, %", title=f"The {len(top)} most important features")
     axes.tick_params(axis="y", labelsize=7)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_slices(slices: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -63,7 +63,7 @@ def plot_slices(slices: Sequence[Mapping[str, Any]], path: Path) -> Path:
         path: PNG file.
     """
     slices = [s for s in slices if s["n_problems"] >= FEW]
-    figure, axes = _figure(max(5.0, 1 + ROW_INCHES * len(slices)))
+    figure, axes = new_figure(max(5.0, 1 + ROW_INCHES * len(slices)))
     labels = [f"{s['slice']} {s['value']} ({s['n_problems']})" for s in slices]
     means, tails = ([100 * s[name] for s in slices] for name in ("mean_efficiency", "p10_efficiency"))
     colours = {name: f"C{i % 10}" for i, name in enumerate(dict.fromkeys(s["slice"] for s in slices))}
@@ -76,12 +76,12 @@ def plot_slices(slices: Sequence[Mapping[str, Any]], path: Path) -> Path:
     axes.margins(y=0.01)
     figure.legend(loc="outside lower center", ncols=2)
     axes.grid(alpha=0.3, axis="x")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_regret(regret: Sequence[Mapping[str, Any]], ceiling: NoiseCeiling | None, path: Path) -> Path:
     """Best of the top k, measured, from :func:`tilewise.metrics.regret_curve`, under the noise ceiling's mean."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     k = [r["k"] for r in regret]
     for name, label in (("mean_efficiency", "mean"), ("p10_efficiency", "P10")):
         axes.plot(k, [100 * r[name] for r in regret], marker="o", label=label)
@@ -91,17 +91,19 @@ def plot_regret(regret: Sequence[Mapping[str, Any]], ceiling: NoiseCeiling | Non
     axes.set_xticks(k)
     axes.legend(loc="lower right")
     axes.grid(alpha=0.3)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _figure(height: float = 5.0) -> tuple[Figure, Axes]:
+def new_figure(height: float = 5.0) -> tuple[Figure, Axes]:
+    """A figure of its own, 8 inches wide."""
     with matplotlib.rc_context({"figure.figsize": (8, height), "figure.dpi": 110}):
         figure = Figure(layout="constrained")
         FigureCanvasAgg(figure)
         return figure, figure.add_subplot()
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG, its folder included; returns `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png", metadata={"Software": None})  # no version: equal figures make equal files
     return path

@@ -9,16 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.errors import ConfigError, DataError
-from tilewise.ops import Target
-
-# Rounding in means must not decide: 93.5 % against 94.0 % is a drop of 0.5 points, not of 0.5000000000000004.
-TOLERANCE_POINTS = 1e-9
+from tilewise.errors import DataError
+from tilewise.registry.slices import TOLERANCE_POINTS, Slice, SliceCheck, check_slices
+from tilewise.registry.thresholds import Thresholds
 
 _STATISTICS: dict[str, Callable[[NDArray[np.float64]], float]] = {
     "mean": lambda e: float(np.mean(e)),
@@ -28,55 +26,11 @@ _STATISTICS: dict[str, Callable[[NDArray[np.float64]], float]] = {
 
 
 @dataclass(frozen=True)
-class Thresholds:
-    """What the gate allows. Drops in points; floors, for a first model, in percent (None: no floor).
-
-    Raises:
-        ConfigError: a drop is negative or no number, or a floor lies outside 0 to 100.
-    """
-
-    mean_drop: float = 0.5
-    median_drop: float = 0.5
-    p10_drop: float = 2.0
-    problem_drop: float = 10.0
-    floor_mean: float | None = None
-    floor_p10: float | None = None
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.name.startswith("floor_"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
-                raise ConfigError(f"gate: {field.name} must be a number from 0 to 100, got {value!r}")
-
-    @classmethod
-    def from_config(cls, gate: Mapping[str, Any], target: Target) -> Self:
-        """The thresholds of `target` out of the ``gate`` section of the configuration.
-
-        Raises:
-            ConfigError: a key is missing, a value is wrong, or there are no floors for the target's op and variant.
-        """
-        try:
-            drops = {key: gate[key] for key in ("mean_drop", "median_drop", "p10_drop", "problem_drop")}
-            floors = gate["floors"]
-        except KeyError as e:
-            raise ConfigError(f"gate: {e} is missing; see conf/gate/default.yaml") from e
-        try:
-            floor = floors[target.op][target.variant]
-        except KeyError as e:
-            raise ConfigError(
-                f"gate: no floors for {target.op} {target.variant}; add them to conf/gate under floors"
-            ) from e
-        unknown = set(floor) - {"mean", "p10"}
-        if unknown:
-            raise ConfigError(f"gate: floors have mean and p10, got {', '.join(sorted(unknown))}")
-        return cls(**drops, floor_mean=floor.get("mean"), floor_p10=floor.get("p10"))
-
-
-@dataclass(frozen=True)
 class Check:
-    """One criterion: the candidate's figure against production's (or a floor), in [0, 1], and what was allowed."""
+    """One criterion on efficiency: the candidate's figure against production's (or a floor), and what was allowed.
+
+    `candidate` and `reference` lie in [0, 1].
+    """
 
     name: str
     candidate: float
@@ -89,6 +43,23 @@ class Check:
     def change_points(self) -> float:
         """How far the candidate lies above the reference, in points; negative is worse."""
         return (self.candidate - self.reference) * 100
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**dataclasses.asdict(self), "change_points": self.change_points}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One criterion that is met or not, without figures in the record: those differ from run to run."""
+
+    name: str
+    passed: bool
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
@@ -110,7 +81,8 @@ class GateDecision:
     """The answer, every number behind it, and every regressed problem, worst first.
 
     `candidate` and `production` hold ``mean``, ``median``, ``p10`` and ``min`` efficiency; `production` is None for a
-    first model. `reasons` says why not, or, where the answer is yes, what was met.
+    first model. `conditions` are the self-test and the selection time. `reasons` says why not, or, where the answer is
+    yes, what was met.
     """
 
     promote: bool
@@ -119,8 +91,15 @@ class GateDecision:
     candidate: Mapping[str, float]
     production: Mapping[str, float] | None
     checks: tuple[Check, ...]
+    conditions: tuple[Condition, ...]
+    slices: tuple[SliceCheck, ...]
     regressed: tuple[Regression, ...]
     thresholds: Thresholds
+
+    @property
+    def weak_slices(self) -> tuple[SliceCheck, ...]:
+        """The slices that refuse the candidate."""
+        return tuple(s for s in self.slices if s.failed)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the record: no time, no path, rounded, so that equal decisions give equal text anywhere."""
@@ -134,9 +113,11 @@ class GateDecision:
             "n_problems": self.n_problems,
             "candidate": dict(self.candidate),
             "production": None if self.production is None else dict(self.production),
-            "checks": [{**dataclasses.asdict(c), "change_points": c.change_points} for c in self.checks],
+            "checks": [c.to_dict() for c in self.checks],
+            "conditions": [c.to_dict() for c in self.conditions],
+            "slices": [s.to_dict() for s in self.slices],
             "regressed": [{**dataclasses.asdict(r), "drop_points": r.drop_points} for r in self.regressed],
-            "thresholds": dataclasses.asdict(self.thresholds),
+            "thresholds": self.thresholds.to_dict(),
         }
 
 
@@ -145,6 +126,10 @@ def decide(
     candidate: NDArray[np.float64],
     production: NDArray[np.float64] | None,
     thresholds: Thresholds,
+    *,
+    slices: Sequence[Slice] = (),
+    selection_time_ratio: float | None = None,
+    selftest_error: str | None = None,
 ) -> GateDecision:
     """Judge the candidate against production, or a first model (`production` None) against the floors.
 
@@ -153,6 +138,9 @@ def decide(
         candidate: shape (problems,), efficiency of the candidate's pick for each problem, in [0, 1].
         production: the same for the model in production, or None where there is none.
         thresholds: what is allowed.
+        slices: groups of these problems.
+        selection_time_ratio: how many times as long as production the candidate takes to select; None: not compared.
+        selftest_error: why the files that the registry would serve are refused; None: they are sound.
 
     Raises:
         DataError: the two do not cover the problems, or an efficiency is no number in [0, 1].
@@ -160,18 +148,27 @@ def decide(
     _require_efficiencies("candidate", candidate, len(problems))
     if production is not None:
         _require_efficiencies("production", production, len(problems))
-    if not problems:
-        return _refuse_unjudged(thresholds)
-    checks: tuple[Check, ...]
+    conditions = [_selftest(selftest_error)]
+    if selection_time_ratio is not None:
+        conditions.append(_selection_time(selection_time_ratio, thresholds.selection_time_factor))
+    checks: tuple[Check, ...] = ()
+    by_slice: tuple[SliceCheck, ...] = ()
     regressed: tuple[Regression, ...] = ()
-    if production is None:
+    praise = "not worse than production within the gate's thresholds"
+    if not problems:
+        conditions.append(Condition("holdout", False, "there is no holdout problem to judge by"))
+    elif production is None:
         checks = _floor_checks(candidate, thresholds)
         praise = "first model of this target: it exceeds every floor"
     else:
         regressed = _regressions(problems, candidate, production, thresholds)
         checks = (*_drop_checks(candidate, production, thresholds), _problem_check(candidate, production, thresholds))
-        praise = "not worse than production within the gate's thresholds"
-    failed = tuple(c.reason for c in checks if not c.passed)
+        by_slice = check_slices(slices, candidate, production, thresholds.drops, thresholds.slices)
+    failed = (
+        *(c.reason for c in checks if not c.passed),
+        *(reason for s in by_slice for reason in s.reasons),
+        *(c.reason for c in conditions if not c.passed),
+    )
     return GateDecision(
         promote=not failed,
         reasons=failed or (praise,),
@@ -179,6 +176,8 @@ def decide(
         candidate=_summary(candidate),
         production=None if production is None else _summary(production),
         checks=checks,
+        conditions=tuple(conditions),
+        slices=by_slice,
         regressed=regressed,
         thresholds=thresholds,
     )
@@ -201,13 +200,23 @@ def _require_efficiencies(whose: str, values: NDArray[np.float64], n: int) -> No
         raise DataError(f"{whose}: efficiency must lie in [0, 1], got {values[bad[0]]} for problem {bad[0]}")
 
 
-def _refuse_unjudged(thresholds: Thresholds) -> GateDecision:
-    reason = "there is no holdout problem to judge by"
-    return GateDecision(False, (reason,), 0, {}, None, (), (), thresholds)
-
-
 def _summary(efficiency: NDArray[np.float64]) -> dict[str, float]:
+    if not efficiency.size:
+        return {}
     return {name: f(efficiency) for name, f in _STATISTICS.items()} | {"min": float(np.min(efficiency))}
+
+
+def _selftest(error: str | None) -> Condition:
+    reason = (
+        "the registry's copy repeats its self-test" if error is None else f"the registry's copy is refused: {error}"
+    )
+    return Condition("selftest", error is None, reason)
+
+
+def _selection_time(ratio: float, factor: float) -> Condition:
+    passed = ratio <= factor
+    relation = "at most" if passed else "more than"
+    return Condition("selection_time", passed, f"selecting takes {relation} {factor:g} times as long as production's")
 
 
 def _floor_checks(candidate: NDArray[np.float64], thresholds: Thresholds) -> tuple[Check, ...]:
@@ -226,9 +235,8 @@ def _floor_checks(candidate: NDArray[np.float64], thresholds: Thresholds) -> tup
 def _drop_checks(
     candidate: NDArray[np.float64], production: NDArray[np.float64], thresholds: Thresholds
 ) -> tuple[Check, ...]:
-    allowed = {"mean": thresholds.mean_drop, "median": thresholds.median_drop, "p10": thresholds.p10_drop}
     checks = []
-    for name, points in allowed.items():
+    for name, points in thresholds.drops.items():
         ours, theirs = _STATISTICS[name](candidate), _STATISTICS[name](production)
         drop = (theirs - ours) * 100
         passed = drop <= points + TOLERANCE_POINTS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tilewise
+from tilewise.errors import ArtefactError
 from tilewise.model.artefact import SELFTEST, TrainedModel, load_artefact, read_files
 from tilewise.ops import OPS
 from tilewise.registry import versions
@@ -43,9 +44,17 @@ def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str
 
 
 def stored_version(model: TrainedModel) -> Version | None:
-    """The oldest version with this model's content whose files the registry still has."""
-    same = versions.by_hash(model.target.name, model.content_hash)
-    return next((v for v in same if versions.is_stored(v)), None)
+    """The oldest version with this model's content whose files the registry still has, unharmed."""
+    return next((v for v in versions.by_hash(model.target.name, model.content_hash) if _is_sound(v)), None)
+
+
+def _is_sound(version: Version) -> bool:
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            versions.load_verified(version, versions.download(version, scratch))
+        except ArtefactError:
+            return False
+    return True
 
 
 def open_run(version: Version, experiment: str) -> str:
@@ -87,9 +96,13 @@ def _register(model: TrainedModel, model_dir: Path, run_id: str | None, experime
                 input_example=_input_example(files),
                 metadata={versions.HASH_TAG: model.content_hash, "target": name},
             )
-    return versions.create(
+    made = versions.create(
         name, info.model_uri, run_id, info.model_id, tags=_tags(model), description=_description(model, metrics)
     )
+    first = stored_version(model) or made
+    if first.number != made.number:  # somebody published the same files meanwhile
+        versions.delete(made)
+    return first
 
 
 def _run_of(model: TrainedModel, experiment: str) -> str | None:

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CANDIDATE, PRODUCTION, PREVIOUS = "candidate", "production", "previous"
+HISTORY = ".history"  # ends the name of a target's log, see tilewise.registry.history
 
 HASH_TAG = "content_hash"
 DECISION_TAG = "gate_decision"
+HOLDOUT_TAG = "holdout_hash"
 ROLLED_BACK_TAG = "rolled_back"
+
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def targets() -> list[str]:
             found += [m.name for m in page]
             token = page.token
             if not token:
-                return sorted(found)
+                return sorted(name for name in found if not name.endswith(HISTORY))
 
 
 def aliases(target: str) -> dict[str, int]:
@@ -104,7 +108,9 @@ def versions(target: str, condition: str = "") -> list[Version]:
                 return sorted(found, key=lambda v: v.number)
 
 
-def create(target: str, source: str, run_id: str, model_id: str, tags: Mapping[str, str], description: str) -> Version:
+def create(
+    target: str, source: str, run_id: str | None, model_id: str | None, tags: Mapping[str, str], description: str
+) -> Version:
     """A new version, with its tags from the first moment on; the registered model is made where needed."""
     from mlflow.exceptions import MlflowException
 
@@ -116,25 +122,56 @@ def create(target: str, source: str, run_id: str, model_id: str, tags: Mapping[s
             except MlflowException:
                 if _registered(target) is None:  # else another process was faster
                     raise
-        made = client.create_model_version(
-            target, source, run_id, tags=dict(tags), description=description, model_id=model_id
-        )
+        for attempt in range(_ATTEMPTS):
+            try:
+                made = client.create_model_version(
+                    target, source, run_id, tags=dict(tags), description=description, model_id=model_id
+                )
+                break
+            except MlflowException as e:
+                if "Giving up" not in str(e) or attempt == _ATTEMPTS - 1:  # others took the number, three times
+                    raise
         return _version(made)
+
+
+def delete(version: Version) -> None:
+    """Remove a version that nobody refers to."""
+    with guard(f"{version} cannot be removed"):
+        _client().delete_model_version(version.target, str(version.number))
 
 
 def set_alias(version: Version, alias: str) -> bool:
     """Point an alias at a version; says whether that changed anything."""
-    if aliases(version.target).get(alias) == version.number:
+    return point(version.target, alias, version.number)
+
+
+def point(target: str, alias: str, number: int | None) -> bool:
+    """Point an alias at a version, or, with None, at nothing; says whether that changed anything."""
+    if aliases(target).get(alias) == number:
         return False
-    with guard(f"alias {alias} of {version.target} cannot be set"):
-        _client().set_registered_model_alias(version.target, alias, str(version.number))
+    with guard(f"alias {alias} of {target} cannot be set"):
+        if number is None:
+            _client().delete_registered_model_alias(target, alias)
+        else:
+            _client().set_registered_model_alias(target, alias, str(number))
     return True
 
 
 def set_tag(version: Version, key: str, value: str) -> None:
     """Tag a version."""
-    with guard(f"{version} cannot be tagged"):
-        _client().set_model_version_tag(version.target, str(version.number), key, value)
+    tag(version.target, version.number, key, value)
+
+
+def tag(target: str, number: int, key: str, value: str) -> None:
+    """Tag a version by its number."""
+    with guard(f"{target} version {number} cannot be tagged"):
+        _client().set_model_version_tag(target, str(number), key, value)
+
+
+def describe(target: str, number: int, text: str) -> None:
+    """Replace a version's description."""
+    with guard(f"{target} version {number} cannot be described"):
+        _client().update_model_version(target, str(number), text)
 
 
 def delete_tag(version: Version, key: str) -> None:
@@ -147,11 +184,17 @@ def delete_tag(version: Version, key: str) -> None:
 def is_stored(version: Version) -> bool:
     """Whether the registry still has the version's files (a folder may have been deleted by hand)."""
     import mlflow
+    from mlflow.exceptions import MlflowException
 
-    try:
-        files = mlflow.artifacts.list_artifacts(artifact_uri=_uri(version))
-    except (mlflow.exceptions.MlflowException, OSError):
-        return False
+    with guard(f"the files of {version} cannot be listed"):
+        try:
+            files = mlflow.artifacts.list_artifacts(artifact_uri=_uri(version))
+        except OSError:
+            return False
+        except MlflowException as e:
+            if _missing(e):
+                return False
+            raise  # the server went away: that says nothing of the files
     return any(f.path.split("/")[-1] == "MLmodel" for f in files)
 
 

@@ -1,0 +1,64 @@
+"""A real MLflow server for a test: its own process, SQLite, artefacts in a folder; or one that somebody else runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from store import fresh_store
+
+GIVEN = "TILEWISE_TEST_MLFLOW_URI"  # a server to test against instead, e.g. one with PostgreSQL
+START_S = 120.0
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[str]:
+    """The URI of a server that answers; stopped at the end, with the workers it started."""
+    if given := os.environ.get(GIVEN):
+        yield given
+        return
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", fresh_store(folder), "--artifacts-destination", str(folder / "artefacts")]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop(process)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Until `url` answers."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        assert process.poll() is None, "the server ended"
+        try:
+            if requests.get(url, timeout=5).ok:
+                return
+        except requests.RequestException:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"{url} did not answer within {START_S:g} s")
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group of its own, and its group."""
+    os.killpg(process.pid, 9)
+    process.wait()
