@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tilewise.cli.figures import dimensions, show_figures, show_regret, show_slices
+from tilewise.cli.figures import dimensions, show_figures, show_regret, show_slices, show_trust
 from tilewise.data.schema import read_measurements
 from tilewise.evaluate.holdout import evaluate
 from tilewise.evaluate.report import summary, write_report
@@ -51,6 +51,8 @@ def run(cfg: DictConfig) -> None:
     )
     report = summary(evaluation, model.cv_metrics)
     show_regret(console, report["best_of_top_k"])
+    if report["trust"]:
+        show_trust(console, report["trust"])
     show_slices(console, report["slices"])
     console.print(f"worst of {len(evaluation.per_problem)} problems:")
     for line in _worst(model.target, report["worst"][:_SHOWN_WORST]):

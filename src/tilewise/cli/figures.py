@@ -101,6 +101,33 @@ def show_regret(console: Console, regret: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
+def show_trust(console: Console, trust: Mapping[str, Any]) -> None:
+    """Print what came of a model's trust, from :func:`tilewise.evaluate.trust.trust_metrics`."""
+    low, high = (f"{100 * trust[n]:.1f}" for n in ("coverage_low", "coverage_high"))
+    console.print(
+        f"{100 * trust['level']:g} % intervals of the loss cover {100 * trust['coverage']:.1f} % of the problems "
+        f"({low} to {high}, {trust['n_shapes']} shapes); mean bound {100 * trust['mean_bound']:.2f} %",
+        soft_wrap=True,
+        highlight=False,
+    )
+    table = Table("best of the top k, k by problem")
+    for heading in ("k on average", "measure all", "within it", "mean", "P10"):
+        table.add_column(heading, justify="right")
+    for row in trust["depth"]:
+        shares = (f"{100 * row[n]:.2f} %" for n in ("within_rate", "mean_efficiency", "p10_efficiency"))
+        name = f"may lose {100 * row['tolerance']:g} %"
+        table.add_row(name, f"{row['mean_k']:.2f}", f"{100 * row['measure_rate']:.1f} %", *shares)
+    console.print(table)
+    table = Table("octaves to the nearest known shape")
+    for heading in ("problems", "mean", "P10", "mean bound", "covered", "k on average"):
+        table.add_column(heading, justify="right")
+    for row in trust["by_distance"]:
+        names = ("mean_efficiency", "p10_efficiency", "mean_bound", "coverage")
+        k = "-" if row["mean_k"] is None else f"{row['mean_k']:.2f}"
+        table.add_row(row["distance"], str(row["n_problems"]), *(f"{100 * row[n]:.2f} %" for n in names), k)
+    console.print(table)
+
+
 def dimensions(op: str, problem: Mapping[str, Any]) -> str:
     """A problem in words; dimensions that have their default are left out."""
     defaults = {f.name: f.default for f in dataclasses.fields(OPS[op])}

@@ -21,12 +21,14 @@ TOLERANCE = 0.01
 def training_keys(model: TrainedModel, frame: pd.DataFrame) -> Ints | None:
     """(problems, dimensions) group keys that the model learnt from, as far as `frame` tells.
 
-    They are those of the table's problems that the model's own holdout rule left to training, with a valid kernel of
-    its pool.
+    A model with a calibration names them itself. Else they are those of the table's problems that the model's own
+    holdout rule left to training, with a valid kernel of its pool.
 
     Returns:
-        None where `frame` is not the table that the model was trained on.
+        None where that is unknown: `frame` is not the table that the model was trained on.
     """
+    if model.calibration is not None:
+        return model.calibration.keys
     target = model.target
     known = is_of(frame, target) & frame["is_valid"].to_numpy() & frame["kernel_name"].isin(model.pool.names).to_numpy()
     problems = frame.loc[known, list(OPS[target.op].column_names())].drop_duplicates()

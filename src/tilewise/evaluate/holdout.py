@@ -12,6 +12,7 @@ from tilewise.evaluate.distance import distance_labels, training_keys
 from tilewise.evaluate.noise import measured_again, noise_ceiling, repeat_noise
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import slice_labels
+from tilewise.evaluate.trust import trust_columns
 from tilewise.features.octaves import nearest_octaves
 from tilewise.metrics import Floats, Ints, Selections, regret_curve, select, summarise
 from tilewise.model.artefact import TrainedModel
@@ -66,6 +67,7 @@ def evaluate(
             _outcome(rows, problem, candidate, chosen, predicted),
             slice_labels(problems, target, model.arch),
             _context(model, frame, rows, problem, chosen, predicted),
+            trust_columns(model, rows, problems, problem, candidate, predicted, chosen),
         ],
         axis=1,
     )

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 from tilewise.evaluate.plots import plot_efficiency, plot_predictions, plot_regret, plot_slices
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import slice_names, sliced_metrics
+from tilewise.evaluate.trust import trust_metrics
+from tilewise.evaluate.trust_plots import plot_bounds, plot_distance
 from tilewise.evaluate.worst import within_noise, worst_problems
 from tilewise.files import write_bytes, write_text
 from tilewise.metrics import METRICS
@@ -54,11 +56,18 @@ def write_plots(folder: Path, evaluation: Evaluation) -> list[Path]:
     """
     per_problem = evaluation.per_problem
     slices = sliced_metrics(per_problem, slice_names(evaluation.target.op, per_problem))
+    trust = trust_metrics(evaluation.target.op, per_problem)
     return [
         plot_efficiency({"selected": per_problem["efficiency"].to_numpy()}, folder / "efficiency.png"),
         plot_predictions(evaluation.measured, evaluation.predicted, folder / "predictions.png"),
         plot_slices(slices, folder / "slices.png"),
         plot_regret(evaluation.regret, evaluation.noise_ceiling, folder / "regret.png"),
+        *(
+            [plot_distance(per_problem, folder / "distance.png")]
+            if per_problem["nearest_octaves"].notna().any()
+            else []
+        ),
+        *([plot_bounds(trust, folder / "trust.png")] if trust else []),
     ]
 
 
@@ -92,6 +101,7 @@ def summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dict[str, 
             "within_noise_rate": float(same.mean()) if np.isfinite(same).all() else None,
         },
         "best_of_top_k": list(evaluation.regret),
+        "trust": trust_metrics(evaluation.target.op, per_problem),
         "slices": sliced_metrics(per_problem, slice_names(evaluation.target.op, per_problem)),
         "worst": worst_problems(evaluation),
     }

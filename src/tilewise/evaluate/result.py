@@ -41,7 +41,8 @@ class Evaluation:
             `oracle_predicted_tflops` (NaN: the oracle is no candidate), `nearest_octaves` (see
             :mod:`tilewise.features.octaves`; NaN: unknown), `repeat_noise` (see
             :func:`tilewise.evaluate.noise.repeat_noise`) and `efficiency_again` (TFLOPS of the selection / of the
-            oracle by other runs, above 1 where these disagree; NaN: not repeated). Join on the problem columns.
+            oracle by other runs, above 1 where these disagree; NaN: not repeated); with a calibrated model also those
+            of :func:`tilewise.evaluate.trust.trust_columns`. Join on the problem columns.
         metrics: names as in :data:`tilewise.metrics.METRICS`, over these problems.
         pool_size: kernels that the model may choose from.
         split_rule: which problems these are, in words.
