@@ -11,6 +11,7 @@ median batch counts. ``run()`` with ``out=`` does what the direct launch does; w
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -92,6 +93,7 @@ def measure(calls: int, repeats: int) -> list[dict[str, Any]]:
     """All cases on the current device: kernel, and microseconds by kind of call."""
     import torch
 
+    os.environ["TILEWISE_MEASURE"] = "off"  # the one kernel of each case needs no choice
     from tilewise.kernels.triton.family import family_of
     from tilewise.kernels.triton.tensors import empty_result, random_operands
 

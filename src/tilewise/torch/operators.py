@@ -1,0 +1,191 @@
+"""The operators behind the drop-in functions: opaque to ``torch.compile``, differentiable any number of times.
+
+Convolution takes channels-last tensors as they are and copies others; a matrix product takes rows and columns as they
+are stored, so that a transposed operand costs nothing. All three convolutions are linear in both operands, and each is
+the derivative of the others: that is all that autograd needs to know of them.
+"""
+
+# No `from __future__ import annotations`: torch.library makes schemas from these annotations.
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewise.errors import KernelError
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.torch.serving import dispatcher_for, tell_once
+
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of a tensor's dimensions
+_TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+_MAX_PROBLEMS = 4096
+
+
+@torch.library.custom_op("tilewise::conv", mutates_args=())
+def conv(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> Tensor:
+    """Convolution of `x` (N, C, [D,] H, W) with `w` (K, C/groups, [Z,] Y, X); the result is channels-last."""
+    y = _conv_result(x, w, stride, padding, dilation, groups)
+    none = [0] * len(stride)
+    return _serve(
+        "forward", _problem(x.shape, w.shape, stride, padding, dilation, groups), (x, w), y,
+        lambda: torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups),
+    )  # fmt: skip
+
+
+@torch.library.custom_op("tilewise::conv_bwd_data", mutates_args=())
+def conv_bwd_data(
+    dy: Tensor, w: Tensor, sizes: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Gradient of :func:`conv` for its input, which has these `sizes`; channels-last."""
+    own = torch.nn.grad.conv2d_input if dy.dim() == 4 else torch.nn.grad.conv3d_input
+    return _serve(
+        "bwd_data", _problem(sizes, w.shape, stride, padding, dilation, groups), (dy, w), _empty(dy, sizes),
+        lambda: own(sizes, w, dy, stride, padding, dilation, groups),
+    )  # fmt: skip
+
+
+@torch.library.custom_op("tilewise::conv_bwd_weight", mutates_args=())
+def conv_bwd_weight(
+    dy: Tensor, x: Tensor, sizes: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Gradient of :func:`conv` for its filter, which has these `sizes`; channels-last."""
+    own = torch.nn.grad.conv2d_weight if dy.dim() == 4 else torch.nn.grad.conv3d_weight
+    return _serve(
+        "bwd_weight", _problem(x.shape, sizes, stride, padding, dilation, groups), (dy, x), _empty(dy, sizes),
+        lambda: own(x, sizes, dy, stride, padding, dilation, groups),
+    )  # fmt: skip
+
+
+@torch.library.custom_op("tilewise::mm", mutates_args=())
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` for `a` (M, K) and `b` (K, N), each stored by rows or by columns; the result is contiguous."""
+    a_letter, a_stored = ("r", a.contiguous()) if a.is_contiguous() or not a.t().is_contiguous() else ("c", a.t())
+    b_letter, b_stored = ("c", b.t()) if b.t().is_contiguous() else ("r", b.contiguous())
+    problem = _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
+    dispatcher = dispatcher_for("gemm", "universal", a)
+    if dispatcher is not None:
+        try:
+            return dispatcher.run(problem, a_stored, b_stored)
+        except KernelError as e:
+            tell_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
+    return torch.mm(a, b)
+
+
+def _serve(
+    variant: str, problem: Problem, operands: tuple[Tensor, Tensor], out: Tensor, own: Callable[[], Tensor]
+) -> Tensor:
+    """Let the dispatcher's kernel write `out`, or PyTorch compute the result where there is none."""
+    dispatcher = dispatcher_for("grouped_conv", variant, operands[0])
+    if dispatcher is not None:
+        try:
+            dispatcher.run(problem, *map(_channels_last, operands), out=_channels_last(out))
+            return out
+        except KernelError as e:
+            tell_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
+    return own().contiguous(memory_format=_LAST[out.dim()])
+
+
+def _channels_last(t: Tensor) -> Tensor:
+    """The same with the channels as last axis, contiguous: a view where it is stored so."""
+    return t.contiguous(memory_format=_LAST[t.dim()]).permute(_TO_LAST[t.dim()])
+
+
+def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
+    return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=_LAST[len(sizes)])
+
+
+@conv.register_fake
+def _conv_result(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> Tensor:
+    sizes = [
+        (size + 2 * p - d * (reach - 1) - 1) // s + 1
+        for size, reach, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True)
+    ]
+    return _empty(x, (x.shape[0], w.shape[0], *sizes))
+
+
+def _gradient(dy: Tensor, other: Tensor, sizes: Sequence[int], *geometry: Any) -> Tensor:
+    return _empty(dy, sizes)
+
+
+conv_bwd_data.register_fake(_gradient)
+conv_bwd_weight.register_fake(_gradient)
+
+
+@mm.register_fake
+def _mm_result(a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+def _problem(
+    x: Sequence[int], w: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    groups: int,
+) -> GroupedConvProblem:  # fmt: skip
+    return _conv_problem(tuple(x), tuple(w), tuple(stride), tuple(padding), tuple(dilation), groups)
+
+
+@lru_cache(_MAX_PROBLEMS)
+def _conv_problem(
+    x: tuple[int, ...], w: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int,
+) -> GroupedConvProblem:  # fmt: skip
+    values = {"N": x[0], "C": x[1], "K": w[0], "G": groups}
+    for axis, size, reach, s, p, d in zip(
+        "dhw"[3 - len(stride) :], x[2:], w[2:], stride, padding, dilation, strict=True
+    ):
+        values |= {f"{axis.upper()}i": size, {"d": "Z", "h": "Y", "w": "X"}[axis]: reach}
+        values |= {f"stride_{axis}": s, f"pad_{axis}": p, f"dilation_{axis}": d}
+    return GroupedConvProblem(**values)
+
+
+_product = lru_cache(_MAX_PROBLEMS)(GemmProblem)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Both tensors for the backward pass, and what stands after them as it is."""
+    ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.rest = inputs[2:]
+
+
+def _conv_backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    x, w = ctx.saved_tensors
+    dx = conv_bwd_data(dy, w, x.shape, *ctx.rest) if ctx.needs_input_grad[0] else None
+    dw = conv_bwd_weight(dy, x, w.shape, *ctx.rest) if ctx.needs_input_grad[1] else None
+    return dx, dw, *(None for _ in ctx.rest)
+
+
+def _bwd_data_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    dy, w = ctx.saved_tensors
+    _, *geometry = ctx.rest
+    of_dy = conv(g, w, *geometry) if ctx.needs_input_grad[0] else None
+    of_w = conv_bwd_weight(dy, g, w.shape, *geometry) if ctx.needs_input_grad[1] else None
+    return of_dy, of_w, *(None for _ in ctx.rest)
+
+
+def _bwd_weight_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    dy, x = ctx.saved_tensors
+    _, *geometry = ctx.rest
+    of_dy = conv(x, g, *geometry) if ctx.needs_input_grad[0] else None
+    of_x = conv_bwd_data(dy, g, x.shape, *geometry) if ctx.needs_input_grad[1] else None
+    return of_dy, of_x, *(None for _ in ctx.rest)
+
+
+def _mm_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    a, b = ctx.saved_tensors
+    return mm(g, b.t()) if ctx.needs_input_grad[0] else None, mm(a.t(), g) if ctx.needs_input_grad[1] else None
+
+
+for _operator, _backward in (
+    (conv, _conv_backward),
+    (conv_bwd_data, _bwd_data_backward),
+    (conv_bwd_weight, _bwd_weight_backward),
+    (mm, _mm_backward),
+):
+    _operator.register_autograd(_backward, setup_context=_keep)
