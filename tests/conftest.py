@@ -33,8 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests out of the caches, stores and settings of whoever runs them."""
-    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "tilewise-cache"))
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
+    ours = {name for name in os.environ if name.startswith("TILEWISE_")} - {"TILEWISE_CORE"}  # which core is tested
+    for name in (*ours, "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("TILEWISE_CONF", "TILEWISE_DEBUG", "HYDRA_FULL_ERROR"):
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "tilewise-cache"))
+    monkeypatch.setenv("TILEWISE_MEASURE", "off")  # a GPU is for the tests that ask for it
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
         monkeypatch.delenv(name, raising=False)

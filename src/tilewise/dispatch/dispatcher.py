@@ -1,68 +1,49 @@
 """The dispatcher: which kernel to launch for a problem.
 
 Importing this module, and selecting from a folder, needs numpy alone: none of the training libraries, no MLflow. The
-pick for a problem is deterministic; a dispatcher never changes after it was made, so threads may share it.
+pick for a problem is deterministic. Threads may share a dispatcher, and forked children may go on with their parent's.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import tilewise
-from tilewise.dispatch import source
-from tilewise.errors import ConfigError, KernelError, ProblemError, RegistryUnavailableError, UnknownTargetError
-from tilewise.kernels.backends import KernelBase, unsupported
-from tilewise.kernels.pool import Pool, load_pool
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.dispatch.export import export_json
+from tilewise.dispatch.generation import Generation
+from tilewise.dispatch.origin import Origin, parse_target, pool_without_model
+from tilewise.dispatch.selection import Selection
+from tilewise.dispatch.service import Problems, Service
+from tilewise.dispatch.switches import Switches
+from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
+from tilewise.kernels.backends import KernelBase
+from tilewise.model.artefact import load_artefact
 from tilewise.model.trust import LEVEL, TOLERANCE, Trust
-from tilewise.ops import OPS, Problem, Target
+from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
     import torch
 
-    from tilewise.dispatch.launch import Launcher
-
 _log = logging.getLogger(__name__)
 
-Why = Literal["model", "cache", "measured", "fallback"]
 
-
-@dataclass(frozen=True)
-class Selection:
-    """The kernel to launch; `predicted_tflops` is None where no model was asked. `why` names who decided."""
-
-    kernel: Any
-    kernel_name: str
-    predicted_tflops: float | None
-    why: Why
-
-
-class Dispatcher:
-    """Selects kernels of one target.
-
-    Args:
-        target: what it selects for.
-        pool: the kernels to choose from.
-        model: scores them; None: the pool's order decides, default first.
-        version: the model's version in the registry, where it came from there.
-    """
-
-    def __init__(self, target: Target, pool: Pool, model: TrainedModel | None, version: int | None = None) -> None:
-        self._target = target
-        self._pool = pool
-        self._model = model
-        self._version = version
-        self._launcher: Launcher | None = None  # made by the first run(): selecting needs no GPU, no torch, no triton
+class Dispatcher(Service):
+    """Selects kernels of one target; see :class:`tilewise.dispatch.service.Service` for its life and its arguments."""
 
     @classmethod
     def from_registry(
-        cls, target: str | Target, alias: str = "production", *, uri: str | None = None, fallback: bool = True
+        cls,
+        target: str | Target,
+        alias: str = "production",
+        *,
+        uri: str | None = None,
+        fallback: bool = True,
+        refresh_s: float | None = None,
+        switches: Switches | None = None,
+        warm_up: Problems = (),
     ) -> Self:
         """Load the model that `alias` names; the last good local copy where the registry is away.
 
@@ -70,79 +51,80 @@ class Dispatcher:
             target: a target or its name.
             alias: of the registered model.
             uri: of the registry; None: ``MLFLOW_TRACKING_URI``, else the project's own.
-            fallback: where there is no model at all, select the pool's default kernel instead of raising.
+            fallback: where there is no model at all, select without one instead of raising.
+            refresh_s: seconds between looks for a new model, which then serves from one request to the next; 0: none;
+                None: as the switches say.
+            switches: what is forced and forbidden; None: what the environment says.
+            warm_up: problems to decide before the first request, and before a new model serves.
 
         Raises:
             UnknownTargetError: neither the registry nor the shipped pools know the target; lists those known. Without
                 `fallback` also where no version has that alias.
             RegistryUnavailableError: without `fallback`, the registry is away and there is no local copy.
             ArtefactError: the registered files are not sound, and there is no older copy.
+            ConfigError: a switch is out of its range.
         """
-        parsed = _target(target)
+        switches = switches or Switches.read()
+        if refresh_s is not None:
+            switches = switches.but(refresh_s=refresh_s)
+        parsed = parse_target(target)
+        origin = Origin(parsed.name, alias, uri)
+        options: dict[str, Any] = {"switches": switches, "warm_up": warm_up, "origin": origin}
+        if switches.model == "off":
+            return cls(*pool_without_model(parsed), None, **options)
         try:
-            fetched = source.fetch(parsed.name, alias, uri=uri)
+            fetched = origin.first(switches)
         except (UnknownTargetError, RegistryUnavailableError) as e:
-            if not fallback:
+            if not fallback or switches.model == "require":
                 raise
-            dispatcher = cls._without_model(parsed, e)
+            dispatcher = cls(*pool_without_model(parsed, e), None, missing=f"there is no model: {e}", **options)
             _log.warning("%s: no model, so the pool's default kernel is selected: %s", parsed.name, e)
             return dispatcher
-        return cls(fetched.model.target, fetched.model.pool, fetched.model, fetched.version)
+        return cls(fetched.model.target, fetched.model.pool, fetched.model, fetched.version, **options)
 
     @classmethod
-    def from_folder(cls, path: str | Path) -> Self:
+    def from_folder(cls, path: str | Path, *, switches: Switches | None = None, warm_up: Problems = ()) -> Self:
         """Load the model in a folder such as ``models/<target>``.
 
         Raises:
             ArtefactError: the folder holds no sound model; the message names the file.
         """
         model = load_artefact(Path(path))
-        return cls(model.target, model.pool, model)
+        return cls(model.target, model.pool, model, switches=switches, warm_up=warm_up)
 
     @classmethod
-    def from_pool(cls, target: str | Target) -> Self:
-        """Without a model: every selection is the first kernel of the shipped pool that supports the problem.
+    def from_pool(cls, target: str | Target, *, switches: Switches | None = None) -> Self:
+        """Without a model: the shipped pool's first kernel that supports the problem, or the fastest measured.
 
         Raises:
             UnknownTargetError: no pool is shipped for the target.
         """
-        parsed = _target(target)
-        try:
-            return cls(parsed, load_pool(parsed), None)
-        except KernelError as e:
-            raise UnknownTargetError(str(e)) from e
-
-    @classmethod
-    def _without_model(cls, target: Target, reason: Exception) -> Self:
-        try:
-            return cls.from_pool(target)
-        except UnknownTargetError as e:
-            raise type(reason)(f"{reason}; and {e}") from e
+        return cls(*pool_without_model(parse_target(target)), None, switches=switches)
 
     @property
     def target(self) -> Target:
         """What it selects for."""
-        return self._target
+        return self._generation.target
 
     @property
     def version(self) -> int | None:
         """The model's version in the registry; None where it did not come from there."""
-        return self._version
+        return self._generation.version
 
     @property
     def content_hash(self) -> str | None:
         """Identity of the model's files; None without a model."""
-        return None if self._model is None else self._model.content_hash
+        return self._generation.content_hash
 
     @property
     def kernel_count(self) -> int:
-        """Kernels to choose from."""
-        return len(self._pool)
+        """Kernels of the pool."""
+        return len(self._generation.pool)
 
     @property
     def kernels(self) -> tuple[Any, ...]:
-        """The kernels to choose from, the default first."""
-        return self._pool.kernels
+        """The kernels of the pool, the default first."""
+        return self._generation.pool.kernels
 
     def is_supported(self, problem: Problem | Mapping[str, Any]) -> bool:
         """Whether any kernel computes the problem.
@@ -150,11 +132,12 @@ class Dispatcher:
         Raises:
             ProblemError: it is not a possible problem of the target's op.
         """
-        parsed = self._problem(problem)
-        return bool(self._pool.supported(parsed).any())
+        return bool(self._generation.supported(self._problem(problem)).any())
 
     def rank(self, problem: Problem | Mapping[str, Any], top_k: int | None = None) -> tuple[Selection, ...]:
-        """The supported kernels, best first; ties and a missing model leave the pool's order.
+        """The supported kernels, best first by the model; ties and a missing model leave the pool's order.
+
+        Nothing is measured or looked up: where :meth:`select` answers by measurements, it may pick another.
 
         Args:
             problem: a problem, or its dimensions.
@@ -167,19 +150,36 @@ class Dispatcher:
         """
         if top_k is not None and top_k < 1:
             raise ConfigError(f"top_k must be at least 1, got {top_k}")
-        parsed = self._problem(problem)
-        ranked = self._by_model(parsed, top_k) if self._model else self._by_default(parsed, top_k)
-        self._require_kernel(bool(ranked), parsed)
-        return ranked
+        return self._generation.rank(self._problem(problem), top_k)
 
     def select(self, problem: Problem | Mapping[str, Any]) -> Selection:
-        """The kernel to launch for a problem.
+        """The kernel to launch for a problem; remembered, so that asking again costs a look-up.
 
         Raises:
             ProblemError: it is not a possible problem of the target's op; `.field` names the dimension.
             KernelError: no kernel supports it.
         """
-        return self.rank(problem, 1)[0]
+        generation = self._generation  # once: a swap in the midst of this changes nothing here
+        if type(problem) is dict:
+            return self._select_by_mapping(generation, problem)
+        try:
+            return generation.fast.young[problem]  # type: ignore[index]
+        except (KeyError, TypeError):
+            return self._select(generation, self._problem(problem))
+
+    def _select_by_mapping(self, generation: Generation, mapping: dict[str, Any]) -> Selection:
+        # types as well: True and 1.0 are refused, though they equal 1
+        key = (*mapping, *mapping.values(), *map(type, mapping.values()))
+        try:
+            return generation.by_mapping.young[key]
+        except KeyError:
+            problem = self._problem(mapping)
+            selection = self._select(generation, problem)
+            if generation.known.get(problem) is selection:  # it lasts
+                generation.by_mapping.put(key, selection)
+            return selection
+        except TypeError:  # a value that cannot be a key
+            return self._select(generation, self._problem(mapping))
 
     def run(
         self, problem: Problem | Mapping[str, Any], *tensors: torch.Tensor, out: torch.Tensor | None = None
@@ -198,16 +198,19 @@ class Dispatcher:
             ProblemError: an impossible problem, or a tensor that does not belong to it; `.field` names it.
             KernelError: no kernel supports the problem, none of them could be launched, or the device is another arch.
         """
-        if self._launcher is None:
+        generation = self._generation
+        launcher = generation.launcher
+        if launcher is None:
             from tilewise.dispatch.launch import Launcher  # imports torch and triton
 
-            self._launcher = Launcher(self._target, self.select, self.rank)
-        return self._launcher.run(self._problem(problem), tensors, out)
+            launcher = Launcher(generation.target, partial(self._select, generation), generation.rank)
+            generation.launcher = launcher
+        return launcher.run(self._problem(problem), tensors, out)
 
     def trust(
         self, problem: Problem | Mapping[str, Any], *, tolerance: float = TOLERANCE, level: float = LEVEL
     ) -> Trust | None:
-        """How far to trust :meth:`select`: an interval on what it loses, and how many of :meth:`rank` to measure.
+        """How far to trust the model's pick: an interval on what it loses, and how many of :meth:`rank` to measure.
 
         It costs about as much as the selection; nothing of it is computed unless asked for.
 
@@ -224,11 +227,12 @@ class Dispatcher:
             KernelError: no kernel supports it.
             ConfigError: tolerance or level lie outside.
         """
-        parsed = self._problem(problem)
-        if self._model is None or self._model.calibration is None:
+        generation, parsed = self._generation, self._problem(problem)
+        model = generation.model
+        if model is None or model.calibration is None:
             return None
-        self._require_kernel(bool(self._pool.supported(parsed).any()), parsed)
-        return self._model.trust(parsed, self._model.score(parsed), tolerance=tolerance, level=level)
+        generation.require_kernel(parsed)
+        return model.trust(parsed, model.score(parsed), tolerance=tolerance, level=level)
 
     def get_instance_string(self, kernel: KernelBase | str) -> str:
         """The canonical name of a kernel of the pool, given itself, its configuration, or its name in any spelling.
@@ -236,62 +240,9 @@ class Dispatcher:
         Raises:
             KernelError: it is not in the pool.
         """
-        return self._pool.names[self._pool.find(kernel)]
+        pool = self._generation.pool
+        return pool.names[pool.find(kernel)]
 
     def export_registry_json(self) -> str:
         """All kernels, what they are made of and how many there are of each kind, as stable JSON."""
-        kernels = [
-            {"identifier": name, "name": name, "algorithm": kernel.to_dict()}
-            for name, kernel in zip(self._pool.names, self._pool.kernels, strict=True)
-        ]
-        document = {
-            "metadata": {
-                "target": self._target.name,
-                "total_kernels": len(kernels),
-                "default": self._pool.names[0],
-                "pool_hash": self._pool.hash,
-                "export_version": "1",
-                "dispatcher_version": tilewise.__version__,
-            },
-            "statistics": {
-                "by_datatype": {self._target.dtype: len(kernels)},
-                "by_pipeline": dict(sorted(Counter(k.pipeline for k in self._pool.kernels).items())),
-            },
-            "kernels": kernels,
-        }
-        return json.dumps(document, indent=1) + "\n"
-
-    def _problem(self, problem: Problem | Mapping[str, Any]) -> Problem:
-        if not isinstance(problem, Problem):
-            return OPS[self._target.op].from_dict(problem)
-        if problem.op != self._target.op:
-            raise ProblemError("op", f"a {problem.op} problem, but {self._target.name} selects for {self._target.op}")
-        return problem
-
-    def _require_kernel(self, found: bool, problem: Problem) -> None:
-        if not found:
-            reason = unsupported(self._pool.default, problem, self._target.variant)
-            raise KernelError(f"no kernel of {self._target.name} supports {problem}; the default one: {reason}")
-
-    def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
-        assert self._model is not None
-        scores = self._model.score(problem)
-        order = self._model.rank_scores(problem, scores)[:top_k]
-        tflops = self._model.tflops_of_scores(problem, scores)
-        return tuple(Selection(*self._kernel(int(i)), float(tflops[i]), "model") for i in order)
-
-    def _by_default(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
-        order = self._pool.supported(problem).nonzero()[0][:top_k]
-        return tuple(Selection(*self._kernel(int(i)), None, "fallback") for i in order)
-
-    def _kernel(self, index: int) -> tuple[Any, str]:
-        return self._pool.kernels[index], self._pool.names[index]
-
-
-def _target(target: str | Target) -> Target:
-    if isinstance(target, Target):
-        return target
-    try:
-        return Target.parse(target)
-    except ConfigError as e:
-        raise UnknownTargetError(str(e)) from e
+        return export_json(self._generation.target, self._generation.pool)

@@ -64,13 +64,44 @@ def fetch(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = No
         missing = f"there is no registry yet at {shown(resolved)}; train and promote a model of {target}"
         return _last_good(shelf, alias, UnknownTargetError(missing))
     try:
-        with session(resolved):
-            version = versions.by_alias(target, alias)
-            if version is None:
-                raise UnknownTargetError(_unknown(target, alias))
-            fetched = shelf.take(version) or shelf.put(version)
+        fetched = _newer(shelf, target, alias, resolved, None)
     except (RegistryUnavailableError, ArtefactError) as e:
         return _last_good(shelf, alias, e)
+    assert fetched is not None  # any version is newer than none
+    return fetched
+
+
+def newer(
+    target: str, alias: str, *, uri: str | None = None, than: tuple[str | None, int | None]
+) -> Fetched | None:  # fmt: skip
+    """The model that `alias` names, or None where that is `than` (content hash, version): a cheap question then.
+
+    Raises:
+        UnknownTargetError: the registry has no such model, or no such alias of it.
+        RegistryUnavailableError: the registry is away.
+        ArtefactError: the registry's files are not sound.
+    """
+    resolved = resolve_uri(uri)
+    if is_missing(resolved):
+        raise RegistryUnavailableError(f"there is no registry at {shown(resolved)}")
+    return _newer(Shelf.of(resolved, target), target, alias, resolved, than)
+
+
+def local(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = None) -> Fetched | None:
+    """The last good local copy, without a word to the registry; None where there is none."""
+    return Shelf.of(resolve_uri(uri), target).last_good(alias)
+
+
+def _newer(
+    shelf: Shelf, target: str, alias: str, uri: str, than: tuple[str | None, int | None] | None
+) -> Fetched | None:  # fmt: skip
+    with session(uri):
+        version = versions.by_alias(target, alias)
+        if version is None:
+            raise UnknownTargetError(_unknown(target, alias))
+        if than == (version.content_hash, version.number):
+            return None
+        fetched = shelf.take(version) or shelf.put(version)
     shelf.remember(alias, version)
     return fetched
 

@@ -36,6 +36,22 @@ class Problem(ABC):
     op: ClassVar[str]
     variants: ClassVar[tuple[str, ...]]
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keep :meth:`__hash__`: a dataclass would make one that goes through all fields at every look-up."""
+        super().__init_subclass__(**kwargs)
+        cls.__hash__ = Problem.__hash__  # type: ignore[method-assign]
+
+    def __hash__(self) -> int:
+        """Computed once: problems are looked up far more often than made."""
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash(tuple(self.to_dict().values()))
+        return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: another process hashes texts differently."""
+        return self.to_dict()
+
     @classmethod
     def column_names(cls) -> tuple[str, ...]:
         """Names of the problem columns, in the order of the fields."""

@@ -1,0 +1,140 @@
+"""When no model can be relied upon: what was measured before, or measuring now, where that is allowed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+import numpy as np
+
+from tilewise.arch import HardwareProfile, load_arch
+from tilewise.dispatch import source
+from tilewise.dispatch.measure import Measurer, Work, alone, capturing, outcomes_of
+from tilewise.dispatch.measured import FOLDER, Context, Entry, Memory
+from tilewise.dispatch.switches import Switches
+from tilewise.errors import MeasurementError
+from tilewise.kernels.pool import Pool
+from tilewise.model.artefact import TrainedModel
+from tilewise.ops import Problem, Target
+
+_log = logging.getLogger(__name__)
+_MOST_FAILURES = 3  # in a row, after which nothing more is measured: each costs seconds
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Kernels worth measuring, as indices into the pool, and why a model's word is not enough; None: it is missing."""
+
+    kernels: frozenset[int]
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of measuring.
+
+    Attributes:
+        entry: the measurements; None where there are none.
+        fresh: measured just now; otherwise by somebody else in the meantime.
+        why_not: why there are none.
+        lasting: whether it would be the same the next time.
+    """
+
+    entry: Entry | None = None
+    fresh: bool = False
+    why_not: str | None = None
+    lasting: bool = True
+
+
+class Fallback:
+    """Measurements of one target's pool on this machine.
+
+    Args:
+        target: what is selected for.
+        pool: its kernels.
+        model: what decides otherwise; None: nothing does.
+        switches: what is allowed.
+        measurer: what measures.
+    """
+
+    def __init__(
+        self, target: Target, pool: Pool, model: TrainedModel | None, switches: Switches, measurer: Measurer
+    ) -> None:
+        self._target, self._pool, self._model = target, pool, model
+        self._switches, self._measurer = switches, measurer
+        self._root = source.cache_folder() / FOLDER
+        self._failures = 0
+
+    @cached_property
+    def _memory(self) -> Memory | None:
+        """What was measured here; None where this is no machine for the target's kernels."""
+        machine = self._measurer.machine(self._target)
+        if machine is None:
+            return None
+        return Memory(self._root, Context.of(self._target, self._pool, machine), len(self._pool))
+
+    @cached_property
+    def _may_know(self) -> bool:
+        return self._switches.model != "require" and (self._root / self._target.name).is_dir()
+
+    def known(self, problem: Problem) -> Entry | None:
+        """What was measured on this machine, without a look at the disk beyond the first."""
+        if not self._may_know and "_memory" not in self.__dict__:
+            return None
+        return None if self._memory is None else self._memory.get(problem)
+
+    def wanted(self, problem: Problem, supported: Callable[[Problem], np.ndarray]) -> Wanted | None:
+        """Which kernels the switches want measured for a problem; None: the model decides.
+
+        Args:
+            problem: what is selected for.
+            supported: which kernels may be selected: bool, (len(pool),).
+        """
+        measure = "off" if self._switches.record or self._switches.model == "require" else self._switches.measure
+        if measure == "off" or (measure == "missing" and self._model is not None):
+            return None
+        runnable = np.flatnonzero(supported(problem))
+        most = self._switches.measure_top or len(runnable)
+        if self._model is None:
+            return Wanted(frozenset(runnable[:most].tolist()), None)
+        cause = "the switch measure=always asks for it"
+        if measure != "always":
+            trust = self._model.trust(problem, self._model.score(problem)) if len(runnable) else None
+            if trust is None or (trust.k is not None and (measure == "far" or trust.k == 1)):
+                return None
+            cause = f"the model cannot be trusted {trust.octaves:.1f} octaves from what it learnt from"
+            if trust.k is not None:
+                cause, most = f"the best {trust.k} are too close to call", trust.k
+        order = self._model.rank(problem)
+        return Wanted(frozenset(order[np.isin(order, runnable)][:most].tolist()), cause)
+
+    def measure(self, problem: Problem, kernels: frozenset[int]) -> Outcome:
+        """Measure, unless something speaks against it."""
+        if capturing():
+            return Outcome(why_not="nothing is measured while a CUDA graph is captured", lasting=False)
+        if self._memory is None:
+            return Outcome(why_not=f"nothing can be measured: there is no GPU of {self._target.arch} here")
+        if self._failures >= _MOST_FAILURES:
+            return Outcome(why_not="nothing is measured any more: it failed too often")
+        with alone(self._root):
+            known = self._memory.look(problem)
+            if known is not None and kernels <= known.tried:
+                return Outcome(known)
+            every = kernels if known is None else kernels | known.tried
+            work = Work(self._target, self._arch, self._pool, problem, sorted(every))
+            try:
+                ok, failed = outcomes_of(self._measurer, work)
+            except MeasurementError as e:
+                self._failures += 1
+                _log.warning("%s: %s: %s", self._target.name, problem, e)
+                return Outcome(why_not=str(e))
+            self._failures = 0
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            return Outcome(self._memory.put(problem, ok, failed, now), fresh=True)
+
+    @cached_property
+    def _arch(self) -> HardwareProfile:
+        return load_arch(self._target.arch) if self._model is None else self._model.arch
