@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from dvc.utils.hydra import compose_and_dump
+from omegaconf import OmegaConf
 
 from tilewise.arch import conf_dir, load_arch
-from tilewise.cli.compose import compose, expand, group_options, to_text
+from tilewise.cli import tuned
+from tilewise.cli.compose import _main, compose, expand, group_options, overrides_for, params_text, to_text
 from tilewise.errors import ConfigError
 from tilewise.ops import Target
+from tilewise.train.settings import ModelSettings, settings_from_config
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 PROBLEM = {"N": 1, "C": 2, "Y": 3}
@@ -44,13 +48,14 @@ def test_defaults_name_the_default_target() -> None:
 def test_params_file_gives_back_what_it_was_composed_from(overrides: list[str], tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
     compose_and_dump(params, str(conf_dir()), None, "config", ".", overrides)  # what `dvc exp run` does
-    assert to_text(compose(overrides)) == params.read_text()
-    assert to_text(compose([f"params={params}"])) == params.read_text()
+    assert params_text(overrides) == params.read_text()
+    assert params_text([f"params={params}"]) == params.read_text()
+    assert compose([f"params={params}"]) == compose(overrides)
 
 
 def test_overrides_come_on_top_of_a_params_file(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
-    params.write_text(to_text(compose(["model.num_leaves=9", "tracking.experiment=mine", "arch.clock_mhz=1500"])))
+    params.write_text(params_text(["model.num_leaves=9", "tracking.experiment=mine", "arch.clock_mhz=1500"]))
     cfg = compose([f"params={params}", "target=gemm_universal_fp8_gfx950", "n_splits=3"])
     assert cfg.n_splits == 3
     assert cfg.model.num_leaves == 9
@@ -61,13 +66,13 @@ def test_overrides_come_on_top_of_a_params_file(tmp_path: Path) -> None:
 
 def test_the_same_target_on_top_of_a_params_file_changes_nothing(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
-    params.write_text(to_text(compose(["variant=bwd_data", "arch.clock_mhz=1500"])))
-    assert to_text(compose([f"params={params}", "target=grouped_conv_bwd_data_bf16_sm90"])) == params.read_text()
+    params.write_text(params_text(["variant=bwd_data", "arch.clock_mhz=1500"]))
+    assert params_text([f"params={params}", "target=grouped_conv_bwd_data_bf16_sm90"]) == params.read_text()
 
 
 def test_a_group_chosen_on_top_of_a_params_file_is_not_taken_from_it(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
-    params.write_text(to_text(compose(["model.num_leaves=9"])))
+    params.write_text(params_text(["model.num_leaves=9"]))
     assert to_text(compose([f"params={params}", "model=default"])) == to_text(compose())
 
 
@@ -175,3 +180,110 @@ def test_expand_leaves_plain_overrides_alone() -> None:
 def test_configuration_is_read_only() -> None:
     with pytest.raises(Exception, match="read-only"):
         compose().n_splits = 3
+
+
+class TestTuned:
+    """What tuning found for a target replaces defaults, and nothing that anybody sets."""
+
+    TARGET = "gemm_universal_bf16_sm90"
+
+    @pytest.fixture(autouse=True)
+    def _conf(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shutil.copytree(conf_dir(), tmp_path / "conf")
+        for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli.tuned"):
+            monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
+        for path in (tmp_path / "conf" / "model").glob("*_*.yaml"):
+            path.unlink()
+        default = tuned.default_values()
+        self.default: int = default["num_leaves"]
+        model = ModelSettings(**default | {"num_leaves": 99, "lambda_l2": 0.25, "extra_labels": ()})
+        written = tuned.write_tuned(self.TARGET, model, "study: mine, 40 trials\ncommand: tilewise train")
+        assert written == tuned.tuned_path(self.TARGET)
+
+    def test_the_file_holds_only_differences_and_their_origin(self) -> None:
+        assert tuned.tuned_path(self.TARGET).read_text() == (
+            f"# What tuning found for {self.TARGET}.\n# study: mine, 40 trials\n# command: tilewise train\n"
+            "defaults: [default, _self_]\nnum_leaves: 99\nlambda_l2: 0.25\n"
+        )
+
+    @pytest.mark.parametrize(
+        "choice", [["op=gemm"], ["target=gemm_universal_bf16_sm90"], ["op=gemm", "model=gemm_universal_bf16_sm90"]]
+    )
+    def test_its_target_takes_it(self, choice: list[str]) -> None:
+        model = compose(choice).model
+        assert (model.num_leaves, model.lambda_l2) == (99, 0.25)
+        assert model.max_bin == tuned.default_values()["max_bin"]
+
+    def test_another_target_does_not(self) -> None:
+        assert compose(["op=gemm", "dtype=fp16"]).model.num_leaves == self.default
+        assert compose(["op=gemm", "dtype=fp16", f"model={self.TARGET}"]).model.num_leaves == 99  # unless asked to
+
+    @pytest.mark.parametrize(
+        ("override", "leaves", "lambda_l2"),
+        [
+            ("tuned=false", None, 1.0),
+            ("model=default", None, 1.0),
+            ("model.num_leaves=31", 31, 0.25),
+            ("model.num_leaves=127", 127, 0.25),  # even if it is the default's value
+            ("experiment=small", 7, 0.25),
+        ],
+    )
+    def test_what_is_set_wins(self, override: str, leaves: int | None, lambda_l2: float) -> None:
+        experiments = tuned.tuned_path(self.TARGET).parents[1] / "experiment"
+        (experiments / "small.yaml").write_text("# @package _global_\nmodel:\n  num_leaves: 7\n")
+        model = compose(["op=gemm", override]).model
+        assert (model.num_leaves, model.lambda_l2) == (leaves or self.default, lambda_l2)
+
+    def test_one_params_file_serves_all_targets(self, tmp_path: Path) -> None:
+        params = tmp_path / "params.yaml"
+        params.write_text(params_text())  # of another target
+        assert compose([f"params={params}", f"target={self.TARGET}"]).model.num_leaves == 99
+        assert compose([f"params={params}", "target=gemm_universal_fp16_sm90"]).model.num_leaves == self.default
+        params.write_text(params_text(["op=gemm"]))
+        assert f"num_leaves: {self.default}" in params.read_text()  # tuned values are no part of it
+        params.write_text(params_text(["model.num_leaves=31"]))  # as `dvc exp run -S model.num_leaves=31` does
+        assert compose([f"params={params}", f"target={self.TARGET}"]).model.num_leaves == 31
+
+    def test_dvc_sees_a_change_of_the_targets_own_settings(self, tmp_path: Path) -> None:
+        out, params = tmp_path / "settings.yaml", tmp_path / "params.yaml"
+        params.write_text(params_text())
+        texts = {}
+        for target in (self.TARGET, "gemm_universal_fp16_sm90"):
+            _main([f"params={params}", f"target={target}", "--section", "model", "-o", str(out)])
+            texts[target] = out.read_text()
+        assert "num_leaves: 99\n" in texts[self.TARGET]
+        assert texts["gemm_universal_fp16_sm90"] == to_text(compose(["tuned=false"]).model)
+
+    def test_nothing_new_keeps_no_file(self) -> None:
+        assert tuned.write_tuned(self.TARGET, ModelSettings(), "study") is None
+        assert not tuned.tuned_path(self.TARGET).exists()
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("num_leafs: 3", r"sm90.yaml: 'num_leafs' is no setting of the model; it has label, "),
+            ("- 3", "sm90.yaml: not a mapping"),
+            ("a: [", "sm90.yaml: cannot read it"),
+        ],
+    )
+    def test_a_wrong_file_is_named(self, text: str, message: str) -> None:
+        tuned.tuned_path(self.TARGET).write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            compose(["op=gemm"])
+
+
+def test_overrides_for_give_a_configuration_again() -> None:
+    overrides = ["op=gemm", "model.num_leaves=9", "tune.space.num_leaves=[3,4]", "tune.storage='sqlite:///a b.db'"]
+    cfg = compose([*overrides, "tuned=false"])
+    again = overrides_for(cfg, ("model", "tune"))
+    assert again[0] == "target=gemm_universal_bf16_sm90"
+    assert compose([*again, "tuned=false"]) == cfg
+
+
+@pytest.mark.parametrize("path", sorted((conf_dir() / "model").glob("*_*.yaml")), ids=lambda path: path.stem)
+def test_committed_settings_are_of_a_target_and_name_their_study(path: Path) -> None:
+    assert Target.parse(path.stem).name == path.stem
+    assert tuned.tuned_values(path.stem), "a file without a difference to the default"
+    comment = path.read_text()
+    assert all(f"# {word}: " in comment for word in ("study", "data", "command"))
+    settings_from_config(OmegaConf.to_container(compose([f"target={path.stem}"])))  # type: ignore[arg-type]

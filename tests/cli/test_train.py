@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from synthetic import CONV, measurements
+from tilewise.arch import conf_dir
+from tilewise.cli.compose import compose
 from tilewise.cli.main import main
 from tilewise.data.schema import read_measurements
 from tilewise.metrics import METRICS
@@ -53,7 +56,7 @@ class TestAfterTraining:
         assert model.target.name == CONV
         assert model.manifest["parameters"]["n_estimators"] == 30
 
-    def test_the_training_is_logged_and_registered_as_candidate(self) -> None:
+    def test_the_training_is_logged_and_registered_as_candidate(self, tmp_path: Path) -> None:
         import mlflow
 
         client = mlflow.MlflowClient(f"sqlite:///{Path.cwd() / 'mlflow.db'}", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
@@ -63,7 +66,10 @@ class TestAfterTraining:
         runs = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'train'")
         assert runs[0].data.metrics["cv/mean_efficiency"] > 0.5
         plots = {f.path for f in client.list_artifacts(runs[0].info.run_id, "plots")}
-        assert plots == {f"plots/{n}.png" for n in ("efficiency", "predictions", "regret", "feature_importances")}
+        drawn = ("efficiency", "predictions", "regret", "feature_importances", "tuning_history", "tuning_parameters")
+        assert plots == {f"plots/{n}.png" for n in drawn}
+        table = client.download_artifacts(runs[0].info.run_id, "trials.csv", str(tmp_path))
+        assert pd.read_csv(table)["given"].tolist() == [1, 0]
         trials = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'trial'")
         assert len(trials) == 2
 
@@ -121,7 +127,10 @@ class TestAfterTraining:
             (["train", "data=nowhere.parquet"], "nowhere.parquet: no such file"),
             (["train", "variant=bwd_data"], "no row of grouped_conv_bwd_data_bf16_sm90"),
             (["train", "warm_start=models/x"], "models/x: no such folder"),
-            (["train", "model.label=rank"], "model.label must be one of residual, relative, log1p, got 'rank'"),
+            (
+                ["train", "model.label=rank"],
+                "model.label must be one of regret, residual, lambdarank, relative, log1p, got 'rank'",
+            ),
             (["train", "n_splits=500"], "cannot make 500 folds"),
             (["evaluate", "model_dir=nowhere"], "nowhere: no such folder"),
             (["data"], "data needs an action"),
@@ -169,3 +178,32 @@ def test_doubtful_rows_are_quarantined_and_too_many_block(
     TABLE.to_parquet("t.parquet")
     assert main(["data", "prepare", "input=t.parquet", "output=good.parquet"]) == 0
     assert not Path("good.quarantined.parquet").exists()
+
+
+@pytest.mark.usefixtures("_inside")
+def test_what_tuning_found_is_kept_and_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(conf_dir(), tmp_path / "conf")
+    for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli.tuned"):
+        monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
+    kept = tmp_path / "conf" / "model" / f"{CONV}.yaml"
+    kept.unlink(missing_ok=True)
+    storage = f"tune.storage=sqlite:///{tmp_path}/optuna.db"
+    given = "model.min_child_samples=1000"  # more rows than there are: no tree splits, so any other trial is better
+    command = ["train", f"data=build/prepared/{CONV}.parquet", f"out={tmp_path}/model", storage, "tune.write=conf"]
+    assert main([*command, *SMALL, given, "tune.n_trials=6"]) == 0
+    printed = capsys.readouterr().out
+    assert f"tuned: {kept} (study {CONV}-" in printed
+    values = yaml.safe_load(kept.read_text())
+    assert values["min_child_samples"] < 1000
+    model = load_artefact(tmp_path / "model")
+    parameters = model.manifest["parameters"]
+    assert {k: v for k, v in compose().model.items() if k != "extra_labels"} == {
+        k: v for k, v in parameters.items() if k != "extra_labels"
+    }
+    comment = kept.read_text()
+    assert "6 trials" in comment
+    assert model.manifest["data_hash"] in comment
+    assert f"command: tilewise train target={CONV} " in comment
+    assert "tune.n_trials=6" in comment

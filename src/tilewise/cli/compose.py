@@ -8,7 +8,11 @@ Beside plain Hydra overrides there are two of our own, both rewritten into plain
 
 ``filter=EXPRESSION`` needs no quotes beside the shell's.
 
-``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes the composed file (``make params``).
+What tuning found for a target (:mod:`tilewise.cli.tuned`) takes the place of defaults, not of what anybody sets. It is
+merged here, not in params.yaml: that file is one for all targets.
+
+``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes params.yaml (``make params``), and with ``--section
+model`` what a target's training will be told: DVC trains a target anew if that changes.
 """
 
 from __future__ import annotations
@@ -35,11 +39,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tilewise.arch import conf_dir
+from tilewise.cli.tuned import default_values, tuned_values
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.ops import Target
 
-__all__ = ["clear_errors", "compose", "expand", "group_options", "to_text"]
+__all__ = ["clear_errors", "compose", "expand", "group_options", "overrides_for", "params_text", "to_text"]
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
@@ -60,8 +65,20 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     cfg = copy.deepcopy(_compose(tuple(plain)))
     _check_kinds(cfg, plain)
     Target(*(cfg[group].name for group in _TARGET_GROUPS))  # refuses a variant that the op does not have
+    if cfg.tuned:
+        _take_tuned(cfg, plain)
     OmegaConf.set_readonly(cfg, True)
     return cfg
+
+
+def params_text(overrides: Sequence[str] = ()) -> str:
+    """The YAML of params.yaml for `overrides`, byte for byte what ``dvc exp run`` writes: before any tuned settings.
+
+    Raises:
+        ConfigError: as :func:`compose`.
+    """
+    compose(overrides)  # refuses what is wrong
+    return to_text(_compose(tuple(expand(overrides))))
 
 
 def expand(overrides: Sequence[str]) -> list[str]:
@@ -86,8 +103,19 @@ def expand(overrides: Sequence[str]) -> list[str]:
     return [key if value is None else f"{key}={value}" for key, value in [*choices.items(), *settings, *rest]]
 
 
+def overrides_for(cfg: DictConfig, sections: Sequence[str]) -> list[str]:
+    """The overrides that give `cfg` again, as far as these sections go: its target, and what is not the default's."""
+    base = dict(_leaves(_plain(_compose(tuple(expand([f"target={cfg.target}"]))))))
+    differences = [
+        f"{key}={_literal(value)}"
+        for key, value in _leaves(_plain(cfg))
+        if key.split(".", 1)[0] in sections and _differs(base, key, value)
+    ]
+    return [f"target={cfg.target}", *differences]
+
+
 def to_text(cfg: DictConfig) -> str:
-    """`cfg` as the YAML of params.yaml, byte for byte what ``dvc exp run`` writes."""
+    """`cfg` as YAML."""
     return OmegaConf.to_yaml(cfg)
 
 
@@ -107,6 +135,15 @@ def _composed(folder: Path, plain: tuple[str, ...]) -> DictConfig:
         cfg = hydra.compose("config", overrides=list(plain))
         OmegaConf.resolve(cfg)
     return cfg
+
+
+def _take_tuned(cfg: DictConfig, plain: Sequence[str]) -> None:
+    """Let tuned settings take the place of defaults, where no override, experiment or params.yaml says otherwise."""
+    given = {override.key_or_group for override in _parse(plain)}
+    default = default_values()
+    for key, value in tuned_values(cfg.target).items():
+        if cfg.model.get(key) == default[key] and not given & {"model", f"model.{key}"}:
+            cfg.model[key] = value
 
 
 @contextmanager
@@ -270,9 +307,10 @@ def _explain(error: Exception) -> str:
 def _main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tilewise.cli.compose", description="Compose conf/ into one file.")
     parser.add_argument("-o", "--output", type=Path, help="file to write; standard output otherwise")
+    parser.add_argument("--section", help="only this section, with the settings that were tuned for the target")
     parser.add_argument("overrides", nargs="*")
     args = parser.parse_args(argv)
-    text = to_text(compose(args.overrides))
+    text = to_text(compose(args.overrides)[args.section]) if args.section else params_text(args.overrides)
     if args.output:
         write_text(args.output, text)
     else:

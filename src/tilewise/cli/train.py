@@ -8,7 +8,9 @@ the tracking server goes away meanwhile, the training is not lost, and `tilewise
 
 from __future__ import annotations
 
+import shlex
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,10 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tilewise.arch import load_arch
+from tilewise.cli.compose import overrides_for
 from tilewise.cli.figures import show_figures
+from tilewise.cli.tuned import write_tuned
 from tilewise.data.schema import read_measurements
 from tilewise.evaluate.noise import noise_ceiling
 from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions, plot_regret
+from tilewise.evaluate.study_plots import plot_study
 from tilewise.metrics import regret_curve, select
 from tilewise.model.artefact import write_artefact
 from tilewise.ops import Target
@@ -67,6 +72,22 @@ def run(cfg: DictConfig) -> None:
         ceiling=noise_ceiling(frame, target),
     )
     console.print(f"model: {folder}, registered as {version} (candidate) at {uri}", soft_wrap=True, highlight=False)
+    if settings.tune.write and result.tuning.study:
+        kept = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
+        said = f"tuned: {kept}" if kept else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
+        console.print(f"{said} (study {result.tuning.study})", soft_wrap=True, highlight=False)
+
+
+def _origin(cfg: DictConfig, result: TrainingResult) -> str:
+    """Where tuned settings come from, for whoever reads or repeats them."""
+    tuning, chosen = result.tuning, result.tuning.chosen
+    found = ", ".join(f"{name} {value:.4f}" for name, value in chosen.values.items()) if chosen else "no complete trial"
+    command = shlex.join(["tilewise", "train", *overrides_for(cfg, ("model", "tune", "n_splits", "seed", "holdout"))])
+    return (
+        f"study: {tuning.study}, {len(tuning.trials)} trials, {datetime.now(UTC):%Y-%m-%d}, chosen: {found}\n"
+        f"data: {result.data_hash}\n"
+        f"command: {command}"
+    )
 
 
 def _train(
@@ -98,4 +119,5 @@ def _plots(result: TrainingResult, folder: Path) -> list[Path]:
         plot_predictions(predicted.measured, predicted.predicted, folder / "predictions.png"),
         plot_regret(regret, None, folder / "regret.png"),
         plot_importances(result.feature_importances, folder / "feature_importances.png"),
+        *plot_study(result.tuning, folder),
     ]

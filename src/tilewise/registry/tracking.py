@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tilewise.errors import ConfigError, RegistryUnavailableError
+from tilewise.registry.datasets import log_dataset
+from tilewise.registry.trials import log_trials
 
 if TYPE_CHECKING:
-    from tilewise.train.result import TrainingResult, TrialRecord
+    from tilewise.train.result import TrainingResult
 
 _URI = "MLFLOW_TRACKING_URI"
 DATABASE = "mlflow.db"
@@ -41,6 +43,8 @@ _QUIET = {
 }
 _CONNECT_SECONDS = 5.0
 _session_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a thread that held it is not in the child
+    os.register_at_fork(after_in_child=_session_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _NO_ANSWER = "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI"
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -227,6 +231,8 @@ def log_training(
                 **{k: str(v) for k, v in _lineage(result.parts.manifest).items()},
             }
         )
+        used = {"n_rows": result.n_rows, "n_problems": result.n_problems}
+        log_dataset(run_id, name, result.data_hash, "training", **used)
         for fold in result.folds:
             mlflow.log_metrics({f"fold/{k}": v for k, v in _finite(fold.metrics).items()}, step=fold.fold)
         mlflow.log_metrics({f"cv/{k}": v for k, v in _finite(result.cv_metrics).items()})
@@ -238,8 +244,7 @@ def log_training(
         for plot in plots:
             mlflow.log_artifact(str(plot), "plots")
         mlflow.log_artifacts(str(model_dir), "model_files")
-        for trial in result.tuning.trials:
-            _log_trial(trial)
+        log_trials(result.tuning)
     return run_id
 
 
@@ -272,20 +277,6 @@ def _exists(run_id: str) -> bool:
             return False
         raise
     return True
-
-
-def _log_trial(trial: TrialRecord) -> None:
-    import mlflow
-
-    parent = mlflow.active_run()
-    assert parent is not None
-    # Without its experiment a child lands in MLflow's default one.
-    with mlflow.start_run(experiment_id=parent.info.experiment_id, run_name=f"trial {trial.number}", nested=True):
-        mlflow.log_params(dict(trial.params))
-        mlflow.set_tags({"tilewise.kind": "trial", "trial.state": trial.state})
-        for fold, value in enumerate(trial.fold_values):
-            mlflow.log_metric("fold/objective", value, step=fold)
-        mlflow.log_metrics(_finite({"objective": trial.value}))
 
 
 def _params(result: TrainingResult) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tilewise.ops import Target
@@ -49,11 +49,15 @@ class Tuning:
         model: the parameters to train with.
         trials: of the study that are over, those of earlier calls included; empty where nothing was searched.
         study: its name.
+        chosen: the trial whose parameters `model` has.
+        importances: share of each parameter, see :func:`tilewise.train.study.importances`.
     """
 
     model: ModelSettings
     trials: tuple[TrialRecord, ...] = ()
     study: str | None = None
+    chosen: TrialRecord | None = None
+    importances: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

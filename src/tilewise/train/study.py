@@ -30,6 +30,8 @@ from tilewise.train.tune_settings import TuneSettings
 
 # Trials before the first that learns from others.
 STARTUP_TRIALS = 10
+# Complete trials from which the importance of a parameter is worth a look.
+LEAST_TRIALS = 4
 # A worker says that it lives so often; one that was silent for so long is dead, and its trial is tried again.
 HEARTBEAT_S, GRACE_S, RETRIES = 5, 30, 3
 _LOCK_S = 60  # SQLite: how long a worker waits for another's write
@@ -158,6 +160,19 @@ def records(study: optuna.Study) -> tuple[TrialRecord, ...]:
     """The trials that are over, in order."""
     objectives = tuple(study.user_attrs["objectives"])
     return tuple(_record(t, objectives) for t in study.get_trials(deepcopy=False) if t.state in _STATES)
+
+
+def importances(study: optuna.Study) -> dict[str, float]:
+    """Share of each parameter in what tells good trials from bad ones (PED-ANOVA), of the first objective.
+
+    Empty where there are too few complete trials to say.
+    """
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len(complete) < LEAST_TRIALS:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.importance.get_param_importances(study, target=lambda trial: float(trial.values[0]))
 
 
 def _record(trial: FrozenTrial, objectives: tuple[str, ...]) -> TrialRecord:

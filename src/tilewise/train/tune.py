@@ -26,7 +26,7 @@ from tilewise.train.dataset import Floats, Table
 from tilewise.train.objectives import choose, efficiency_values, selection_time, trials_without_gain
 from tilewise.train.result import TrialRecord, Tuning
 from tilewise.train.settings import ModelSettings, TrainSettings, with_params
-from tilewise.train.study import fingerprint, open_study, records
+from tilewise.train.study import fingerprint, importances, open_study, records
 from tilewise.train.tune_settings import TUNABLE, TuneSettings
 
 # How often a fold's selections are judged while its trees grow.
@@ -100,7 +100,7 @@ def tune(
     trials = records(study)
     best = choose(trials, budget)
     model = with_params(settings.model, best.params) if best else settings.model
-    return Tuning(model, trials, study.study_name)
+    return Tuning(model, trials, study.study_name, best, importances(study))
 
 
 def trial_model(settings: TrainSettings, params: dict[str, float | int]) -> ModelSettings:

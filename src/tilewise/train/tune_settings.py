@@ -62,6 +62,7 @@ class TuneSettings:
         storage: database of the study as SQLAlchemy's URL, e.g. ``sqlite:///build/optuna.db``; None: in memory.
         study: its name there; None: the target and a hash of what makes trials comparable.
         workers: processes that run trials at the same time; several need a storage.
+        write: ``conf``: ``tilewise train`` keeps what was found as conf/model/<target>.yaml; None: it does not.
         space: (low, high) of each parameter to search, of :data:`TUNABLE`.
     """
 
@@ -78,6 +79,7 @@ class TuneSettings:
     storage: str | None = None
     study: str | None = None
     workers: int = 1
+    write: str | None = None
     space: Mapping[str, tuple[float, float]] = field(default_factory=lambda: dict(DEFAULT_SPACE))
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class TuneSettings:
             )
         alone = self.workers == 1 or self.storage is not None
         require("tune.workers above 1 need a tune.storage to share, e.g. sqlite:///build/optuna.db", alone, None)
+        require("tune.write must be conf or null", self.write in (None, "conf"), self.write)
         self._check_objectives()
         self._check_space()
 

@@ -1,0 +1,42 @@
+"""Plots of a study are readable PNG files, and only those that its trials are enough for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from tilewise.evaluate.study_plots import plot_study
+from tilewise.train.result import TrialRecord, TrialState, Tuning
+from tilewise.train.settings import ModelSettings
+
+
+def trial(number: int, mean: float, cost: float, state: TrialState = "complete", leaves: int = 31) -> TrialRecord:
+    params = {"num_leaves": leaves + number, "lambda_l2": 1.0}
+    return TrialRecord(number, params, mean, (mean,), state, {"mean": mean, "selection_time": cost}, given=number == 0)
+
+
+def names(tuning: Tuning, folder: Path) -> set[str]:
+    paths = plot_study(tuning, folder)
+    for path in paths:
+        with Image.open(path) as image:
+            assert min(image.size) > 300
+    return {path.name for path in paths}
+
+
+def test_everything_is_drawn_for_a_study_of_two_objectives(tmp_path: Path) -> None:
+    trials = (trial(0, 0.9, 5), trial(1, 0.5, 4, "pruned"), trial(2, 0.95, 9), trial(3, float("nan"), 0, "failed"))
+    tuning = Tuning(ModelSettings(), trials, "mine", trials[2], {"num_leaves": 0.7, "lambda_l2": 0.3})
+    parts = ("history", "parameters", "importances", "pareto_selection_time")
+    assert names(tuning, tmp_path) == {f"tuning_{part}.png" for part in parts}
+
+
+def test_a_single_pruned_trial_is_drawn_too(tmp_path: Path) -> None:
+    only = TrialRecord(0, {"num_leaves": 3}, 0.5, (0.5,), "pruned", {"efficiency": 0.5}, given=True)
+    assert names(Tuning(ModelSettings(), (only,), "mine"), tmp_path) == {"tuning_history.png", "tuning_parameters.png"}
+
+
+def test_without_trials_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    assert plot_study(Tuning(ModelSettings()), tmp_path) == []
+    failed = (trial(0, float("nan"), 0, "failed"),)
+    assert plot_study(Tuning(ModelSettings(), failed, "mine"), tmp_path) == []
