@@ -55,7 +55,8 @@ def calibrated() -> LaunchEstimate:
     each = [terms_of(TABLE, r) for r in rows]
     terms = Terms(*(np.concatenate([getattr(t, n) for t in each]) for n in ("costs", "drivers", "program")))
     clocks = np.concatenate([np.broadcast_to(r.launch_clocks, r.n_rows) for r in rows])  # type: ignore[attr-defined]
-    return calibrate(terms, np.tile(np.arange(len(POOL)), len(rows)), np.log(clocks), np.ones(len(clocks)), len(POOL))
+    kernel, family = np.tile(np.arange(len(POOL)), len(rows)), np.arange(len(POOL))
+    return calibrate(terms, kernel, np.log(clocks), np.ones(len(clocks)), family)
 
 
 def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: Any) -> ArtefactParts:
@@ -75,7 +76,7 @@ def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: A
         "manifest": {"data_hash": "abc"},
         "selftest_problems": PROBLEMS[:3],
         "extra_boosters": {"latency": booster(x, -estimate)},
-        "estimate": calibrated() if label == "residual" else None,
+        "estimate": calibrated() if label in artefact.ESTIMATED else None,
     }
     return ArtefactParts(**(parts | change))
 
@@ -161,7 +162,7 @@ def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
     for problem in PROBLEMS:
         rows = TABLE.matrix(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
         scores = np.asarray(lgb.Booster(model_str=parts.booster_text).predict(rows, num_threads=1))
-        if label == "residual":
+        if label in artefact.ESTIMATED:
             inputs = TABLE.rows_of(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
             assert parts.estimate is not None
             clocks = parts.estimate.log_clocks(terms_of(TABLE, inputs), np.arange(len(POOL)))
@@ -225,7 +226,7 @@ def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "rank"}, "label must be one of residual, relative, log1p, got 'rank'"),
+        ({"label": "rank"}, "label must be one of regret, residual, lambdarank, relative, log1p, got 'rank'"),
         ({"scale_text": None}, "scale_text belongs to label 'relative'"),
         ({"label": "log1p"}, "scale_text belongs to label 'relative'"),
         ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),

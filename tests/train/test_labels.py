@@ -13,8 +13,9 @@ from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.ops import Target
 from tilewise.train.dataset import Table, build_table
-from tilewise.train.labels import MOST_RESIDUAL, Labels, labels, to_tflops
+from tilewise.train.labels import Labels, labels, to_tflops
 from tilewise.train.pool import pool_of
+from tilewise.train.ranking import MOST_RESIDUAL
 from tilewise.train.settings import ModelSettings
 
 

@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"label": "rank"}, "model.label must be one of residual, relative, log1p, got 'rank'"),
+        ({"label": "rank"}, "model.label must be one of regret, residual, lambdarank, relative, log1p, got 'rank'"),
         ({"n_estimators": 0}, "model.n_estimators must be an integer of at least 1, got 0"),
         ({"num_leaves": 1.5}, "model.num_leaves must be an integer of at least 2, got 1.5"),
         ({"feature_fraction": 0}, r"model.feature_fraction must be in \(0, 1\], got 0"),
@@ -33,7 +33,10 @@ CONFIG: dict[str, Any] = {
         ({"label_floor": 1}, "model.label_floor"),
         ({"top_weight": -1}, "model.top_weight"),
         ({"noise_floor": -1}, "model.noise_floor must be 0 or more, got -1"),
-        ({"label": "log1p", "hard_weight": 1}, "model.hard_weight needs model.label=residual, got 'log1p'"),
+        (
+            {"label": "log1p", "hard_weight": 1},
+            "model.hard_weight needs a model.label of regret, residual, lambdarank, got 'log1p'",
+        ),
         ({"extra_labels": ("power",)}, "model.extra_labels must be of latency, bandwidth, got 'power'"),
     ],
 )
@@ -74,7 +77,7 @@ def test_train_settings_are_checked(values: dict[str, Any]) -> None:
 def test_what_is_fixed_before_the_first_trial_is_not_searched() -> None:
     space = TuneSettings(space={"label_floor": (0.0, 0.2)})
     assert TrainSettings(ModelSettings(label="relative"), space).tune is space
-    with pytest.raises(ConfigError, match=r"tune\.space\.label_floor needs a model\.label other than residual"):
+    with pytest.raises(ConfigError, match=r"tune\.space\.label_floor needs a model\.label"):
         TrainSettings(ModelSettings(label="residual"), space)
 
 

@@ -30,9 +30,10 @@ from tilewise.model.trees import Ensemble
 from tilewise.model.trust import LEVEL, TOLERANCE, Calibration, Trust
 from tilewise.ops import OPS, Problem, Target
 
-# residual: log(tflops / those of the calibrated estimate); relative: log(tflops / the problem's best); log1p: log(1 +
-# tflops)
-LABELS = ("residual", "relative", "log1p")
+# regret, residual, lambdarank: scores are log(tflops), the calibrated estimate's plus what the trees add; relative:
+# log(tflops / the problem's best); log1p: log(1 + tflops)
+LABELS = ("regret", "residual", "lambdarank", "relative", "log1p")
+ESTIMATED = ("regret", "residual", "lambdarank")
 EXTRA_LABELS = ("latency", "bandwidth")  # each predicted as a logarithm: of milliseconds, of GB/s
 
 SCORES, SCALE = "model_tflops.lgbm.gz", "model_scale.lgbm.gz"
@@ -65,7 +66,7 @@ class ArtefactParts:
         booster_text: LightGBM text model of the scores.
         scale_text: for ``relative``: text model over the features of role "problem" (those of `features`, in order)
             that predicts log(best TFLOPS of the problem).
-        estimate: for ``residual``: what scores of the booster are added to.
+        estimate: for labels of :data:`ESTIMATED`: what scores of the booster are added to.
         cv_metrics: figures of the cross-validation, plain data.
         feature_importances: importance of each feature, plain data.
         manifest: where the model comes from: data hash, revision, parameters, versions. No times: equal trainings
@@ -98,8 +99,8 @@ class ArtefactParts:
             raise ArtefactError(f"label must be one of {', '.join(LABELS)}, got {self.label!r}")
         if (self.label == "relative") != (self.scale_text is not None):
             raise ArtefactError("scale_text belongs to label 'relative', and only there")
-        if (self.label == "residual") != (self.estimate is not None):
-            raise ArtefactError("an estimate belongs to label 'residual', and only there")
+        if (self.label in ESTIMATED) != (self.estimate is not None):
+            raise ArtefactError(f"an estimate belongs to the labels {', '.join(ESTIMATED)}, and only there")
         unknown = set(self.extra_boosters) - set(EXTRA_LABELS)
         if unknown:
             raise ArtefactError(f"extra boosters may be {', '.join(EXTRA_LABELS)}, got {', '.join(sorted(unknown))}")
@@ -384,7 +385,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         )
     if label not in LABELS or (label == "relative") != (SCALE in files):
         raise ArtefactError(f"{where}: {SPEC}: label {label!r} and the presence of {SCALE} do not fit")
-    if (label == "residual") != (ESTIMATE in files):
+    if (label in ESTIMATED) != (ESTIMATE in files):
         raise ArtefactError(f"{where}: {SPEC}: label {label!r} and the presence of {ESTIMATE} do not fit")
     return TrainedModel(
         target,

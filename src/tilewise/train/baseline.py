@@ -6,15 +6,20 @@ it will for new problems. So a row to learn from has the estimate of a calibrati
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewise.features.estimate import LaunchEstimate
 from tilewise.train.calibrate import calibrate
 from tilewise.train.dataset import Floats, Ints, Table
-from tilewise.train.settings import ModelSettings
+from tilewise.train.settings import CALIBRATED, ModelSettings
 from tilewise.train.warm import Base
 
 CROSS_FITS = 4
+TOP_WEIGHT = 3.0  # rows weigh efficiency ** this in a calibration: what is far from the best need only stay there
+LEAST_WEIGHT = 0.02  # so that it does stay there
+_FAMILY = ("pipeline", "tile_m", "tile_n", "tile_k")  # kernels that differ in other columns only err alike
 
 
 class Baselines:
@@ -23,8 +28,13 @@ class Baselines:
     def __init__(self, table: Table, settings: ModelSettings, seed: int, base: Base | None = None) -> None:
         self._table = table
         self._base = (base.model.estimate, base.scores(table)) if base else None
-        self._calibrated = settings.label == "residual"
-        self._weight = np.where(table.efficiency > settings.label_floor, table.efficiency, 0.0)
+        self._calibrated = settings.label in CALIBRATED
+        self._weight = np.where(
+            table.efficiency > settings.label_floor, np.maximum(table.efficiency**TOP_WEIGHT, LEAST_WEIGHT), 0.0
+        )
+        rows = zip(*(table.pool.columns[name].tolist() for name in _FAMILY), strict=True)
+        numbers: dict[tuple[Any, ...], int] = {}
+        self._family = np.array([numbers.setdefault(row, len(numbers)) for row in rows])
         self._log_rate = np.log(table.tflops)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
@@ -58,7 +68,7 @@ class Baselines:
     def _estimate(self, problems: Ints) -> LaunchEstimate:
         rows, table = self._table.rows_of(problems), self._table
         log_clocks = (table.log_work - self._log_rate)[rows]
-        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
+        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], self._family)
 
     def _predict(self, estimate: LaunchEstimate, rows: Ints) -> Floats:
         table = self._table

@@ -7,7 +7,7 @@ rows, never their labels.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import lightgbm as lgb
@@ -82,9 +82,9 @@ class Bins:
 
     def fit(self, settings: ModelSettings, labels: Labels, seed: int, threads: int) -> lgb.Booster:
         """Trees over all rows."""
-        booster = lgb.Booster(lightgbm_params(settings, seed, threads), self._labelled(np.arange(self._rows), labels))
+        booster, grow = self._booster(settings, labels, np.arange(self._rows), seed, threads)
         for _ in range(settings.n_estimators):
-            booster.update()
+            grow()
         return booster
 
     def fit_predict(
@@ -98,19 +98,36 @@ class Bins:
         self, settings: ModelSettings, labels: Labels, train: Ints, test: Ints, seed: int, threads: int, *, every: int
     ) -> Iterator[Growth]:
         """Fit on the rows `train`, scoring the rows `test` after each `every` trees and after the last."""
-        booster = lgb.Booster(lightgbm_params(settings, seed, threads), self._labelled(train, labels))
+        booster, grow = self._booster(settings, labels, train, seed, threads)
         # Scores of a validation set are kept up to date while trees grow: over bins, and so nearly for free.
         booster.add_valid(self._subset(test), "test")
         for n_trees in range(1, settings.n_estimators + 1):
-            booster.update()
+            grow()
             if n_trees % every == 0 or n_trees == settings.n_estimators:
                 yield Growth(n_trees, _valid_scores(booster), booster)
+
+    def _booster(
+        self, settings: ModelSettings, labels: Labels, rows: Ints, seed: int, threads: int
+    ) -> tuple[lgb.Booster, Callable[[], object]]:
+        """Trees to come over these rows, and what adds one."""
+        params, data = lightgbm_params(settings, seed, threads), self._labelled(rows, labels)
+        if labels.objective is None:
+            booster = lgb.Booster(params, data)
+            return booster, booster.update
+        booster = lgb.Booster(params | dict(labels.objective.params), data)
+        gradients = labels.objective.gradients(rows)
+        if gradients is None:
+            return booster, booster.update
+        return booster, lambda: booster.update(fobj=lambda scores, _: gradients(scores))
 
     def _labelled(self, rows: Ints, labels: Labels) -> lgb.Dataset:
         data = self._subset(rows)
         data.set_label(labels.values[rows])
-        # Not set_weight: that leaves the weights of an earlier fit where it is given None.
-        data.set_field("weight", None if labels.weight is None else labels.weight[rows].astype(np.float32))
+        special = labels.objective.fields(rows) if labels.objective else {}
+        weight = None if labels.weight is None else labels.weight[rows].astype(np.float32)
+        # Not set_weight and its like: those leave what an earlier fit has set where they are given None.
+        for name, values in (("weight", weight), *((n, special.get(n)) for n in ("group", "init_score"))):
+            data.set_field(name, values)
         return data
 
     def _subset(self, rows: Ints) -> lgb.Dataset:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewise.metrics import select
 from tilewise.train.dataset import Floats, Table
+from tilewise.train.ranking import MOST_RESIDUAL, ExpectedRegret, LambdaRank, Objective, grades
 from tilewise.train.settings import ModelSettings
-
-MOST_RESIDUAL = 0.7  # of the logarithm: a kernel twice as slow as estimated is no candidate, however much slower
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels and weights, (rows,) each; `weight` is None where all rows weigh alike."""
+    """Labels and weights, (rows,) each; `weight` is None where all rows weigh alike.
+
+    Trees reduce the squared error, or what `objective` says.
+    """
 
     values: Floats
     weight: Floats | None
+    objective: Objective | None = None
 
 
 def labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labels:
@@ -32,15 +35,24 @@ def labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labels:
     efficiency, weight = table.efficiency, _weights(table, settings, baseline)
     if settings.label == "log1p":
         return Labels(np.log1p(table.tflops) - baseline, weight)
-    if settings.label == "residual":
-        return Labels(np.clip(np.log(table.tflops) - baseline, -MOST_RESIDUAL, MOST_RESIDUAL), weight)
+    if settings.label == "lambdarank":
+        return Labels(grades(efficiency), weight, LambdaRank(baseline, table.problem, settings.lambda_l2))
+    if settings.label in ("residual", "regret"):
+        log_rate = np.log(table.tflops)
+        learnt = Labels(np.clip(log_rate - baseline, -MOST_RESIDUAL, MOST_RESIDUAL), weight)
+        if settings.label == "residual":
+            return learnt
+        each = np.ones_like(baseline) if weight is None else weight
+        objective = ExpectedRegret(baseline, log_rate, 1 - efficiency, each, table.problem)
+        return replace(learnt, weight=None, objective=objective)
     return Labels(np.log(np.maximum(efficiency, settings.label_floor)) - baseline, weight)
 
 
 def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats | None:
-    if not (settings.top_weight or settings.noise_floor or settings.hard_weight):
+    top_weight = 0.0 if settings.label == "lambdarank" else settings.top_weight
+    if not (top_weight or settings.noise_floor or settings.hard_weight):
         return None
-    weight = table.efficiency**settings.top_weight
+    weight = table.efficiency**top_weight
     if settings.noise_floor:
         weight = weight / (1 + (table.spread / settings.noise_floor) ** 2)
     if settings.hard_weight:

@@ -11,7 +11,8 @@ from tilewise.errors import ConfigError
 from tilewise.train.checks import is_whole, require
 from tilewise.train.tune_settings import TuneSettings, space_from_config
 
-LABELS = ("residual", "relative", "log1p")
+LABELS = ("regret", "residual", "lambdarank", "relative", "log1p")
+CALIBRATED = ("regret", "residual", "lambdarank")  # begin from a calibrated estimate
 EXTRA_LABELS = ("latency", "bandwidth")
 
 
@@ -21,21 +22,24 @@ class ModelSettings:
 
     Attributes:
         label: ``residual`` learns by how much a launch differs from its calibrated estimate (see
-            :mod:`tilewise.features.estimate`), so that trees only learn what costs do not tell. ``relative`` learns
-            log(TFLOPS / the problem's best TFLOPS): no split is spent on what all kernels of a problem share. ``log1p``
-            learns log1p(TFLOPS).
-        label_floor: a relative efficiency below this counts as this (``residual``: does not calibrate the estimate):
-            telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
-        top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike.
+            :mod:`tilewise.features.estimate`), so that trees only learn what costs do not tell. ``regret`` does so
+            where it decides the selection, see :class:`tilewise.train.ranking.ExpectedRegret`. ``lambdarank`` begins
+            from the same estimate and learns the order of graded efficiencies, see
+            :class:`tilewise.train.ranking.LambdaRank`. ``relative`` learns log(TFLOPS / the problem's best TFLOPS): no
+            split is spent on what all kernels of a problem share. ``log1p`` learns log1p(TFLOPS).
+        label_floor: a relative efficiency below this counts as this (where there is an estimate: does not calibrate
+            it): telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
+        top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike. Not for ``lambdarank``, whose pairs
+            have weights of their own.
         warm_estimators: trees that a warm start adds, in place of `n_estimators`.
         noise_floor: a row whose samples spread by this share of their median (half the distance between their 20th and
             80th percentile) weighs half; 0 ignores the spread.
-        hard_weight: hard examples (IHEM), ``residual`` only: rows weigh ``1 + hard_weight * regret``, where the regret
-            is what selecting by the estimate would lose on their problem; 0 weighs problems alike.
+        hard_weight: hard examples (IHEM), where there is an estimate: rows weigh ``1 + hard_weight * regret``, of what
+            selecting by the estimate would lose on their problem; 0 weighs problems alike.
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
-    label: str = "residual"
+    label: str = "regret"
     n_estimators: int = 400
     learning_rate: float = 0.08
     num_leaves: int = 127
@@ -77,8 +81,8 @@ class ModelSettings:
         for name in ("top_weight", "noise_floor", "hard_weight"):
             value = getattr(self, name)
             require(f"model.{name} must be 0 or more", value >= 0, value)
-        mined = self.hard_weight == 0 or self.label == "residual"
-        require("model.hard_weight needs model.label=residual", mined, self.label)
+        mined = self.hard_weight == 0 or self.label in CALIBRATED
+        require(f"model.hard_weight needs a model.label of {', '.join(CALIBRATED)}", mined, self.label)
         for label in self.extra_labels:
             require(f"model.extra_labels must be of {', '.join(EXTRA_LABELS)}", label in EXTRA_LABELS, label)
 
@@ -108,8 +112,8 @@ class TrainSettings:
         require("threads must be 0 (all cores) or more", is_whole(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
         # The estimate that residuals are left by is calibrated once, before the first trial.
-        searchable = self.model.label != "residual" or "label_floor" not in self.tune.space
-        require("tune.space.label_floor needs a model.label other than residual", searchable, self.model.label)
+        searchable = self.model.label not in CALIBRATED or "label_floor" not in self.tune.space
+        require("tune.space.label_floor needs a model.label without an estimate", searchable, self.model.label)
 
 
 def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:

@@ -1,0 +1,157 @@
+"""What each choice in a model is worth, out of fold: the tables of docs/learnings.md.
+
+python -m benchmarks.ablation QUESTION TARGET [--data data] [--problems N] [--folds K] [--trees N] [--json]
+
+Questions: label, features, trees, folds, pool, data, weights, seed. A row is the default of conf/model but for what its
+name says; columns are percent of the best kernel measured: mean, P10, worst, the best of the top 3, and what TFLOPS are
+off by (median of the rows near the top). `--problems` takes so many problems, evenly spread; the holdout is never used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewise.arch import load_arch
+from tilewise.data.schema import read_measurements
+from tilewise.metrics import select
+from tilewise.ops import Target
+from tilewise.train import ModelSettings, TrainSettings, pool_of
+from tilewise.train.baseline import Baselines
+from tilewise.train.boosting import Bins
+from tilewise.train.cross_validation import Fold, fold_score, make_folds
+from tilewise.train.dataset import Floats, Table, build_table
+from tilewise.train.settings import LABELS
+
+NEAR = 0.9  # rows of at least this efficiency are near the top
+GROUPS = {
+    "the shape": ("_log2", "aspect_"),
+    "how much of a tile is used": ("efficiency", "k_is_whole"),
+    "waves": ("wave", "programs", "resident"),
+    "traffic": ("traffic", "reuse", "l2", "bytes"),
+    "alignment": ("alignment",),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting: the model's, the share of the training problems and of the pool, and features left out."""
+
+    name: str
+    model: ModelSettings = field(default_factory=ModelSettings)
+    data: float = 1.0
+    pool: float = 1.0
+    without: tuple[str, ...] = ()
+    folds: int | None = None
+    seed: int = 0
+
+
+def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row]:
+    """The rows of a question."""
+
+    def models(changes: list[dict[str, Any]]) -> Iterator[Row]:
+        for change in changes:
+            name = ", ".join(f"{k}={v}" for k, v in change.items())
+            yield Row(name or "the default", replace(default, **change))
+
+    if question == "label":
+        yield from models([{"label": label} for label in LABELS])
+    elif question == "trees":
+        yield from models([{"n_estimators": n} for n in (50, 100, 200, 400, 800)])
+    elif question == "weights":
+        yield from models([{}, {"top_weight": 0.0}, {"top_weight": 4.0}, {"noise_floor": 0.02}, {"hard_weight": 3.0}])
+    elif question == "data":
+        yield from (Row(f"{share:.0%} of the problems", default, data=share) for share in (0.25, 0.5, 1.0))
+    elif question == "pool":
+        yield from (Row(f"{share:.0%} of the pool", default, pool=share) for share in (0.25, 0.5, 1.0))
+    elif question == "folds":
+        yield from (Row(f"{folds} folds", default, folds=folds) for folds in (3, 5, 10))
+    elif question == "seed":
+        yield from (Row(f"seed {seed}", default, seed=seed) for seed in range(3))
+    else:
+        yield Row("all features", default)
+        for role in ("problem", "kernel", "interaction"):
+            yield Row(f"without role {role}", default, without=table.features.of_role(role).names)
+        for name, parts in GROUPS.items():
+            named = tuple(n for n in table.features.names if any(part in n for part in parts))
+            if name == "the shape":
+                named = tuple(n for n in table.features.of_role("problem").names if n in named)
+            yield Row(f"without {name} ({len(named)})", default, without=named)
+
+
+def figures(table: Table, row: Row, folds: int, threads: int) -> dict[str, float]:
+    """Out-of-fold figures of one row, in percent."""
+    settings = TrainSettings(row.model, seed=row.seed, threads=threads)
+    kept = [i for i, name in enumerate(table.features.names) if name not in row.without]
+    names = tuple(table.features.names[i] for i in kept)
+    bins = Bins(np.ascontiguousarray(table.matrix[:, kept]), names, row.model.max_bin, threads)
+    score: Floats = np.empty(len(table.problem))
+    baselines = Baselines(table, row.model, row.seed)
+    start = time.perf_counter()
+    for fold in make_folds(table, row.folds or folds, 0):
+        if row.data < 1:
+            chosen = np.random.default_rng(0).permutation(len(fold.train))[: round(row.data * len(fold.train))]
+            fold = Fold(np.sort(fold.train[chosen]), fold.test)
+        score[table.rows_of(fold.test)] = fold_score(table, bins, baselines, fold, row.model, settings)
+    seconds = time.perf_counter() - start
+    if row.pool < 1:
+        few = np.random.default_rng(0).permutation(len(table.pool))[: round(row.pool * len(table.pool))]
+        candidate = np.isin(table.kernel, few)
+        some = np.bincount(table.problem[candidate], minlength=len(table.problems)) > 0
+        score = np.where(candidate | ~some[table.problem], score, -np.inf)
+    chosen_rows = select(table.problem, table.tflops, score)
+    e, top3 = chosen_rows.efficiency, chosen_rows.top3_efficiency
+    shares = {
+        "mean": e.mean(), "P10": np.percentile(e, 10), "worst": e.min(),
+        "top 3": top3.mean(), "top 3 P10": np.percentile(top3, 10),
+    }  # fmt: skip
+    if row.model.label != "relative" and row.pool == 1:  # scores of which stand for efficiencies
+        predicted = np.expm1(score) if row.model.label == "log1p" else np.exp(score)
+        shares["TFLOPS off"] = np.median(np.abs(predicted / table.tflops - 1)[table.efficiency >= NEAR])
+    return {name: 100 * float(share) for name, share in shares.items()} | {"s": seconds}
+
+
+def main() -> None:
+    """Print a table, as it is computed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    questions = ("label", "features", "trees", "folds", "pool", "data", "weights", "seed")
+    parser.add_argument("question", choices=questions)
+    parser.add_argument("target", type=Target.parse)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--problems", type=int)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--trees", type=int, default=ModelSettings.n_estimators)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
+    args = parser.parse_args()
+    frame = read_measurements(args.data, args.target)
+    pool, arch = pool_of(frame, args.target), load_arch(args.target.arch)
+    table = build_table(frame, args.target, pool, arch, TrainSettings().holdout_fraction)
+    if args.problems and args.problems < len(table.problems):
+        even = np.linspace(0, len(table.problems) - 1, args.problems).round().astype(np.int64)
+        table = table.take(table.rows_of(even))
+    print(f"{args.target.name}: {len(table.problems)} problems, pool of {len(pool)}", file=sys.stderr)
+    titles: tuple[str, ...] = ()
+    for row in rows_of(args.question, table, ModelSettings(n_estimators=args.trees)):
+        found = figures(table, row, args.folds, args.threads)
+        if args.json:
+            described = {"name": row.name, "model": asdict(row.model), **found}
+            print(json.dumps({"target": args.target.name, "problems": len(table.problems), **described}), flush=True)
+            continue
+        if not titles:
+            titles = ("mean", "P10", "worst", "top 3", "top 3 P10", "TFLOPS off", "s")
+            print(f"| {args.question} | {' | '.join(titles)} |\n|{' --- |' * (1 + len(titles))}")
+        cells = (f"{found[t]:.{0 if t == 's' else 1 if t == 'worst' else 2}f}" if t in found else "" for t in titles)
+        print(f"| {row.name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
