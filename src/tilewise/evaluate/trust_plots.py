@@ -45,7 +45,7 @@ def plot_bounds(trust: Mapping[str, Any], path: Path) -> Path:
     axes.plot(places, [100 * g["bound"] for g in groups], marker="o", label=f"bound at {100 * trust['level']:g} %")
     axes.plot(places, [100 * g["p90_loss"] for g in groups], marker="s", label="P90 of the losses")
     axes.set_xticks(places, [f"{g['n_problems']}\n{100 * g['coverage']:.0f} %" for g in groups])
-    axes.set(xlabel="risk, rising: problems, and how many of them are covered", ylabel="loss, % of the oracle")
+    axes.set(xlabel="bins by bound: problems, and how many of them are covered", ylabel="loss, % of the oracle")
     axes.set_title("Promised and observed losses")
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)
