@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import collect_rate, do_bench, vendor_figures
+from benchmarks import collect_rate, do_bench, run_overhead, vendor_figures
 from benchmarks.results import RESULTS, load
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
@@ -24,6 +24,7 @@ def blocks(results: Path) -> dict[str, str]:
     return {
         "collect-rate": _of(results / "collect_rate.json", _collect_rate),
         "do-bench": _of(results / "do_bench.json", _do_bench),
+        "run-overhead": _of(results / "run_overhead.json", _run_overhead),
         "vendor": _vendor(rivals) if rivals else _NOT_YET,
         "picks": _picks(rivals),
         "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,
@@ -56,6 +57,10 @@ def _collect_rate(result: Mapping[str, Any]) -> str:
 def _do_bench(result: Mapping[str, Any]) -> str:
     about = f"`{result['target']}`, {len(result['problems'])} problems; {_machine(result)}."
     return f"{do_bench.text(result)}\n{about}"
+
+
+def _run_overhead(result: Mapping[str, Any]) -> str:
+    return f"{run_overhead.text(result['cases'])}\n{_machine(result)}."
 
 
 def _vendor(rivals: list[dict[str, Any]]) -> str:

@@ -53,6 +53,11 @@ def case(key: tuple[str, str], problem: Problem, dtype: str = "fp16") -> tuple[t
     return operands, exact.to(empty_result(family, problem, dtype, "meta").dtype)
 
 
+def launcher_of(config: str) -> launch.Launcher:
+    dispatcher = dispatcher_of(*CONV, config)
+    return launch.Launcher(dispatcher.target, dispatcher.select, dispatcher.rank)
+
+
 @needs_interpreter
 class TestInterpreted:
     @pytest.mark.parametrize(("key", "name", "config"), TINY_CASES)
@@ -116,6 +121,28 @@ class TestInterpreted:
             with pytest.raises(KernelError, match=r"could be launched for .*: .*k2: OutOfMemoryError: no memory"):
                 dispatcher.run(PLAIN, *operands)
         assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+
+    @pytest.mark.parametrize("capturing", [False, True])
+    def test_what_fails_inside_a_capture_is_not_held_against_a_kernel(
+        self, capturing: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def synchronize(device: int) -> None:
+            assert not capturing, "a capture must not be waited for"
+
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+        monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+        launcher_of(GOOD)._give_up(PLAIN, GOOD, 0, RuntimeError("no loading while a stream is captured"))
+        assert bool(launch._failed) != capturing
+
+    def test_a_lost_context_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def synchronize(device: int) -> None:
+            raise RuntimeError("the context is lost")
+
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            launcher_of(GOOD)._give_up(PLAIN, GOOD, 0, RuntimeError("illegal memory access"))
+        assert not launch._failed
 
     def test_no_kernel_left(self) -> None:
         operands, _ = case(CONV, PLAIN)

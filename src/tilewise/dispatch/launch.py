@@ -208,18 +208,19 @@ class Launcher:
         return self._target.name, kernel_name, self._family.alignment(problem, self._target.dtype), device
 
     def _give_up(self, problem: Problem, kernel_name: str, device: int, error: Exception) -> None:
-        """Note that a kernel failed.
+        """Note that a kernel failed; what fails inside a graph's capture or for want of memory may work elsewhere.
 
         Raises:
             Exception: `error`, where the device's context is lost: no kernel can run any more.
         """
-        if device >= 0 and not torch.cuda.is_current_stream_capturing():
+        capturing = device >= 0 and torch.cuda.is_current_stream_capturing()
+        if device >= 0 and not capturing:
             try:
                 torch.cuda.synchronize(device)
             except Exception:
                 raise error from None
         self._ready.pop((problem, device), None)
-        if not isinstance(error, torch.OutOfMemoryError):  # there may be memory the next time
+        if not capturing and not isinstance(error, torch.OutOfMemoryError):
             _failed.add(self._class(problem, kernel_name, device))
         _log.warning("%s failed, the next in rank is launched: %s", kernel_name, _short(error))
 
