@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,12 @@ class Shell:
         self._capsys = capsys
         table().to_parquet(folder / "data.parquet")
 
-    def __call__(self, verb: str, *overrides: str, uri: str | None = None) -> tuple[int, str, str]:
+    def __call__(
+        self, verb: str, *overrides: str, action: str | None = None, uri: str | None = None
+    ) -> tuple[int, str, str]:
         """Exit status, standard output and standard error."""
         self._capsys.readouterr()
-        code = main([verb, f"tracking.uri={uri or self.uri}", *overrides])
+        code = main([verb, *([action] if action else []), f"tracking.uri={uri or self.uri}", *overrides])
         return code, *self._capsys.readouterr()
 
     def promote(self, *overrides: str, sign: float = 1.0, note: str = "") -> tuple[int, str, str]:
@@ -38,6 +41,12 @@ class Shell:
     @property
     def record(self) -> dict[str, object]:
         return dict(json.loads((self.folder / "reports" / CONV / "promotion.json").read_text()))
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than all the rest of a promotion."""
+    monkeypatch.setattr("tilewise.registry.promote.log_plots", lambda *_: None)
 
 
 @pytest.fixture
@@ -151,6 +160,47 @@ class TestRollbackAndRegistry:
         assert "rolled back from production: slow on depthwise" in err
         assert shell("rollback", "version=2")[0] == 0
         assert shell.promote(note="second")[0] == 0
+
+    def test_a_version_with_all_that_is_known_of_it(self, shell: Shell) -> None:
+        shell.promote()
+        shell.promote(note="second")
+        code, out, err = shell("registry", action="show")
+        assert (code, err) == (0, "")
+        assert "version 2" in out
+        assert "candidate, production" in out
+        assert "Selects among 24 kernels" in out
+        assert f"data_hash: {'d' * 64}" in out
+        assert "promoted, instead of 1: not worse than production" in out
+        _, out, _ = shell("registry", "version=1", action="show")
+        assert "replaced by 2 (promoted)" in out
+
+    def test_what_two_versions_differ_in(self, shell: Shell) -> None:
+        shell.promote()
+        write_model(shell.folder / "models" / CONV, trees=61)
+        shell("promote", "data=data.parquet", *FLOORS)
+        code, out, err = shell("registry", "a=1", "b=production", action="diff")
+        assert (code, err) == (0, "")
+        assert re.search(r"parameters │ n_estimators │ +60 │ +61", out)
+        assert "mean_efficiency" not in out  # both say 0.9
+        code, out, _ = shell("registry", "a=1", "b=1", action="diff")
+        assert (code, "nothing differs" in out) == (0, True)
+
+    @pytest.mark.parametrize(
+        ("action", "override", "message"),
+        [
+            ("show", "version=7", "has no version 7; it has 1"),
+            ("show", "version=best", "'best' is no version; give a number, production, candidate or previous"),
+            ("diff", "b=previous", "has no version previous"),
+            ("show", "target=gemm_universal_fp8_sm90", "is not registered; known targets are"),
+            ("hide", "version=1", "expected one of list, show, diff"),
+        ],
+    )
+    def test_mistakes_are_one_line(self, shell: Shell, action: str, override: str, message: str) -> None:
+        shell.promote()
+        code, _, err = shell("registry", override, action=action)
+        assert code == 2
+        assert message in err
+        assert err.count("\n") == 1
 
     def test_nothing_to_roll_back_to(self, shell: Shell) -> None:
         shell.promote()

@@ -37,7 +37,7 @@ def test_a_first_version_is_candidate_and_says_what_it_is(registry: str, model_d
     assert versions.aliases(CONV) == {"candidate": 1}
     described = str(mlflow.MlflowClient().get_model_version(CONV, "1").description)
     assert "24 kernels" in described
-    assert "| mean_efficiency | 0.9000 |" in described
+    assert "| mean | 90.00 % |" in described
 
 
 def test_publishing_again_makes_no_version_and_no_run(registry: str, model_dir: Path, tmp_path: Path) -> None:

@@ -200,6 +200,9 @@ class TestLogTraining:
         folds = client.get_metric_history(run_id, "fold/mean_efficiency")
         assert [m.step for m in folds] == [0, 1]
         assert run.data.tags["data_hash"] == result.data_hash
+        (used,) = run.inputs.dataset_inputs
+        assert (used.dataset.name, used.dataset.digest) == (CONV, result.data_hash[:32])
+        assert [t.value for t in used.tags] == ["training"]
         assert run.data.tags["content_hash"] == load_artefact(model_dir).content_hash
         assert run.data.tags["git_revision"]
         files = {f.path for folder in ("plots", "model_files") for f in client.list_artifacts(run_id, folder)}

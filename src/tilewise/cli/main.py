@@ -46,8 +46,11 @@ VERBS: dict[str, Verb] = {
     "compare": Verb("compare two models on the same problems"),
     "promote": Verb("let the gate decide whether a model replaces @production"),
     "rollback": Verb("put @previous back into @production"),
-    "registry": Verb("show the registered models, their versions and aliases"),
+    "registry": Verb("list the registered models, show or compare their versions", ("list", "show", "diff")),
     "select": Verb("pick the kernel for one problem"),
+    "explain": Verb("tell why a kernel is selected, or was"),
+    "cache": Verb("what dispatchers measured and were asked for", ("list", "merge", "prune", "problems")),
+    "validate": Verb("check a model on the hardware: training shapes, unseen shapes, gradients"),
     "search": Verb("look for configurations beyond the pool"),
 }
 

@@ -40,6 +40,7 @@ class Judgement:
 
     Attributes:
         version: the candidate.
+        model: its files, loaded.
         ours: evaluation of the candidate.
         theirs: of production, on the same rows; None where there is none to compare with.
         both: a row a problem that either model can judge: problem columns, labels, `efficiency`, and, where there is
@@ -53,6 +54,7 @@ class Judgement:
     """
 
     version: Version
+    model: TrainedModel
     ours: Evaluation
     theirs: Evaluation | None
     both: pd.DataFrame
@@ -132,7 +134,7 @@ def judge(
         },
         "gate": gate.to_dict(),
     }
-    return Judgement(version, ours, theirs, both, gate, reasons, outcome, holdout_hash, ratio, record)
+    return Judgement(version, candidate, ours, theirs, both, gate, reasons, outcome, holdout_hash, ratio, record)
 
 
 def load(version: Version) -> TrainedModel:

@@ -7,7 +7,10 @@ import tempfile
 from pathlib import Path
 
 from tilewise.evaluate.report import write_plots
+from tilewise.evaluate.slices import slice_names, sliced_metrics
 from tilewise.registry import versions
+from tilewise.registry.datasets import log_dataset
+from tilewise.registry.describe import description, weakest
 from tilewise.registry.judge import Judgement
 from tilewise.registry.plots import write_comparison
 from tilewise.registry.publish import open_run
@@ -49,8 +52,16 @@ def log_decision(judged: Judgement, text: str, experiment: str) -> tuple[str, bo
             metrics=[Metric(k, v, now, 0) for k, v in _figures(judged).items()],
             tags=[RunTag(versions.DECISION_TAG, judged.outcome)],
         )
+        n_rows, n_problems = len(judged.ours.measured), judged.gate.n_problems
+        target = judged.ours.target.name
+        log_dataset(run_id, target, judged.holdout_hash, "holdout", n_rows=n_rows, n_problems=n_problems)
         client.log_text(run_id, text, f"{_FOLDER}/{RECORD}")
         client.log_text(run_id, to_html(parse(text) or {}), f"{_FOLDER}/{PAGE}")
+    weak = weakest(
+        sliced_metrics(judged.both, slice_names(judged.ours.target.op, judged.both)),
+        judged.gate.thresholds.slices.min_problems,
+    )
+    versions.describe(version.target, version.number, description(judged.model, parse(text), weak))
     versions.set_tag(version, versions.DECISION_TAG, f"{judged.outcome}: {'; '.join(judged.reasons)}"[:1000])
     versions.set_tag(version, versions.HOLDOUT_TAG, judged.holdout_hash)
     versions.set_tag(version, _RECORD_TAG, digest)

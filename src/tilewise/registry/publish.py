@@ -14,6 +14,7 @@ from tilewise.errors import ArtefactError
 from tilewise.model.artefact import SELFTEST, TrainedModel, load_artefact, read_files
 from tilewise.ops import OPS
 from tilewise.registry import versions
+from tilewise.registry.describe import cv_figures, description
 from tilewise.registry.tracking import experiment_id, guard
 from tilewise.registry.versions import Version
 
@@ -79,7 +80,7 @@ def _register(model: TrainedModel, model_dir: Path, run_id: str | None, experime
     import mlflow
 
     name = model.target.name
-    metrics, files = _cv_metrics(model), read_files(model_dir)
+    metrics, files = cv_figures(model), read_files(model_dir)
     with guard(f"{name} cannot be published"):
         run_id = run_id or _run_of(model, experiment) or _new_run(model, metrics, experiment)
         with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
@@ -97,7 +98,7 @@ def _register(model: TrainedModel, model_dir: Path, run_id: str | None, experime
                 metadata={versions.HASH_TAG: model.content_hash, "target": name},
             )
     made = versions.create(
-        name, info.model_uri, run_id, info.model_id, tags=_tags(model), description=_description(model, metrics)
+        name, info.model_uri, run_id, info.model_id, tags=_tags(model), description=description(model)
     )
     first = stored_version(model) or made
     if first.number != made.number:  # somebody published the same files meanwhile
@@ -132,32 +133,6 @@ def _new_run(model: TrainedModel, metrics: dict[str, float], experiment: str) ->
 def _tags(model: TrainedModel) -> dict[str, str]:
     tags = {versions.HASH_TAG: model.content_hash, "pool_hash": model.pool.hash, "label": model.label}
     return tags | {k: str(model.manifest[k]) for k in ("data_hash", "git_revision") if k in model.manifest}
-
-
-def _cv_metrics(model: TrainedModel) -> dict[str, float]:
-    """The overall figures of the cross-validation."""
-    overall = model.cv_metrics.get("overall", model.cv_metrics)
-    return {k: float(v) for k, v in overall.items() if isinstance(v, int | float) and abs(v) < float("inf")}
-
-
-def _description(model: TrainedModel, metrics: dict[str, float]) -> str:
-    figures = ("mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency")
-    table = [f"| {name} | {metrics[name]:.4f} |" for name in figures if name in metrics]
-    return "\n".join(
-        [
-            f"Selects among {len(model.pool)} kernels for {model.target.name}; learned {model.label}.",
-            "",
-            "| cross-validated, grouped by problem | |",
-            "|---|---|",
-            *table,
-            "",
-            f"Data {_short(model, 'data_hash')}, code {_short(model, 'git_revision')}.",
-        ]
-    )
-
-
-def _short(model: TrainedModel, key: str) -> str:
-    return str(model.manifest.get(key, "unknown"))[:12]
 
 
 def _signature(model: TrainedModel) -> ModelSignature:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.errors import KernelError
+from tilewise.errors import ArtefactError, KernelError
 from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.ops import OPS
+from tilewise.registry.versions import HASH_TAG
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,5 +55,26 @@ class KernelSelector:
 
 
 def _load_pyfunc(data_path: str) -> KernelSelector:
-    """What MLflow calls, with the folder that was given to ``log_model`` as ``data_path``."""
-    return KernelSelector(load_artefact(Path(data_path)))
+    """What MLflow calls, with the folder that was given to ``log_model`` as ``data_path``.
+
+    Raises:
+        ArtefactError: the files are damaged, or not those that the ``MLmodel`` file above them was written for.
+    """
+    folder = Path(data_path)
+    model = load_artefact(folder)
+    meant = _metadata(folder.parent.parent / "MLmodel")
+    for key, found in (("target", model.target.name), (HASH_TAG, model.content_hash)):
+        if meant.get(key, found) != found:
+            raise ArtefactError(f"{folder}: {key} is {found}, but MLmodel was written for {meant[key]}: foreign files")
+    return KernelSelector(model)
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """What :func:`tilewise.registry.publish.publish` wrote into ``MLmodel``; empty where there is no such file."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text())["metadata"]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -168,6 +168,12 @@ def tag(target: str, number: int, key: str, value: str) -> None:
         _client().set_model_version_tag(target, str(number), key, value)
 
 
+def description(version: Version) -> str:
+    """The text on a version's page."""
+    with guard(f"{version} cannot be read"):
+        return str(_client().get_model_version(version.target, str(version.number)).description or "")
+
+
 def describe(target: str, number: int, text: str) -> None:
     """Replace a version's description."""
     with guard(f"{target} version {number} cannot be described"):

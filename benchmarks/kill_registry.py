@@ -1,0 +1,38 @@
+"""Kill a life of train, register and promote at many points: the registry must stay usable, and the next run complete.
+
+python -m benchmarks.kill_registry [--points 30] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)  # for the processes that are killed
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def main() -> None:
+    """Run the campaign; it ends with the first thing that is wrong."""
+    from registry.killing import Campaign, points
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        campaign = Campaign(Path(scratch))
+        calls = campaign.undisturbed()
+        print(f"an undisturbed life makes {calls} calls", flush=True)
+        for i, at in enumerate(points(calls, args.points, args.seed)):
+            campaign.kill(seed=1 + i, at=at)
+            print(f"{i + 1}/{args.points}: killed at call {at}, sound, completed", flush=True)
+
+
+if __name__ == "__main__":
+    main()

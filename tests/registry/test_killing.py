@@ -1,0 +1,19 @@
+"""Killed anywhere, the registry stays usable; ``python -m benchmarks.kill_registry`` tries many more points."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from registry.killing import Campaign, points
+
+
+def test_killed_at_a_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    campaign = Campaign(tmp_path)
+    calls = campaign.undisturbed()
+    for i, at in enumerate(points(calls, 4, seed=1)):
+        campaign.kill(seed=1 + i, at=at)
