@@ -122,7 +122,7 @@ class _Search:
 
     def __call__(self, trial: optuna.Trial) -> float | list[float]:
         budget = self.settings.tune
-        params = {n: _suggest(trial, n, *budget.space[n]) for n in budget.space}
+        params = {n: suggest(trial, n, *budget.space[n]) for n in budget.space}
         if trial.user_attrs.get("given"):  # exactly what was given, also where it lies outside the space
             params = {n: getattr(self.settings.model, n) for n in budget.space}
         trial.set_user_attr("params", params)
@@ -207,7 +207,8 @@ def _share_of_cores(settings: TrainSettings) -> int:
     return max(1, (settings.threads or os.cpu_count() or 1) // settings.tune.workers)
 
 
-def _suggest(trial: optuna.Trial, name: str, low: float, high: float) -> float | int:
+def suggest(trial: optuna.Trial, name: str, low: float, high: float) -> float | int:
+    """The value that a trial tries for a parameter of :data:`TUNABLE`."""
     kind = TUNABLE[name]
     if kind.integer:
         return trial.suggest_int(name, int(low), int(high), log=kind.log)

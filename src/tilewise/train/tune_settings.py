@@ -73,7 +73,7 @@ class TuneSettings:
     objectives: tuple[str, ...] = ("efficiency",)
     p10_slack: float = 0.002
     max_slowdown: float = 1.0
-    prune_gap: float = 0.002
+    prune_gap: float = 0.005
     early_stopping: int = 50
     patience: int = 0
     storage: str | None = None

@@ -1,0 +1,161 @@
+"""How much of a plain search tuning saves: ``python -m benchmarks.tuning [--json] [--trials 50] [--rows 48845] ...``.
+
+Both search the same space from the same seed with the same folds and calibrated estimates, in memory, on the committed
+forward table or as many of its problems as give ``--rows`` rows. The plain loop makes a new ``lightgbm.Dataset`` for
+every fold of every trial, grows all trees, predicts, and sees every fold. Then the parameters that each found are
+cross-validated with other random numbers. Time is processor time, so that others on the machine count little;
+wall-clock time stands beside it. Writes ``results/tuning.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+
+from benchmarks.results import RESULTS, save
+from tilewise.arch import load_arch
+from tilewise.data.schema import read_measurements
+from tilewise.metrics import objective
+from tilewise.ops import Target
+from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of
+from tilewise.train.baseline import Baselines
+from tilewise.train.boosting import Bins
+from tilewise.train.cross_validation import Fold, fold_score, judge, make_folds
+from tilewise.train.dataset import Floats, Table, build_table
+from tilewise.train.labels import labels
+from tilewise.train.settings import with_params
+from tilewise.train.study import NumberedSampler
+from tilewise.train.tune import suggest, trial_model, tune
+
+TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
+HOLDOUT = 0.18
+
+
+def part(table: Table, rows: int) -> Table:
+    """Whole problems, drawn at random, that have about so many rows."""
+    order = np.random.default_rng(0).permutation(len(table.problems))
+    count = np.bincount(table.problem, minlength=len(table.problems))[order].cumsum()
+    return table.take(table.rows_of(order[: np.searchsorted(count, rows) + 1]))
+
+
+def plain(table: Table, baselines: Baselines, folds: tuple[Fold, ...], settings: TrainSettings) -> ModelSettings:
+    """The parameters that the search finds without anything that makes it fast."""
+    space = settings.tune.space
+
+    def run(trial: optuna.Trial) -> float:
+        params: dict[str, float | int] = {name: suggest(trial, name, *space[name]) for name in space}
+        model = trial_model(settings, params)
+        return float(np.mean([value_of(fold, model) for fold in folds]))
+
+    def value_of(fold: Fold, model: ModelSettings) -> float:
+        train, test, baseline = table.rows_of(fold.train), table.rows_of(fold.test), baselines.of(fold.train)
+        bins = Bins(table.matrix, table.features.names, model.max_bin, settings.threads)
+        *_, last = bins.grow(
+            model, labels(table, model, baseline), train, test, settings.seed, settings.threads, every=10**9
+        )
+        raw: Floats = np.asarray(last.booster.predict(table.matrix[test], raw_score=True, num_threads=settings.threads))
+        return objective(judge(table, test, baseline[test] + raw).efficiency)
+
+    study = optuna.create_study(direction="maximize", sampler=NumberedSampler(settings.tune.seed))
+    study.enqueue_trial({name: getattr(settings.model, name) for name in space})
+    study.optimize(run, n_trials=settings.tune.n_trials)
+    return with_params(settings.model, study.best_params)
+
+
+def timed(action: Callable[[], ModelSettings]) -> tuple[ModelSettings, dict[str, float]]:
+    """What `action` found; the processor's and the wall clock's seconds."""
+    processor, clock = time.process_time(), time.perf_counter()
+    found = action()
+    return found, {"cpu_s": time.process_time() - processor, "wall_s": time.perf_counter() - clock}
+
+
+def run(table: Table, settings: TrainSettings) -> dict[str, Any]:
+    """Both searches, and what the parameters that they found are worth."""
+    folds = make_folds(table, settings.n_splits, settings.seed)
+    baselines = Baselines(table, settings.model, settings.seed)
+    for fold in folds:
+        baselines.of(fold.train)  # neither search pays for them
+    trials: list[str] = []
+
+    def ours() -> ModelSettings:
+        bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
+        return tune(table, bins, baselines, folds, settings, lambda trial: trials.append(trial.state)).model
+
+    found = {"tilewise": timed(ours), "plain": timed(lambda: plain(table, baselines, folds, settings))}
+    bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
+    other = replace(settings, seed=settings.seed + 1)
+    result: dict[str, Any] = {
+        "target": table.target.name,
+        "rows": len(table.problem),
+        "features": table.matrix.shape[1],
+        "problems": len(table.problems),
+        "trials": settings.tune.n_trials,
+        "folds": settings.n_splits,
+        "trees": settings.tune.n_estimators,
+        "label": settings.model.label,
+        "threads": settings.threads,
+        "pruned": trials.count("pruned"),
+    }
+    for name, (model, seconds) in found.items():
+        short = replace(model, n_estimators=settings.tune.n_estimators)
+        score = np.empty(len(table.problem))
+        for fold in folds:
+            score[table.rows_of(fold.test)] = fold_score(table, bins, baselines, fold, short, other)
+        efficiency = judge(table, np.arange(len(score)), score).efficiency
+        result[name] = seconds | {
+            "mean": float(efficiency.mean()),
+            "p10": float(np.percentile(efficiency, 10)),
+            "params": {n: getattr(model, n) for n in settings.tune.space},
+        }
+    return result | {"ratio": result["tilewise"]["cpu_s"] / result["plain"]["cpu_s"]}
+
+
+def text(result: dict[str, Any]) -> str:
+    """The figures as a table and a sentence."""
+    rows = [
+        f"| {name} | {r['cpu_s']:.0f} | {r['wall_s']:.0f} | {100 * r['mean']:.2f} | {100 * r['p10']:.2f} |"
+        for name, r in ((name, result[name]) for name in ("plain", "tilewise"))
+    ]
+    about = (
+        f"`{result['target']}`, label `{result['label']}`: {result['trials']} trials x {result['folds']} folds x "
+        f"{result['trees']} trees on {result['rows']:,} rows x {result['features']} features, {result['threads']} "
+        f"threads; {result['pruned']} trials pruned. Time ratio {result['ratio']:.2f}."
+    )
+    head = ["| search | processor s | wall s | mean % | P10 % |", "| --- | ---: | ---: | ---: | ---: |"]
+    return "\n".join([*head, *rows, "", about])
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run and write ``results/tuning.json``."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=48_845)
+    parser.add_argument("--trees", type=int, default=TuneSettings().n_estimators)
+    parser.add_argument("--label", default=ModelSettings().label)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "tuning.json")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    args = parser.parse_args(argv)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    frame = read_measurements(args.data, TARGET)
+    table = part(build_table(frame, TARGET, pool_of(frame, TARGET), load_arch(TARGET.arch), HOLDOUT), args.rows)
+    budget = TuneSettings(n_trials=args.trials, n_folds=args.folds, n_estimators=args.trees)
+    settings = TrainSettings(ModelSettings(label=args.label), budget, n_splits=args.folds, threads=args.threads)
+    result = run(table, settings)
+    save(args.out, result)
+    print(json.dumps(result) if args.json else text(result), file=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
