@@ -55,7 +55,7 @@ def run(cfg: DictConfig) -> None:
         write_text(Path(settings.plan), plan.dumps())
         console.print(f"plan: {settings.plan}", soft_wrap=True, highlight=False)
         return
-    devices = _devices(settings.devices)
+    devices = devices_of(settings.devices)
     jobs = settings.jobs or None
     if settings.dry_run:
         like = Path(settings.like) if settings.like else None
@@ -76,7 +76,7 @@ def _recorded_plan(cfg: DictConfig) -> Plan:
     return table.plan(f"simulated-{cfg.collect.run_id}")
 
 
-def _devices(values: ListConfig) -> Devices:
+def devices_of(values: ListConfig) -> Devices:
     if list(values) == ["all"]:
         return "all"
     if not all(isinstance(d, int) for d in values):

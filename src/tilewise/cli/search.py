@@ -64,7 +64,7 @@ def settings_from_config(cfg: DictConfig) -> SearchSettings:
     for name, value in (("count", s.count), ("problems", s.problems)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ConfigError(f"search.{name} must be a whole number of at least 1, got {value!r}")
-    return SearchSettings(s.method, s.n_evaluations, s.seed, s.start)
+    return SearchSettings(s.method, s.n_evaluations, s.seed, s.start, s.caution)
 
 
 def _one(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, console: Console) -> None:

@@ -5,6 +5,7 @@ All are deterministic for a seed. `start` are kernels known to be good, such as 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,22 +36,24 @@ def random(space: Space, surrogate: Surrogate, start: Sequence[Any], seed: int) 
 
 
 def evolution(space: Space, surrogate: Surrogate, start: Sequence[Any], seed: int) -> None:
-    """Differential evolution (Storn and Price, 1997: rand-to-best/1/bin) over indices, rounded.
-
-    A mutant that is illegal is made again from others, at most a few times; then a random kernel takes its place.
-    """
+    """Differential evolution (Storn and Price, 1997: current-to-best/1/bin) over indices, rounded and repaired."""
     rng = np.random.default_rng(seed)
-    kernels = list(start) + [space.draw(rng) for _ in range(POPULATION - len(start))]
+    kernels = [*start, *(space.draw(rng) for _ in range(POPULATION - len(start)))]
     scores = surrogate(kernels)
     places = np.array([_placed(space, k, rng) for k in kernels])
     idle = 0
     while idle < IDLE:
         known = len(surrogate.scores)
-        mutants = [_mutant(space, places, scores, i, rng) for i in range(len(kernels))]
-        for i, (mutant, score) in enumerate(zip(mutants, surrogate(mutants), strict=True)):
+        if idle:  # all have come together: the worse half begins anew
+            worse = np.argsort(scores, kind="stable")[: len(scores) // 2]
+            scores[worse] = -np.inf
+            proposed = {int(i): space.draw(rng) for i in worse}
+        else:
+            proposed = {i: _mutant(space, places, scores, i, rng) for i in range(len(kernels))}
+        for (i, kernel), score in zip(proposed.items(), surrogate(list(proposed.values())), strict=True):
             if score >= scores[i]:
-                places[i], scores[i] = _placed(space, mutant, rng), score
-        idle = 0 if len(surrogate.scores) > known else idle + POPULATION
+                places[i], scores[i] = _placed(space, kernel, rng), score
+        idle = 0 if len(surrogate.scores) > known else idle + len(proposed)
 
 
 def _placed(space: Space, kernel: Any, rng: np.random.Generator) -> Ints:
@@ -61,43 +64,53 @@ def _placed(space: Space, kernel: Any, rng: np.random.Generator) -> Ints:
     return place
 
 
-def _mutant(space: Space, places: Ints, scores: np.ndarray, i: int, rng: np.random.Generator, tries: int = 10) -> Any:
+def _mutant(space: Space, places: Ints, scores: np.ndarray, i: int, rng: np.random.Generator) -> Any:
     shape, best = np.array(space.shape), places[int(scores.argmax())]
-    for _ in range(tries):
-        a, b = places[rng.choice(len(places), 2, replace=False)]
-        step = rng.uniform(*STEP)
-        moved = places[i] + step * (best - places[i]) + step * (a - b)
-        place = np.clip(np.rint(moved), 0, shape - 1).astype(np.int64)
-        place = np.where(rng.random(len(shape)) < CROSSOVER, place, places[i])
-        place = np.where(rng.random(len(shape)) < JUMP, rng.integers(shape), place)
-        kernel = space.at(place)
-        if kernel is not None:
-            return kernel
-    return space.draw(rng)
+    a, b = places[rng.choice(len(places), 2, replace=False)]
+    step = rng.uniform(*STEP)
+    moved = places[i] + step * (best - places[i]) + step * (a - b)
+    place = np.clip(np.rint(moved), 0, shape - 1).astype(np.int64)
+    place = np.where(rng.random(len(shape)) < CROSSOVER, place, places[i])
+    place = np.where(rng.random(len(shape)) < JUMP, rng.integers(shape), place)
+    return repaired(space, place, places[i], rng)
+
+
+def repaired(space: Space, place: Ints, legal: Ints, rng: np.random.Generator) -> Any:
+    """The kernel at `place`; where that is illegal, axis after axis in random order is taken from a legal place."""
+    kernel, place = space.at(place), place.copy()
+    for axis in rng.permutation(len(place)) if kernel is None else ():
+        place[axis] = legal[axis]
+        if (kernel := space.at(place)) is not None:
+            break
+    assert kernel is not None, "the place to repair from must be legal"
+    return kernel
 
 
 def tpe(space: Space, surrogate: Surrogate, start: Sequence[Any], seed: int) -> None:
-    """Optuna's tree-structured Parzen estimator over indices; illegal proposals are told as failed trials."""
+    """Optuna's tree-structured Parzen estimator over indices; an illegal proposal counts as its repaired kernel."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=POPULATION)
+    rng = np.random.default_rng(seed)
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+        # one estimator for all axes, which stays quick for hundreds of trials
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=POPULATION, multivariate=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    names = [f"axis_{i}" for i in range(len(space.shape))]
+    ends = {f"axis_{i}": count - 1 for i, count in enumerate(space.shape)}
+    surrogate(start)
     for kernel in start:
         if (place := space.place(kernel)) is not None:
-            study.enqueue_trial(dict(zip(names, place.tolist(), strict=True)))
-    surrogate(start)
+            study.enqueue_trial(dict(zip(ends, place.tolist(), strict=True)))
     idle = 0
     while idle < IDLE:
         known = len(surrogate.scores)
         trial = study.ask()
-        place = np.array([trial.suggest_int(n, 0, count - 1) for n, count in zip(names, space.shape, strict=True)])
-        kernel = space.at(place)
-        if kernel is None:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            study.tell(trial, float(surrogate([kernel])[0]))
+        place = np.array([trial.suggest_int(name, 0, end) for name, end in ends.items()])
+        legal = space.place(surrogate.best(1)[0][0]) if surrogate.scores else None
+        if legal is None:
+            legal = space.place(space.draw(rng))
+        assert legal is not None
+        study.tell(trial, float(surrogate([repaired(space, place, legal, rng)])[0]))
         idle = 0 if len(surrogate.scores) > known else idle + 1
 
 

@@ -13,7 +13,7 @@ from tilewise.model.artefact import TrainedModel
 from tilewise.ops import Problem
 from tilewise.search.methods import METHODS
 from tilewise.search.space import LegalSpace, ListedSpace, Space
-from tilewise.search.surrogate import BudgetSpent, Surrogate
+from tilewise.search.surrogate import CAUTION, Alike, BudgetSpent, Surrogate
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class SearchSettings:
         n_evaluations: kernels that the model may be asked about.
         seed: of everything drawn.
         start: the pool's best by the model, from which the search begins; they count as evaluations.
+        caution: what a step away from the pool costs, of the logarithm; see :mod:`tilewise.search.surrogate`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -34,6 +35,7 @@ class SearchSettings:
     n_evaluations: int = 500
     seed: int = 0
     start: int = 10
+    caution: float = CAUTION
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -42,14 +44,17 @@ class SearchSettings:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ConfigError(f"search.{name} must be a whole number of at least {least}, got {value!r}")
+        if not self.caution >= 0:
+            raise ConfigError(f"search.caution must not be negative, got {self.caution}")
 
 
 @dataclass(frozen=True)
 class Found:
-    """A configuration that a search found; `in_pool`: the model was trained with measurements of it."""
+    """A configuration that a search found, and how far it is from the pool (0: `in_pool`, it was measured)."""
 
     kernel: Any
-    predicted_tflops: float
+    predicted_tflops: float  # without caution
+    steps: float
     in_pool: bool
 
 
@@ -67,6 +72,7 @@ def search(
     settings: SearchSettings,
     count: int = 3,
     only: Sequence[Any] | None = None,
+    alike: Alike | None = None,
 ) -> SearchResult:
     """Find a problem's best configurations by the model's scores; the same for equal arguments.
 
@@ -75,13 +81,14 @@ def search(
         problem: the shape.
         settings: how.
         count: of configurations to hand back.
+        alike: of the model's pool, where many problems are searched.
         only: search among these kernels, which must support the problem, instead of all that is legal.
 
     Raises:
         KernelError: nothing legal supports the problem, or there are no rules to search by.
     """
     space: Space = LegalSpace(model.target, model.arch, problem) if only is None else ListedSpace(only)
-    surrogate = Surrogate(model, problem, settings.n_evaluations)
+    surrogate = Surrogate(model, problem, settings.n_evaluations, alike=alike, caution=settings.caution)
     try:
         begin = _start(model, problem, settings, only, surrogate)
         METHODS[settings.method](space, surrogate, begin, settings.seed)
@@ -90,9 +97,11 @@ def search(
     best = surrogate.best(count)
     if not best:
         raise KernelError(f"no configuration of {model.target.name} supports {problem}")
-    tflops = model.tflops_of_scores(problem, np.array([score for _, score in best]))
+    steps = [surrogate.steps[k] for k, _ in best]
+    scores = np.array([score for _, score in best]) + settings.caution * np.array(steps)
+    tflops = model.tflops_of_scores(problem, scores)
     pool = set(model.pool.kernels)
-    found = tuple(Found(k, float(t), k in pool) for (k, _), t in zip(best, tflops, strict=True))
+    found = tuple(Found(k, float(t), s, k in pool) for (k, _), t, s in zip(best, tflops, steps, strict=True))
     return SearchResult(found, len(surrogate.scores))
 
 
