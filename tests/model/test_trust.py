@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tilewise.errors import ArtefactError, ConfigError
 from tilewise.metrics import DEPTH
-from tilewise.model.trust import COVARIATES, MOST_LOG, UNIT, Calibration, covariates_of
+from tilewise.model.trust import COVARIATES, MOST_LOG, PARTS, Calibration, covariates_of
 from tilewise.ops import GemmProblem
 
 N = len(COVARIATES)
@@ -125,7 +125,7 @@ def test_covariates_by_hand() -> None:
 
 
 def test_it_reads_what_it_writes() -> None:
-    c = calibration(falling(np.ceil(np.linspace(0, 0.3, 30) / UNIT) * UNIT).round(4), weights=np.arange(N) / 8)
+    c = calibration(falling(np.ceil(np.linspace(0, 0.3, 30) * PARTS) / PARTS).round(4), weights=np.arange(N) / 8)
     again = Calibration.from_dict(json.loads(json.dumps(c.to_dict())))
     for level in (0.5, 0.9):
         assert again.bound(0, 1, level) == pytest.approx(c.bound(0, 1, level))

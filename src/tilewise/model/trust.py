@@ -46,7 +46,7 @@ COVARIATES = (
 )
 MOST_LOG = 0.3  # of a margin or loss: beyond, the two are simply far apart
 MOST_DEVIATIONS = 3.0  # covariates beyond what was calibrated on count as at its edge
-UNIT = 1e-4  # losses are kept in so many, rounded up
+PARTS = 10_000  # of the oracle, in which losses are counted, rounded up
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Calibration:
             **{name: getattr(self, name).tolist() for name in ("centre", "scale", "weights", "edges", "counts")},
             "intercept": self.intercept,
             "farthest": self.farthest,
-            "losses": [[np.round(v / UNIT).astype(int).tolist() for v in bin_] for bin_ in self.losses],
+            "losses": [[np.round(v * PARTS).astype(int).tolist() for v in bin_] for bin_ in self.losses],
             "keys": self.keys.tolist(),
         }
 
@@ -184,7 +184,7 @@ class Calibration:
             np.array(values[n], dtype=np.float64) for n in ("centre", "scale", "weights", "edges")
         )
         counts, keys = (np.array(values[n], dtype=np.int64) for n in ("counts", "keys"))
-        losses = [[np.array(v, dtype=np.float64) * UNIT for v in bin_] for bin_ in values["losses"]]
+        losses = [[np.array(v, dtype=np.float64) / PARTS for v in bin_] for bin_ in values["losses"]]
         intercept, farthest = float(values["intercept"]), float(values["farthest"])
         n_bins = len(edges) + 1
         fits = (
@@ -207,7 +207,7 @@ class Calibration:
 
 def _is_tail(losses: Floats, count: int) -> bool:
     """Whether these can be the losses above 0 of so many problems, descending."""
-    inside = bool(((losses > 0) & (losses <= 1 + UNIT)).all() and (np.diff(losses) <= 0).all())
+    inside = bool(((losses > 0) & (losses <= 1)).all() and (np.diff(losses) <= 0).all())
     return losses.ndim == 1 and len(losses) <= count and inside
 
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from tilewise.features.octaves import nearest_octaves
 from tilewise.metrics import select
-from tilewise.model.trust import COVARIATES, MOST_DEVIATIONS, UNIT, Calibration, covariates_of
+from tilewise.model.trust import COVARIATES, MOST_DEVIATIONS, PARTS, Calibration, covariates_of
 from tilewise.train.cross_validation import Fold
 from tilewise.train.dataset import Floats, Ints, Table
 from tilewise.train.result import OutOfFold
@@ -89,7 +89,7 @@ def fit_calibration(
     bins = min(max(len(risk) // PER_BIN, 1), MOST_BINS)
     edges = np.round(np.quantile(risk, np.arange(1, bins) / bins), DIGITS)
     number = np.searchsorted(edges, np.round(risk, 2 * DIGITS))
-    rounded = np.ceil(np.round(losses / UNIT, 6)) * UNIT
+    rounded = np.ceil(np.round(losses * PARTS, 6)) / PARTS
     return Calibration(
         keys=keys,
         farthest=float(farthest),
