@@ -5,7 +5,7 @@ are stored, so that a transposed operand costs nothing. All three convolutions a
 the derivative of the others: that is all that autograd needs to know of them.
 """
 
-# No `from __future__ import annotations`: torch.library makes schemas from these annotations.
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -21,48 +21,63 @@ from tilewise.torch.serving import dispatcher_for, tell_once
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of a tensor's dimensions
 _TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 _MAX_PROBLEMS = 4096
+_GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+
+_library = torch.library.Library("tilewise", "DEF")
 
 
-@torch.library.custom_op("tilewise::conv", mutates_args=())
+def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Define an operator: what ``torch.library.custom_op`` does, without its checks at each call (5 us of the host)."""
+
+    def define(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        _library.define(f"{name}({arguments}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+        _library.impl(name, compute, "CompositeExplicitAutograd")
+        operator: Callable[..., Tensor] = getattr(torch.ops.tilewise, name).default
+        return operator
+
+    return define
+
+
+@_operator("conv", f"Tensor x, Tensor w, {_GEOMETRY}")
 def conv(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
 ) -> Tensor:
     """Convolution of `x` (N, C, [D,] H, W) with `w` (K, C/groups, [Z,] Y, X); the result is channels-last."""
-    y = _conv_result(x, w, stride, padding, dilation, groups)
+    problem, sizes = _problem(x.shape, w.shape, stride, padding, dilation, groups)
     none = [0] * len(stride)
     return _serve(
-        "forward", _problem(x.shape, w.shape, stride, padding, dilation, groups), (x, w), y,
+        "forward", problem, (x, w), sizes,
         lambda: torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups),
     )  # fmt: skip
 
 
-@torch.library.custom_op("tilewise::conv_bwd_data", mutates_args=())
+@_operator("conv_bwd_data", f"Tensor dy, Tensor w, SymInt[] sizes, {_GEOMETRY}")
 def conv_bwd_data(
     dy: Tensor, w: Tensor, sizes: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], groups: int,
 ) -> Tensor:  # fmt: skip
     """Gradient of :func:`conv` for its input, which has these `sizes`; channels-last."""
+    problem, _ = _problem(sizes, w.shape, stride, padding, dilation, groups)
     own = torch.nn.grad.conv2d_input if dy.dim() == 4 else torch.nn.grad.conv3d_input
     return _serve(
-        "bwd_data", _problem(sizes, w.shape, stride, padding, dilation, groups), (dy, w), _empty(dy, sizes),
-        lambda: own(sizes, w, dy, stride, padding, dilation, groups),
+        "bwd_data", problem, (dy, w), sizes, lambda: own(sizes, w, dy, stride, padding, dilation, groups)
     )  # fmt: skip
 
 
-@torch.library.custom_op("tilewise::conv_bwd_weight", mutates_args=())
+@_operator("conv_bwd_weight", f"Tensor dy, Tensor x, SymInt[] sizes, {_GEOMETRY}")
 def conv_bwd_weight(
     dy: Tensor, x: Tensor, sizes: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], groups: int,
 ) -> Tensor:  # fmt: skip
     """Gradient of :func:`conv` for its filter, which has these `sizes`; channels-last."""
+    problem, _ = _problem(x.shape, sizes, stride, padding, dilation, groups)
     own = torch.nn.grad.conv2d_weight if dy.dim() == 4 else torch.nn.grad.conv3d_weight
     return _serve(
-        "bwd_weight", _problem(x.shape, sizes, stride, padding, dilation, groups), (dy, x), _empty(dy, sizes),
-        lambda: own(x, sizes, dy, stride, padding, dilation, groups),
+        "bwd_weight", problem, (dy, x), sizes, lambda: own(x, sizes, dy, stride, padding, dilation, groups)
     )  # fmt: skip
 
 
-@torch.library.custom_op("tilewise::mm", mutates_args=())
+@_operator("mm", "Tensor a, Tensor b")
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """``a @ b`` for `a` (M, K) and `b` (K, N), each stored by rows or by columns; the result is contiguous."""
     a_letter, a_stored = ("r", a.contiguous()) if a.is_contiguous() or not a.t().is_contiguous() else ("c", a.t())
@@ -78,17 +93,18 @@ def mm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _serve(
-    variant: str, problem: Problem, operands: tuple[Tensor, Tensor], out: Tensor, own: Callable[[], Tensor]
+    variant: str, problem: Problem, operands: tuple[Tensor, Tensor], sizes: Sequence[int], own: Callable[[], Tensor]
 ) -> Tensor:
-    """Let the dispatcher's kernel write `out`, or PyTorch compute the result where there is none."""
+    """Let the dispatcher's kernel compute a result of these `sizes`, or PyTorch where there is none."""
     dispatcher = dispatcher_for("grouped_conv", variant, operands[0])
     if dispatcher is not None:
+        out = _empty(operands[0], sizes)
         try:
             dispatcher.run(problem, *map(_channels_last, operands), out=_channels_last(out))
             return out
         except KernelError as e:
             tell_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
-    return own().contiguous(memory_format=_LAST[out.dim()])
+    return own().contiguous(memory_format=_LAST[len(sizes)])
 
 
 def _channels_last(t: Tensor) -> Tensor:
@@ -100,7 +116,6 @@ def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=_LAST[len(sizes)])
 
 
-@conv.register_fake
 def _conv_result(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
 ) -> Tensor:
@@ -115,11 +130,6 @@ def _gradient(dy: Tensor, other: Tensor, sizes: Sequence[int], *geometry: Any) -
     return _empty(dy, sizes)
 
 
-conv_bwd_data.register_fake(_gradient)
-conv_bwd_weight.register_fake(_gradient)
-
-
-@mm.register_fake
 def _mm_result(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]))
 
@@ -127,7 +137,7 @@ def _mm_result(a: Tensor, b: Tensor) -> Tensor:
 def _problem(
     x: Sequence[int], w: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
     groups: int,
-) -> GroupedConvProblem:  # fmt: skip
+) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
     return _conv_problem(tuple(x), tuple(w), tuple(stride), tuple(padding), tuple(dilation), groups)
 
 
@@ -135,14 +145,16 @@ def _problem(
 def _conv_problem(
     x: tuple[int, ...], w: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...],
     dilation: tuple[int, ...], groups: int,
-) -> GroupedConvProblem:  # fmt: skip
+) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
+    """The problem of these sizes, and the sizes of its output."""
     values = {"N": x[0], "C": x[1], "K": w[0], "G": groups}
     for axis, size, reach, s, p, d in zip(
         "dhw"[3 - len(stride) :], x[2:], w[2:], stride, padding, dilation, strict=True
     ):
         values |= {f"{axis.upper()}i": size, {"d": "Z", "h": "Y", "w": "X"}[axis]: reach}
         values |= {f"stride_{axis}": s, f"pad_{axis}": p, f"dilation_{axis}": d}
-    return GroupedConvProblem(**values)
+    problem = GroupedConvProblem(**values)
+    return problem, (x[0], w[0], *problem.output_sizes[3 - len(stride) :])
 
 
 _product = lru_cache(_MAX_PROBLEMS)(GemmProblem)
@@ -182,10 +194,11 @@ def _mm_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return mm(g, b.t()) if ctx.needs_input_grad[0] else None, mm(a.t(), g) if ctx.needs_input_grad[1] else None
 
 
-for _operator, _backward in (
-    (conv, _conv_backward),
-    (conv_bwd_data, _bwd_data_backward),
-    (conv_bwd_weight, _bwd_weight_backward),
-    (mm, _mm_backward),
+for _name, _fake, _backward in (
+    ("conv", _conv_result, _conv_backward),
+    ("conv_bwd_data", _gradient, _bwd_data_backward),
+    ("conv_bwd_weight", _gradient, _bwd_weight_backward),
+    ("mm", _mm_result, _mm_backward),
 ):
-    _operator.register_autograd(_backward, setup_context=_keep)
+    torch.library.register_fake(f"tilewise::{_name}", _fake)
+    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep)
