@@ -27,7 +27,7 @@ _library = torch.library.Library("tilewise", "DEF")
 
 
 def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Define an operator: what ``torch.library.custom_op`` does, without its checks at each call (5 us of the host)."""
+    """Define an operator: what ``torch.library.custom_op`` does, without its checks at each call."""
 
     def define(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
         _library.define(f"{name}({arguments}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
