@@ -42,7 +42,9 @@ $(VENV)/.bootstrap: requirements/bootstrap.txt | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
-$(RUNTIME): requirements/runtime.txt pyproject.toml $(VENV)/.bootstrap
+CORE := hatch_build.py $(wildcard src/tilewise/core/*.[ch])
+
+$(RUNTIME): requirements/runtime.txt pyproject.toml $(CORE) $(VENV)/.bootstrap
 	$(call install_locked,$<)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	@touch $@

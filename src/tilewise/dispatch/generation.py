@@ -7,6 +7,7 @@ can change in a generation is what it remembers: decisions, measurements, launch
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,12 +136,11 @@ class Generation:
 
     def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
         assert self.model is not None
-        scores = self.model.score(problem)
-        order = self.model.rank_scores(problem, scores)
+        order, tflops = self.model.best(problem, top_k if self._allowed is None else None)
+        ranked: Iterable[tuple[int, float]] = zip(order, tflops.tolist(), strict=True)
         if self._allowed is not None:
-            order = order[self._allowed[order]]
-        tflops = self.model.tflops_of_scores(problem, scores)
-        return tuple(Selection(*self._kernel(int(i)), float(tflops[i]), "model") for i in order[:top_k])
+            ranked = islice((pair for pair in ranked if self._allowed[pair[0]]), top_k)
+        return tuple(Selection(*self._kernel(i), t, "model") for i, t in ranked)
 
     def _by_default(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
         order = self.supported(problem).nonzero()[0][:top_k]

@@ -204,6 +204,18 @@ class FeatureTable:
             inputs.check_kernels()
         return inputs
 
+    def rows_of_pool(self, problem: SimpleNamespace, pool: Pool, arch: HardwareProfile) -> Inputs:
+        """What the formulas see of a pool's kernels and one problem, whose columns are symbols; see :mod:`.core.trace`.
+
+        Raises:
+            KernelError: a pipeline is unknown.
+        """
+        k = _columns(pool.columns, pool.backend.kernel.column_kinds(), _kernel_error)
+        inputs = self.inputs(problem, k, variant=pool.variant, dtype=pool.dtype, arch=arch)
+        inputs.n_rows = len(pool)
+        inputs.check_kernels()
+        return inputs
+
     def compute(self, rows: Inputs) -> np.ndarray:
         """The features of :meth:`rows_of`: float64, (rows, len(names))."""
         return stack(self.features, rows)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from tilewise.features._base import Inputs
 from tilewise.features.estimate import LaunchEstimate, log_work, terms_of
 from tilewise.files import replace_folder
 from tilewise.kernels.pool import Pool, dump_json
+from tilewise.model.ranker import Ranker
 from tilewise.model.trees import Ensemble
 from tilewise.model.trust import LEVEL, TOLERANCE, Calibration, Trust
 from tilewise.ops import OPS, Problem, Target
@@ -287,8 +289,16 @@ class TrainedModel:
         columns = [np.broadcast_to(np.asarray(kernel[n]).reshape(-1), (n_rows,)).tolist() for n in self.pool.columns]
         return np.array([self._kernel_numbers.get(row, -1) for row in zip(*columns, strict=True)], dtype=np.int64)
 
+    @cached_property
+    def ranker(self) -> Ranker | None:
+        """The compiled form, made when it is first needed; None: NumPy ranks."""
+        return Ranker.build(self.features, self.pool, self.arch, self.scores, self.scale, self.estimate)
+
     def score(self, problem: Problem) -> np.ndarray:
         """Scores of the pool's kernels: float64, (len(pool),); unsupported ones have a score too."""
+        if self.ranker is not None:
+            with suppress(OverflowError):
+                return self.ranker.score(problem, len(self.pool))
         return self.score_rows(problem.to_dict(), self.pool.columns)
 
     def predict_tflops(self, problem: Problem) -> np.ndarray:
@@ -297,15 +307,14 @@ class TrainedModel:
 
     def tflops_of_scores(self, problem: Problem, scores: np.ndarray) -> np.ndarray:
         """TFLOPS that scores of a problem stand for, without computing the scores again."""
-        tflops: np.ndarray
-        if self.label == "log1p":
-            tflops = np.expm1(scores)
-        elif self.scale is None:
-            tflops = np.exp(scores)
-        else:
-            row = self._problem_features.compute(self._rows(problem.to_dict(), {}))
-            tflops = np.exp(scores + self.scale.predict(row))
-        return tflops.clip(min=MIN_TFLOPS)
+        if self.scale is None:
+            return self._tflops(scores)
+        row = self._problem_features.compute(self._rows(problem.to_dict(), {}))
+        return self._tflops(scores + self.scale.predict(row))
+
+    def _tflops(self, scores: np.ndarray) -> np.ndarray:
+        tflops: np.ndarray = np.maximum(np.expm1(scores) if self.label == "log1p" else np.exp(scores), MIN_TFLOPS)
+        return tflops
 
     def predict_extra(self, label: str, problem: Problem) -> np.ndarray:
         """Predicted latency in ms or bandwidth in GB/s of the pool's kernels: float64, (len(pool),).
@@ -345,6 +354,9 @@ class TrainedModel:
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Which kernels of the pool can compute the problem: bool, (len(pool),)."""
+        if self.ranker is not None:
+            with suppress(OverflowError):
+                return self.ranker.supported(problem, len(self.pool))
         return self.pool.supported(problem)
 
     def rank(self, problem: Problem, top_k: int | None = None) -> np.ndarray:
@@ -357,7 +369,17 @@ class TrainedModel:
         Returns:
             int64, empty only where no kernel of the pool supports the problem.
         """
-        return self.rank_scores(problem, self.score(problem))[:top_k]
+        return np.array(self.best(problem, top_k)[0], dtype=np.int64)
+
+    def best(self, problem: Problem, top_k: int | None = None) -> tuple[Sequence[int], np.ndarray]:
+        """The ranking of :meth:`rank`, and the predicted TFLOPS of its kernels: float64, as many."""
+        if self.ranker is not None:
+            with suppress(OverflowError):
+                best = self.ranker.best(problem, len(self.pool) if top_k is None else top_k)
+                return best.kernels, self._tflops(np.array(best.scores) + best.scale)
+        scores = self.score(problem)
+        order = self.rank_scores(problem, scores)[:top_k]
+        return order.tolist(), self.tflops_of_scores(problem, scores)[order]
 
     def rank_scores(self, problem: Problem, scores: np.ndarray) -> np.ndarray:
         """The ranking that scores of a problem stand for, without computing the scores again."""

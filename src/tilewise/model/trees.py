@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from tilewise.core import compiled_core
 from tilewise.errors import ArtefactError
 
 _ZERO = float(np.float32(1e-35))  # LightGBM takes anything nearer to 0 for 0
@@ -20,6 +21,7 @@ _MISSING_ZERO, _MISSING_NAN = 1, 2
 _CHUNK = 1 << 15  # rows x trees walked at a time: their state stays in the cache
 _MANY = 4096  # rows from which a table is walked tree by tree
 _VERSIONS = ("v3", "v4")
+_FIRST_TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Ensemble:
             ArtefactError: the text is damaged, or uses what is not supported (categorical splits, linear trees,
                 several classes, averaged forests).
         """
-        header, trees = _sections(text)
+        compiled = _compiled(text)
+        header, trees = (compiled.header, []) if compiled else _sections(text)
         names = tuple(header.get("feature_names", "").split())
         if header.get("version") not in _VERSIONS:
             raise ArtefactError(
@@ -67,6 +70,8 @@ class Ensemble:
             raise ArtefactError("a model must give one score a row, the sum of its trees")
         if len(names) != _count(header, "max_feature_idx") + 1:
             raise ArtefactError(f"max_feature_idx is {header['max_feature_idx']}, but {len(names)} features are named")
+        if compiled:
+            return cls(names, *compiled.parts)
         parsed = [_tree(fields, len(names), f"tree {i}") for i, fields in enumerate(trees)]
         if not parsed:
             raise ArtefactError("the model has no trees")
@@ -110,6 +115,10 @@ class Ensemble:
             scores[start : start + step] = np.add.accumulate(values, axis=0)[-1]
         return scores
 
+    def directions(self, row: np.ndarray) -> np.ndarray:
+        """Which way each split sends a row of features, should it come there: bool, (nodes,), True for left."""
+        return self._goes_left(np.asarray(row, dtype=np.float64)[self.feature], np.arange(len(self.feature)))
+
     def _predict_many(self, matrix: np.ndarray) -> np.ndarray:
         """Scores of a whole table: tree by tree, its rows are parted at each split; the same bits as the other walk.
 
@@ -151,6 +160,30 @@ class Ensemble:
         missing = ((kind == _MISSING_NAN) & nan) | ((kind == _MISSING_ZERO) & (np.abs(x) <= _ZERO))
         left: np.ndarray = np.where(missing, self.default_left[node], x <= self.threshold[node])
         return left
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What the compiled core read: the header, and what :class:`Ensemble` has behind its names."""
+
+    header: dict[str, str]
+    parts: tuple[Any, ...]
+
+
+_TYPES = (np.int64, np.int64, np.float64, np.int64, np.int8, np.bool_, np.float64)
+
+
+def _compiled(text: str) -> _Compiled | None:
+    """Read by the compiled core, in a tenth of the time; None where it is not there, or finds anything unusual."""
+    core, first = compiled_core(), _FIRST_TREE.search(text)
+    if core is None or first is None or not text.startswith("tree\n"):
+        return None
+    header = dict(_pairs(text[: first.start()]))
+    found = core.parse_trees(text, first.start(), len(header.get("feature_names", "").split()))
+    if found is None or len(header.get("tree_sizes", "").split()) != len(found[0]) // 8:
+        return None
+    *arrays, depth = found
+    return _Compiled(header, (*(np.frombuffer(a, t) for a, t in zip(arrays, _TYPES, strict=True)), depth))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tilewise.errors import ProblemError
@@ -69,13 +70,13 @@ class Problem(ABC):
         Raises:
             ProblemError: a dimension is unknown, missing or impossible; `.field` names it.
         """
-        fields = {f.name: f for f in dataclasses.fields(cls)}
-        for name in values:
-            if name not in fields:
-                raise ProblemError(str(name), f"not a dimension of {cls.op}; known are {', '.join(fields)}")
-        for name, field in fields.items():
-            if name not in values and field.default is dataclasses.MISSING:
-                raise ProblemError(name, f"missing; {cls.op} needs it")
+        known, needed = _names(cls)
+        if not known.issuperset(values):
+            name = next(name for name in values if name not in known)
+            raise ProblemError(str(name), f"not a dimension of {cls.op}; known are {', '.join(cls.column_names())}")
+        if not values.keys() >= needed:
+            name = next(name for name in cls.column_names() if name in needed and name not in values)
+            raise ProblemError(name, f"missing; {cls.op} needs it")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,10 +102,20 @@ class Problem(ABC):
         """The matrix product that a kernel of `variant` walks."""
 
 
+@cache
+def _names(kind: type[Problem]) -> tuple[frozenset[str], frozenset[str]]:
+    """All dimensions of an op, and those without a default."""
+    fields = dataclasses.fields(kind)
+    needed = frozenset(f.name for f in fields if f.default is dataclasses.MISSING)
+    return frozenset(f.name for f in fields), needed
+
+
 def require_int(problem: Problem, names: tuple[str, ...], *, at_least: int) -> None:
     """Check that the fields are ints of at least `at_least`; numpy integers are accepted and stored as ints."""
     for name in names:
         value = getattr(problem, name)
+        if type(value) is int and at_least <= value <= INT64_MAX:
+            continue
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise ProblemError(name, f"must be an integer, got {value!r}")
         value = value.__index__()

@@ -21,6 +21,9 @@ _AXES = (
     ("Wi", "X", "stride_w", "pad_w", "dilation_w"),
 )
 
+_COUNTS = ("N", "C", "K", "G", *(name for size, filt, stride, _, dil in _AXES for name in (size, filt, stride, dil)))
+_PADDINGS = tuple(pad for _, _, _, pad, _ in _AXES)
+
 
 class OutputSizes(NamedTuple):
     """Spatial output sizes (ints, or int64 arrays)."""
@@ -33,10 +36,9 @@ class OutputSizes(NamedTuple):
 def output_sizes(p: Any) -> OutputSizes:
     """``(i + 2 pad - dilation (filter - 1) - 1) // stride + 1`` along each axis."""
     return OutputSizes(
-        *(
-            (getattr(p, i) + 2 * getattr(p, pad) - getattr(p, dil) * (getattr(p, f) - 1) - 1) // getattr(p, s) + 1
-            for i, f, s, pad, dil in _AXES
-        )
+        (p.Di + 2 * p.pad_d - p.dilation_d * (p.Z - 1) - 1) // p.stride_d + 1,
+        (p.Hi + 2 * p.pad_h - p.dilation_h * (p.Y - 1) - 1) // p.stride_h + 1,
+        (p.Wi + 2 * p.pad_w - p.dilation_w * (p.X - 1) - 1) // p.stride_w + 1,
     )
 
 
@@ -134,10 +136,8 @@ class GroupedConvProblem(Problem):
     dilation_d: int = 1
 
     def __post_init__(self) -> None:
-        require_int(self, ("N", "C", "K", "G"), at_least=1)
-        for size, filt, stride, pad, dilation in _AXES:
-            require_int(self, (size, filt, stride, dilation), at_least=1)
-            require_int(self, (pad,), at_least=0)
+        require_int(self, _COUNTS, at_least=1)
+        require_int(self, _PADDINGS, at_least=0)
         for name in ("C", "K"):
             if getattr(self, name) % self.G:
                 raise ProblemError(name, f"must be divisible by G = {self.G}, got {getattr(self, name)}")

@@ -1,0 +1,467 @@
+/* Python's door to the ranking core: reads what tilewise/model/ranker.py hands over, and runs without the GIL. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
+
+#include <string.h>
+
+#include "ranker.h"
+#include "text.h"
+
+/* ---- NumPy's own logarithms, so that features come out the same, bit for bit ------------------------------------- */
+
+typedef struct {
+    PyUFuncGenericFunction loop;
+    void *data;
+} numpy_loop;
+
+static void call_loop(void *context, const double *x, double *y, size_t n)
+{
+    const numpy_loop *numpy = context;
+    char *args[2] = {(char *)x, (char *)y};
+    npy_intp count = (npy_intp)n, steps[2] = {sizeof *x, sizeof *y};
+    numpy->loop(args, &count, steps, numpy->data);
+}
+
+static int find_loop(PyObject *object, numpy_loop *found)
+{
+    if (PyObject_TypeCheck(object, &PyUFunc_Type)) {
+        PyUFuncObject *ufunc = (PyUFuncObject *)object;
+        for (int i = 0; ufunc->nin == 1 && ufunc->nout == 1 && i < ufunc->ntypes; i++)
+            if (ufunc->types[2 * i] == NPY_DOUBLE && ufunc->types[2 * i + 1] == NPY_DOUBLE && ufunc->functions[i]) {
+                *found = (numpy_loop){ufunc->functions[i], ufunc->data ? ufunc->data[i] : NULL};
+                return 0;
+            }
+    }
+    PyErr_SetString(PyExc_TypeError, "expected a ufunc of one double");
+    return -1;
+}
+
+/* ---- arrays of one type, by the buffer protocol ------------------------------------------------------------------ */
+
+typedef struct {
+    Py_buffer view;
+    Py_ssize_t count;
+} array;
+
+enum { MOST_ARRAYS = 24 };
+
+typedef struct {
+    array held[MOST_ARRAYS];
+    int count;
+} arrays;
+
+static const void *take(arrays *a, PyObject *object, Py_ssize_t item, Py_ssize_t *count)
+{
+    if (!object || a->count == MOST_ARRAYS) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "too many arrays");
+        return NULL;
+    }
+    Py_buffer *view = &a->held[a->count].view;
+    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS))
+        return NULL;
+    a->count++;
+    if (view->len % item) {
+        PyErr_SetString(PyExc_ValueError, "an array of another type");
+        return NULL;
+    }
+    *count = view->len / item;
+    return view->buf;
+}
+
+static void release(arrays *a)
+{
+    for (int i = 0; i < a->count; i++)
+        PyBuffer_Release(&a->held[i].view);
+}
+
+/* ---- Ranker ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    tw_ranker *ranker;
+    numpy_loop log, log2;
+} Ranker;
+
+static void ranker_dealloc(Ranker *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    tw_ranker_free(self->ranker);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+static PyObject *misfit(const char *what)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "%s: too large for the ranking core, or it does not fit together", what);
+    return NULL;
+}
+
+static tw_program *read_program(Ranker *self, PyObject *parts)
+{
+    arrays a = {.count = 0};
+    tw_program *program = NULL;
+    int n_inputs, n_slots;
+    PyObject *constants, *steps, *index;
+    Py_ssize_t n_constants, n_steps, n_index;
+    const tw_math math = {{call_loop, &self->log}, {call_loop, &self->log2}};
+    if (PyArg_ParseTuple(parts, "iiOOO", &n_inputs, &n_slots, &constants, &steps, &index)) {
+        const void *c = take(&a, constants, sizeof(tw_slot), &n_constants);
+        const void *s = c ? take(&a, steps, sizeof(tw_step), &n_steps) : NULL;
+        const void *i = s ? take(&a, index, sizeof(int32_t), &n_index) : NULL;
+        if (i && !(program = tw_program_new(n_inputs, c, (int32_t)n_constants, s, (int32_t)n_steps, i,
+                                            (int32_t)n_index, n_slots, math)))
+            misfit("program");
+    }
+    release(&a);
+    return program;
+}
+
+static tw_forest *read_forest(PyObject *parts)
+{
+    arrays a = {.count = 0};
+    tw_forest *forest = NULL;
+    int n_features;
+    PyObject *object[7];
+    static const Py_ssize_t ITEM[7] = {8, 8, 8, 8, 1, 1, 8};
+    const void *data[7];
+    Py_ssize_t n[7];
+    if (!PyArg_ParseTuple(parts, "iOOOOOOO", &n_features, &object[0], &object[1], &object[2], &object[3], &object[4],
+                          &object[5], &object[6]))
+        return NULL;
+    int i = 0;
+    while (i < 7 && (data[i] = take(&a, object[i], ITEM[i], &n[i])))
+        i++;
+    if (i == 7) { /* roots, feature, threshold, children, missing, default_left, value */
+        int fits = n[2] == n[1] && n[3] == 2 * n[1] && n[4] == n[1] && n[5] == n[1] && n[6] == n[1];
+        forest = fits ? tw_forest_new((int32_t)n[0], data[0], n[1], data[1], data[2], data[3], data[4], data[5],
+                                      data[6], n_features)
+                      : NULL;
+        if (!forest)
+            misfit("trees");
+    }
+    release(&a);
+    return forest;
+}
+
+static tw_estimate *read_estimate(PyObject *parts, int n_kernels)
+{
+    arrays a = {.count = 0};
+    tw_estimate *estimate = NULL;
+    int n_costs, n_drivers;
+    tw_limits limits;
+    PyObject *object[5];
+    const void *data[5];
+    Py_ssize_t n[5];
+    if (!PyArg_ParseTuple(parts, "ii(dddd)OOOOO", &n_costs, &n_drivers, &limits.intercept, &limits.most_deviations,
+                          &limits.most_correction, &limits.most_share, &object[0], &object[1], &object[2], &object[3],
+                          &object[4]))
+        return NULL;
+    int i = 0;
+    while (i < 5 && (data[i] = take(&a, object[i], 8, &n[i])))
+        i++;
+    if (i == 5) { /* programs, factors, centre, scale, weights */
+        Py_ssize_t rows = n[0] + 1, columns = 1 + 2 * ((Py_ssize_t)n_costs + n_drivers);
+        int fits = n[1] == rows * n_costs && n[2] == n_costs && n[3] == n_costs && n[4] == n_kernels * rows * columns;
+        estimate = fits ? tw_estimate_new((int32_t)n[0], n_costs, n_drivers, n_kernels, limits, data[0], data[1],
+                                          data[2], data[3], data[4])
+                        : NULL;
+        if (!estimate)
+            misfit("estimate");
+    }
+    release(&a);
+    return estimate;
+}
+
+static int read_outputs(PyObject *object, tw_outputs *outputs)
+{
+    arrays a = {.count = 0};
+    Py_ssize_t count = 0;
+    const void *data = take(&a, object, sizeof(tw_output), &count);
+    int failed = !data || !(outputs->at = malloc((count + 1) * sizeof *outputs->at));
+    if (!failed) {
+        memcpy(outputs->at, data, count * sizeof *outputs->at);
+        outputs->count = (int32_t)count;
+    }
+    release(&a);
+    return failed ? -1 : 0;
+}
+
+static int read_classes(PyObject *list, tw_ranker *r)
+{
+    Py_ssize_t parts = PySequence_Size(list);
+    if (parts < 0 || !(r->classes = calloc(parts + 1, sizeof *r->classes)))
+        return -1;
+    r->n_classes = (int32_t)parts;
+    for (Py_ssize_t i = 0; i < parts; i++) {
+        arrays a = {.count = 0};
+        tw_classes *c = &r->classes[i];
+        Py_ssize_t count = 0;
+        PyObject *object = PySequence_GetItem(list, i);
+        const int32_t *of_kernel = take(&a, object, sizeof *of_kernel, &count);
+        if (of_kernel && count == r->n_kernels) {
+            for (int32_t k = 0; k < r->n_kernels; k++)
+                if (of_kernel[k] >= c->n_classes && of_kernel[k] < r->n_kernels)
+                    c->n_classes = of_kernel[k] + 1;
+            c->of_kernel = malloc(count * sizeof *of_kernel);
+            c->masks = calloc((size_t)c->n_classes * r->words + 1, sizeof *c->masks);
+            if (c->of_kernel && c->masks) {
+                memcpy(c->of_kernel, of_kernel, count * sizeof *of_kernel);
+                for (int32_t k = 0; k < r->n_kernels; k++)
+                    if (of_kernel[k] >= 0 && of_kernel[k] < c->n_classes)
+                        c->masks[(size_t)of_kernel[k] * r->words + (k >> 6)] |= 1ull << (k & 63);
+            }
+        }
+        release(&a);
+        Py_XDECREF(object);
+        if (!c->of_kernel || !c->masks)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"n_kernels", "program", "classes", "rules", "features", "problem", "costs", "drivers",
+                            "single", "scores", "scale", "estimate", "log", "log2", NULL};
+    PyObject *program, *classes, *rules, *features, *problem, *costs, *drivers, *single, *scores, *scale, *estimate;
+    PyObject *log, *log2;
+    int n_kernels;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOOO", names, &n_kernels, &program, &classes, &rules,
+                                     &features, &problem, &costs, &drivers, &single, &scores, &scale, &estimate, &log,
+                                     &log2))
+        return NULL;
+    Ranker *self = (Ranker *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    tw_ranker *r = self->ranker = calloc(1, sizeof *r);
+    tw_outputs singles = {0};
+    if (!r || n_kernels < 1 || find_loop(log, &self->log) || find_loop(log2, &self->log2))
+        goto fail;
+    r->n_kernels = n_kernels, r->words = (n_kernels + 63) / 64;
+    if (!(r->program = read_program(self, program)) || read_classes(classes, r) || read_outputs(rules, &r->rules) ||
+        read_outputs(features, &r->features) || read_outputs(problem, &r->problem) ||
+        read_outputs(costs, &r->costs) || read_outputs(drivers, &r->drivers) || read_outputs(single, &singles) ||
+        !(r->scores = read_forest(scores)) || (scale != Py_None && !(r->scale = read_forest(scale))) ||
+        (estimate != Py_None && !(r->estimate = read_estimate(estimate, n_kernels))))
+        goto fail;
+    if (r->estimate && singles.count == 2)
+        r->program_class = singles.at[0], r->log_work = singles.at[1];
+    if ((r->estimate && singles.count != 2) || tw_ranker_check(r))
+        goto fail;
+    free(singles.at);
+    return (PyObject *)self;
+fail:
+    free(singles.at);
+    misfit("ranker");
+    Py_DECREF(self);
+    return NULL;
+}
+
+enum { MOST_INPUTS = 64 };
+
+static int read_inputs(Ranker *self, PyObject *tuple, int64_t *inputs)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != self->ranker->program->n_inputs ||
+        PyTuple_GET_SIZE(tuple) > MOST_INPUTS) {
+        PyErr_SetString(PyExc_ValueError, "a problem is a tuple of its columns");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        inputs[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+        if (inputs[i] == -1 && PyErr_Occurred())
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *failure(int32_t code)
+{
+    if (code == TW_NO_MEMORY)
+        return PyErr_NoMemory();
+    PyErr_SetString(PyExc_OverflowError, "an integer that a rule or a feature takes exceeds int64");
+    return NULL;
+}
+
+PyDoc_STRVAR(rank_doc, "rank(problem, most) -> (kernels, scores, scale): the best supported kernels, best first.\n\n"
+                       "Raises:\n    OverflowError: the formulas leave int64.");
+
+static PyObject *ranker_rank(Ranker *self, PyObject *args)
+{
+    int64_t inputs[MOST_INPUTS];
+    PyObject *problem;
+    int most;
+    if (!PyArg_ParseTuple(args, "Oi", &problem, &most) || read_inputs(self, problem, inputs))
+        return NULL;
+    most = most < self->ranker->n_kernels ? most : self->ranker->n_kernels;
+    int32_t few_kernels[8], *kernels = few_kernels, found;
+    double few_scores[8], *scores = few_scores, scale = 0.0;
+    if (most > 8) {
+        kernels = PyMem_Malloc(most * sizeof *kernels);
+        scores = PyMem_Malloc(most * sizeof *scores);
+    }
+    PyObject *result = NULL;
+    if (kernels && scores) {
+        Py_BEGIN_ALLOW_THREADS;
+        found = tw_rank(self->ranker, inputs, most, kernels, scores, &scale);
+        Py_END_ALLOW_THREADS;
+        PyObject *numbers = found < 0 ? failure(found) : PyTuple_New(found);
+        PyObject *values = numbers ? PyTuple_New(found) : NULL;
+        for (int32_t i = 0; values && i < found; i++) {
+            PyTuple_SET_ITEM(numbers, i, PyLong_FromLong(kernels[i]));
+            PyTuple_SET_ITEM(values, i, PyFloat_FromDouble(scores[i]));
+        }
+        result = values ? Py_BuildValue("NNd", numbers, values, scale) : NULL;
+        if (!values)
+            Py_XDECREF(numbers);
+    } else
+        PyErr_NoMemory();
+    if (most > 8) {
+        PyMem_Free(kernels);
+        PyMem_Free(scores);
+    }
+    return result;
+}
+
+/* Fill an array of the caller's: what the three methods below have in common. */
+static PyObject *fill(Ranker *self, PyObject *args, Py_ssize_t bytes, int32_t (*compute)(tw_ranker *, const int64_t *, void *))
+{
+    int64_t inputs[MOST_INPUTS];
+    PyObject *problem;
+    Py_buffer out;
+    if (!PyArg_ParseTuple(args, "Ow*", &problem, &out))
+        return NULL;
+    int32_t code = 0;
+    int failed = read_inputs(self, problem, inputs);
+    if (!failed && out.len != bytes) {
+        PyErr_SetString(PyExc_ValueError, "the array to fill has another size");
+        failed = 1;
+    }
+    if (!failed) {
+        Py_BEGIN_ALLOW_THREADS;
+        code = compute(self->ranker, inputs, out.buf);
+        Py_END_ALLOW_THREADS;
+    }
+    PyBuffer_Release(&out);
+    if (failed)
+        return NULL;
+    return code < 0 ? failure(code) : PyLong_FromLong(code);
+}
+
+static int32_t fill_scores(tw_ranker *r, const int64_t *inputs, void *out)
+{
+    return tw_score(r, inputs, out);
+}
+
+static int32_t fill_supported(tw_ranker *r, const int64_t *inputs, void *out)
+{
+    return tw_supported(r, inputs, out);
+}
+
+static int32_t fill_features(tw_ranker *r, const int64_t *inputs, void *out)
+{
+    return tw_features(r, inputs, out);
+}
+
+PyDoc_STRVAR(score_doc, "score(problem, out): scores of all kernels into float64 (kernels,).");
+
+static PyObject *ranker_score(Ranker *self, PyObject *args)
+{
+    return fill(self, args, self->ranker->n_kernels * sizeof(double), fill_scores);
+}
+
+PyDoc_STRVAR(supported_doc, "supported(problem, out) -> how many kernels support it; which: bool (kernels,).");
+
+static PyObject *ranker_supported(Ranker *self, PyObject *args)
+{
+    return fill(self, args, self->ranker->n_kernels, fill_supported);
+}
+
+PyDoc_STRVAR(features_doc, "features(problem, out): the features that trees use into float64 (kernels, features).");
+
+static PyObject *ranker_features(Ranker *self, PyObject *args)
+{
+    return fill(self, args, (Py_ssize_t)self->ranker->n_kernels * self->ranker->features.count * sizeof(double),
+                fill_features);
+}
+
+static PyMethodDef RANKER_METHODS[] = {
+    {"rank", (PyCFunction)ranker_rank, METH_VARARGS, rank_doc},
+    {"score", (PyCFunction)ranker_score, METH_VARARGS, score_doc},
+    {"supported", (PyCFunction)ranker_supported, METH_VARARGS, supported_doc},
+    {"features", (PyCFunction)ranker_features, METH_VARARGS, features_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot RANKER_SLOTS[] = {
+    {Py_tp_doc, "A compiled model; see ranker.h and tilewise/model/ranker.py, which makes it."},
+    {Py_tp_new, ranker_new},
+    {Py_tp_dealloc, ranker_dealloc},
+    {Py_tp_methods, RANKER_METHODS},
+    {0, NULL},
+};
+
+static PyType_Spec RANKER_SPEC = {"tilewise.core._core.Ranker", sizeof(Ranker), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, RANKER_SLOTS};
+
+/* ---- module -------------------------------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(parse_doc,
+             "parse_trees(text, begin, n_features) -> (roots, feature, threshold, children, missing, default_left, value, "
+             "depth) as bytes, or None where anything is unusual: then the reader in Python says what.");
+
+static PyObject *parse_trees(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *text;
+    Py_ssize_t length;
+    Py_ssize_t begin;
+    int n_features;
+    if (!PyArg_ParseTuple(args, "s#ni", &text, &length, &begin, &n_features))
+        return NULL;
+    if (begin < 0 || begin > length)
+        Py_RETURN_NONE;
+    tw_text_trees trees;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = tw_text_read(text + begin, (size_t)(length - begin), n_features, &trees);
+    Py_END_ALLOW_THREADS;
+    if (failed)
+        Py_RETURN_NONE;
+    PyObject *result = Py_BuildValue(
+        "y#y#y#y#y#y#y#i", trees.roots, trees.n_trees * sizeof *trees.roots, trees.feature,
+        trees.n_nodes * sizeof *trees.feature, trees.threshold, trees.n_nodes * sizeof *trees.threshold,
+        trees.children, 2 * trees.n_nodes * sizeof *trees.children, trees.missing, (Py_ssize_t)trees.n_nodes,
+        trees.default_left, (Py_ssize_t)trees.n_nodes, trees.value, trees.n_nodes * sizeof *trees.value, trees.depth);
+    tw_text_free(&trees);
+    return result;
+}
+
+static PyMethodDef METHODS[] = {
+    {"parse_trees", parse_trees, METH_VARARGS, parse_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int module_exec(PyObject *module)
+{
+    if (PyArray_ImportNumPyAPI() < 0 || PyUFunc_ImportUFuncAPI() < 0)
+        return -1;
+    PyObject *type = PyType_FromModuleAndSpec(module, &RANKER_SPEC, NULL);
+    int failed = !type || PyModule_AddObjectRef(module, "Ranker", type);
+    Py_XDECREF(type);
+    return failed ? -1 : 0;
+}
+
+static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, module_exec}, {0, NULL}};
+
+static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, .m_name = "_core", .m_doc = "The ranking core, compiled.",
+                             .m_methods = METHODS, .m_slots = SLOTS};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&MODULE);
+}

@@ -1,0 +1,104 @@
+#include "estimate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *copy(const void *from, size_t count, size_t size)
+{
+    void *to = malloc(count ? count * size : 1);
+    if (to && count)
+        memcpy(to, from, count * size);
+    return to;
+}
+
+tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_drivers, int32_t n_kernels,
+                             tw_limits limits, const int64_t *programs, const double *factors, const double *centre,
+                             const double *scale, const double *weights)
+{
+    if (n_programs < 1 || n_costs < 0 || n_drivers < 0 || n_kernels < 1 || n_costs + n_drivers > TW_MOST_TERMS)
+        return NULL;
+    tw_estimate *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    size_t rows = (size_t)n_programs + 1, columns = 1 + 2 * ((size_t)n_costs + n_drivers);
+    *e = (tw_estimate){n_programs, n_costs, n_drivers, n_kernels, limits, NULL, NULL, NULL, NULL, NULL};
+    e->programs = copy(programs, n_programs, sizeof *programs);
+    e->factors = copy(factors, rows * n_costs, sizeof *factors);
+    e->centre = copy(centre, n_costs, sizeof *centre);
+    e->scale = copy(scale, n_costs, sizeof *scale);
+    e->weights = copy(weights, n_kernels * rows * columns, sizeof *weights);
+    if (!e->programs || !e->factors || !e->centre || !e->scale || !e->weights) {
+        tw_estimate_free(e);
+        return NULL;
+    }
+    return e;
+}
+
+void tw_estimate_free(tw_estimate *e)
+{
+    if (e) {
+        free(e->programs);
+        free(e->factors);
+        free(e->centre);
+        free(e->scale);
+        free(e->weights);
+        free(e);
+    }
+}
+
+int32_t tw_estimate_place(const tw_estimate *e, int64_t program)
+{
+    for (int32_t i = 0; i < e->n_programs; i++)
+        if (e->programs[i] == program)
+            return i;
+    return e->n_programs;
+}
+
+/* The order in which NumPy adds up to 128 numbers. */
+static double sum(const double *x, int32_t n)
+{
+    double total = 0.0, part[8];
+    int32_t i = 0;
+    if (n >= 8) {
+        for (int32_t j = 0; j < 8; j++)
+            part[j] = x[j];
+        for (i = 8; i < n - n % 8; i += 8)
+            for (int32_t j = 0; j < 8; j++)
+                part[j] += x[i + j];
+        total = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+    }
+    for (; i < n; i++)
+        total += x[i];
+    return total;
+}
+
+static inline double clip(double x, double most)
+{
+    return x < -most ? -most : x > most ? most : x;
+}
+
+void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t place, const double *costs,
+                        const double *drivers, double *clocks, double *correction)
+{
+    const int32_t n_costs = e->n_costs, n = n_costs + e->n_drivers;
+    const double *factor = e->factors + (size_t)place * n_costs;
+    const double *weight = e->weights + ((size_t)kernel * (e->n_programs + 1) + place) * (1 + 2 * n);
+    double z[TW_MOST_TERMS], product[1 + 2 * TW_MOST_TERMS] = {0};
+    for (int32_t i = 0; i < n_costs; i++)
+        product[i] = costs[i] * factor[i];
+    double total = sum(product, n_costs);
+    total = total < 1.0 ? 1.0 : total;
+    for (int32_t i = 0; i < n_costs; i++) {
+        double share = costs[i] / total;
+        share = share > e->limits.most_share ? e->limits.most_share : share;
+        z[i] = clip((share - e->centre[i]) / e->scale[i], e->limits.most_deviations);
+    }
+    memcpy(z + n_costs, drivers, e->n_drivers * sizeof *z);
+    product[0] = e->limits.intercept * weight[0];
+    for (int32_t i = 0; i < n; i++)
+        product[1 + i] = z[i] * weight[1 + i];
+    for (int32_t i = 0; i < n; i++)
+        product[1 + n + i] = (z[i] > 0.0 ? z[i] : 0.0) * weight[1 + n + i];
+    *clocks = total;
+    *correction = clip(sum(product, 1 + 2 * n), e->limits.most_correction);
+}

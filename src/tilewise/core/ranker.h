@@ -1,0 +1,69 @@
+/* A model ready to rank a pool's kernels for a problem: rules, features, estimate and trees, nothing left to look up.
+ *
+ * Immutable once made, but for rooms to compute in that calls borrow and return: any number of threads may ask at once.
+ */
+#ifndef TILEWISE_RANKER_H
+#define TILEWISE_RANKER_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "estimate.h"
+#include "forest.h"
+#include "program.h"
+
+/* Which kernels share a value: `of_kernel` (kernels) and, class by class, their bits. */
+typedef struct {
+    int32_t n_classes;
+    int32_t *of_kernel;
+    uint64_t *masks;
+} tw_classes;
+
+/* Where a program leaves a result: its first slot, and the number of its partition (-1: one value for all kernels). */
+typedef struct {
+    int32_t slot, classes;
+} tw_output;
+
+typedef struct {
+    int32_t count;
+    tw_output *at;
+} tw_outputs;
+
+typedef struct tw_room tw_room;
+
+typedef struct {
+    int32_t n_kernels, words, n_classes;
+    tw_program *program;
+    tw_classes *classes;  /* (n_classes) partitions of the kernels */
+    tw_outputs rules;     /* not 0 where a kernel does not support the problem */
+    tw_outputs features;  /* of `scores` */
+    tw_outputs problem;   /* features of `scale` */
+    tw_outputs costs, drivers; /* of `estimate` */
+    tw_output program_class, log_work;
+    tw_forest *scores;
+    tw_forest *scale;      /* NULL: none */
+    tw_estimate *estimate; /* NULL: none */
+    _Atomic(tw_room *) spare;
+} tw_ranker;
+
+enum { TW_NO_MEMORY = -1, TW_TOO_LARGE = -2 }; /* too large: an integer of the problem's own leaves int64 */
+
+/* Check that all parts fit together and are there; 0 if so. The ranker then owns them. */
+int tw_ranker_check(const tw_ranker *ranker);
+void tw_ranker_free(tw_ranker *ranker);
+
+/* The supported kernels, best first, ties in the pool's order: at most `most` of them into `kernels` and `scores`.
+ * `inputs`: the problem's columns. `scale`: what the scale model says, 0 without. How many, or an error above. */
+int32_t tw_rank(tw_ranker *ranker, const int64_t *inputs, int32_t most, int32_t *kernels, double *scores,
+                double *scale);
+
+/* Scores of all kernels, supported or not. 0, or an error above. */
+int32_t tw_score(tw_ranker *ranker, const int64_t *inputs, double *scores);
+
+/* Which kernels support the problem, a byte each. How many, or an error above. */
+int32_t tw_supported(tw_ranker *ranker, const int64_t *inputs, uint8_t *supported);
+
+/* The features of all kernels: (n_kernels, features.count). 0, or an error above. */
+int32_t tw_features(tw_ranker *ranker, const int64_t *inputs, double *matrix);
+
+#endif
