@@ -87,6 +87,22 @@ def newer(
     return _newer(Shelf.of(resolved, target), target, alias, resolved, than)
 
 
+def by_hash(target: str, content_hash: str, *, uri: str | None = None) -> Fetched | None:
+    """The newest version with this content, whatever its alias; None where the registry has none.
+
+    Raises:
+        RegistryUnavailableError: the registry is away.
+        ArtefactError: the registry's files are not sound.
+    """
+    resolved = resolve_uri(uri)
+    if is_missing(resolved):
+        return None
+    shelf = Shelf.of(resolved, target)
+    with session(resolved):
+        found = versions.by_hash(target, content_hash)
+        return (shelf.take(found[-1]) or shelf.put(found[-1])) if found else None
+
+
 def local(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = None) -> Fetched | None:
     """The last good local copy, without a word to the registry; None where there is none."""
     return Shelf.of(resolve_uri(uri), target).last_good(alias)

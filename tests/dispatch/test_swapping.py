@@ -1,0 +1,222 @@
+"""One request, one model: swapping goes on under load, in other threads and other processes, and nothing is mixed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from small_model import write_model
+from synthetic import CONV
+from tilewise.dispatch import Dispatcher, Selection, Switches
+from tilewise.dispatch.generation import Generation
+from tilewise.dispatch.measure import GpuMeasurer
+from tilewise.dispatch.recent import Recent
+from tilewise.errors import ProblemError, RegistryUnavailableError
+from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.registry import tracking, versions
+from tilewise.registry.publish import publish
+
+SHAPES = [
+    GroupedConvProblem(N=n, C=c, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+    for n in (1, 4, 8)
+    for c in (32, 64, 256)
+]
+PLAIN = SHAPES[0]
+QUIET = Switches()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A good model, and one that picks the slowest kernel."""
+    root = tmp_path_factory.mktemp("models")
+    return [write_model(root / "good", trees=10), write_model(root / "bad", trees=10, sign=-1.0)]
+
+
+@pytest.fixture(scope="module")
+def models(folders: list[Path]) -> list[TrainedModel]:
+    return [load_artefact(folder) for folder in folders]
+
+
+def generation(model: TrainedModel, version: int) -> Generation:
+    return Generation(model.target, model.pool, model, version, QUIET, GpuMeasurer())
+
+
+def test_no_error_and_no_mixed_answer_while_the_model_is_swapped(models: list[TrainedModel]) -> None:
+    dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], 0, switches=QUIET)
+    answers = [{p: generation(m, 0).rank(p, 3) for p in SHAPES} for m in models]
+    assert all(answers[0][p] != answers[1][p] for p in SHAPES)  # or nothing would be seen
+    wrong: list[object] = []
+    done = threading.Event()
+    asked = [0] * 8
+
+    def ask(thread: int) -> None:
+        try:
+            while not done.is_set():
+                for p in SHAPES:
+                    mapping = p.to_dict()
+                    for got in ((dispatcher.select(p),), (dispatcher.select(mapping),), dispatcher.rank(p, 3)):
+                        asked[thread] += 1
+                        if not any(got == a[p][: len(got)] for a in answers):
+                            wrong.append(got)
+        except Exception as e:
+            wrong.append(e)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for i in range(100):
+        dispatcher._generation = generation(models[i % 2], i)  # what refresh() does once it has a model
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert min(asked) > 0
+    assert dispatcher.version == 99
+
+
+class TestRemembering:
+    """A hit is one look-up, and says just what deciding anew would."""
+
+    def test_the_same_object_again(self, models: list[TrainedModel]) -> None:
+        dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET)
+        for p in SHAPES:
+            first = dispatcher.select(p)
+            assert dispatcher.select(p) is first
+            assert dispatcher.select(GroupedConvProblem(**p.to_dict())) is first
+            assert dispatcher.select(p.to_dict()) is dispatcher.select(p.to_dict()) is first
+
+    @pytest.mark.parametrize(("field", "value"), [("N", True), ("N", 1.0), ("K", "64"), ("N", [1])])
+    def test_what_equals_a_known_dimension_is_still_refused(
+        self, models: list[TrainedModel], field: str, value: object
+    ) -> None:
+        dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET)
+        dispatcher.select(PLAIN.to_dict())
+        with pytest.raises(ProblemError, match=f"{field}: must be an integer"):
+            dispatcher.select({**PLAIN.to_dict(), field: value})
+
+    def test_another_op_with_a_known_hash_is_refused(self, models: list[TrainedModel]) -> None:
+        dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET)
+        dispatcher.select(PLAIN)
+        with pytest.raises(ProblemError, match="a gemm problem"):
+            dispatcher.select(GemmProblem(1, 2, 3))
+
+    def test_it_is_bounded_and_keeps_what_is_used(self) -> None:
+        recent: Recent[int, str] = Recent(10)
+        for i in range(1000):
+            recent.put(i, str(i))
+            assert recent.get(0) == "0"
+            assert len(recent) <= 10
+        assert recent.get(998) == "998"
+        assert recent.get(500) is None
+
+    def test_a_hash_does_not_travel(self) -> None:
+        """Texts hash differently in every process."""
+        problem = GemmProblem(1, 2, 3)
+        hash(problem)
+        assert "_hash" not in pickle.loads(pickle.dumps(problem)).__dict__
+        assert hash(GemmProblem(1, 2, 3)) == hash(problem) != hash(GemmProblem(1, 2, 3, "rrr"))
+
+
+class TestRefresh:
+    @pytest.fixture
+    def produce(self, uri: str, folders: list[Path]) -> Callable[[int], None]:
+        def _produce(which: int) -> None:
+            with tracking.session(uri):
+                versions.set_alias(publish(folders[which]), versions.PRODUCTION)
+
+        return _produce
+
+    def test_a_new_production_serves_once_it_is_asked_for(
+        self, produce: Callable[[int], None], uri: str, tmp_path: Path
+    ) -> None:
+        produce(0)
+        with Dispatcher.from_registry(CONV, uri=uri, warm_up=[PLAIN, SHAPES[1].to_dict()]) as dispatcher:
+            before = dispatcher.select(PLAIN)
+            assert not dispatcher.refresh()
+            produce(1)
+            assert dispatcher.select(PLAIN) is before
+            assert dispatcher.refresh()
+            assert (dispatcher.version, dispatcher.select(PLAIN) != before) == (2, True)
+            assert len(dispatcher._generation.known) == 2  # warmed up before it served
+            (tmp_path / "store" / "mlflow.db").write_bytes(b"x" * 4096)
+            with pytest.raises(RegistryUnavailableError):
+                dispatcher.refresh()
+            assert dispatcher.version == 2
+
+    def test_in_the_background_and_from_nothing(self, produce: Callable[[int], None], uri: str) -> None:
+        with Dispatcher.from_registry(CONV, uri=uri, refresh_s=0.05) as dispatcher:
+            assert dispatcher.select(PLAIN).why == "fallback"
+            produce(0)
+            assert _soon(lambda: dispatcher.select(PLAIN).why == "model")
+        assert dispatcher.select(PLAIN).why == "model"  # closed, and still at work
+
+    def test_the_local_copy_first_and_the_registry_later(self, produce: Callable[[int], None], uri: str) -> None:
+        produce(0)
+        Dispatcher.from_registry(CONV, uri=uri)
+        produce(1)
+        off = Dispatcher.from_registry(CONV, uri=uri, switches=Switches(network="off"))
+        assert (off.version, off.refresh()) == (1, False)
+        with Dispatcher.from_registry(CONV, uri=uri, switches=Switches(network="later")) as later:
+            assert _soon(lambda: later.version == 2)
+
+    def test_the_network_is_off_and_there_is_no_copy(self, uri: str) -> None:
+        with pytest.raises(RegistryUnavailableError, match="network=off forbids the registry"):
+            Dispatcher.from_registry(CONV, uri=uri, switches=Switches(network="off"), fallback=False)
+        dispatcher = Dispatcher.from_registry(CONV, uri=uri, switches=Switches(network="off"))
+        assert dispatcher.select(PLAIN).why == "fallback"
+
+
+def _soon(true: Callable[[], bool], seconds: float = 30) -> bool:
+    waited = threading.Event()
+    for _ in range(int(seconds / 0.05)):
+        if true():
+            return True
+        waited.wait(0.05)
+    return False
+
+
+def _select_all(folder: str, problems: list[Problem], send: Any) -> None:
+    send.put([s.kernel_name for s in map(Dispatcher.from_folder(folder, switches=QUIET).select, problems)])
+
+
+def test_spawned_processes_pick_alike(folders: list[Path]) -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_select_all, args=(str(folders[0]), SHAPES, queue))
+    process.start()
+    there = queue.get(timeout=120)
+    process.join()
+    here = Dispatcher.from_folder(folders[0], switches=QUIET)
+    assert there == [here.select(p).kernel_name for p in SHAPES]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_goes_on(folders: list[Path], tmp_path: Path) -> None:
+    """Locks that a thread of the parent held are free there, and the child writes lines of its own."""
+    switches = Switches(journal=str(tmp_path / "journal"), refresh_s=3600)
+    dispatcher = Dispatcher.from_folder(folders[0], switches=switches)
+    expected: list[Selection] = [dispatcher.select(p) for p in SHAPES[:4]]
+    assert dispatcher._journal is not None
+    with dispatcher._refreshing, dispatcher._journal._appender._writing:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                same = [dispatcher.select(p) for p in SHAPES[:4]] == expected
+                dispatcher.select(SHAPES[5])
+                dispatcher.close()
+                status = 0 if same and dispatcher._refreshing.acquire(blocking=False) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dispatcher.close()
+    lines = (tmp_path / "journal").read_text().splitlines()
+    assert sorted(str(child) in line for line in lines) == [False] * 4 + [True]

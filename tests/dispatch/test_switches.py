@@ -1,0 +1,96 @@
+"""What is forced or forbidden: read from keyword arguments and the environment, refused clearly, obeyed."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from synthetic import CONV
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.errors import ConfigError, KernelError, RegistryUnavailableError
+from tilewise.ops import GroupedConvProblem
+
+PLAIN = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+DOCS = Path(__file__).parents[2] / "docs" / "dispatching.md"
+
+
+def test_a_keyword_beats_the_variable_and_the_variable_the_default() -> None:
+    environment = {
+        "TILEWISE_MEASURE": "off",
+        "TILEWISE_MEASURE_TOP": "7",
+        "TILEWISE_FORBID": " a*, b ",
+        "TILEWISE_KERNEL": "",
+    }
+    switches = Switches.read(environment, measure="always", kernel=None)
+    assert (switches.measure, switches.measure_top, switches.forbid) == ("always", 7, ("a*", "b"))
+    assert (switches.kernel, switches.model) == ((), "auto")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("MODEL", "on", "TILEWISE_MODEL=on: must be one of auto, require, off"),
+        ("MEASURE", "yes", "one of off, missing, far, unsure, always"),
+        ("NETWORK", "x", "one of on, later, off"),
+        ("REFRESH_S", "-1", "TILEWISE_REFRESH_S=-1: must be a number of seconds"),
+        ("REFRESH_S", "nan", "a number of seconds"),
+        ("JOURNAL_SHARE", "1.5", "a share between 0 and 1"),
+        ("DECISIONS", "many", "a whole number of at least 2"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(match)):
+        Switches.read({f"TILEWISE_{name}": value})
+    with pytest.raises(ConfigError, match=f"{name.lower()}={value}: must be"):
+        Switches.read({}, **{name.lower(): value})
+
+
+def test_an_unknown_switch_lists_those_known() -> None:
+    with pytest.raises(ConfigError, match="'kernels' is no switch; known are model, kernel,"):
+        Switches.read({}, kernels="x")
+
+
+def test_all_are_in_the_table() -> None:
+    """One table documents them, with their defaults."""
+    text = DOCS.read_text()
+    rows = dict(re.findall(r"^\| `(TILEWISE_\w+)` \| ([^|]+) \|", text, re.MULTILINE))
+    for f in dataclasses.fields(Switches):
+        default = f"{f.default:g}" if isinstance(f.default, float | int) else f.default or "-"
+        assert rows[f"TILEWISE_{f.name.upper()}"].strip().strip("`") == default, f.name
+
+
+class TestKernels:
+    def test_only_what_a_pattern_allows_is_selected(self) -> None:
+        free = Dispatcher.from_pool(CONV).rank(PLAIN)
+        some = Dispatcher.from_pool(CONV, switches=Switches(kernel=("*_w8_*",))).rank(PLAIN)
+        rest = Dispatcher.from_pool(CONV, switches=Switches(forbid=("*_w8_*", "*_w4_*"))).rank(PLAIN)
+        assert some == tuple(s for s in free if "_w8_" in s.kernel_name)
+        assert rest == tuple(s for s in free if "_w8_" not in s.kernel_name and "_w4_" not in s.kernel_name)
+        assert 0 < len(some) < len(free)
+
+    def test_a_name_is_a_pattern(self) -> None:
+        last = Dispatcher.from_pool(CONV).rank(PLAIN)[-1]
+        forced = Dispatcher.from_pool(CONV, switches=Switches(kernel=(last.kernel_name,)))
+        assert forced.rank(PLAIN) == (last,)
+
+    def test_a_pattern_that_leaves_none_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=f"leave none of the .* kernels of {CONV}"):
+            Dispatcher.from_pool(CONV, switches=Switches(kernel=("none*",)))
+
+    def test_a_problem_that_only_forbidden_kernels_support(self) -> None:
+        free = Dispatcher.from_pool(CONV)
+        odd = GroupedConvProblem(N=1, C=3, K=64, G=1, Hi=28, Wi=28, Y=3, X=3)
+        names = tuple(s.kernel_name for s in free.rank(odd))
+        assert len(free.rank(odd)) < free.kernel_count
+        dispatcher = Dispatcher.from_pool(CONV, switches=Switches(forbid=names))
+        assert not dispatcher.is_supported(odd)
+        with pytest.raises(KernelError, match="and the switches kernel and forbid allow"):
+            dispatcher.select(odd)
+
+
+def test_a_required_model_that_is_not_there() -> None:
+    with pytest.raises(RegistryUnavailableError, match="there is no local copy"):
+        Dispatcher.from_registry(CONV, switches=Switches(model="require", network="off"))
