@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import collect_rate, do_bench, run_overhead, vendor_figures
+from benchmarks import collect_rate, do_bench, run_overhead, tuning, vendor_figures
 from benchmarks.results import RESULTS, load
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
@@ -25,6 +25,7 @@ def blocks(results: Path) -> dict[str, str]:
         "collect-rate": _of(results / "collect_rate.json", _collect_rate),
         "do-bench": _of(results / "do_bench.json", _do_bench),
         "run-overhead": _of(results / "run_overhead.json", _run_overhead),
+        "tuning": _of(results / "tuning.json", tuning.text),
         "vendor": _vendor(rivals) if rivals else _NOT_YET,
         "picks": _picks(rivals),
         "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,

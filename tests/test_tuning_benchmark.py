@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.tuned import held_back
 from benchmarks.tuning import part, run, text
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.ops import Target
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of
+from tilewise.train.cross_validation import make_folds
 from tilewise.train.dataset import Table, build_table
 
 
@@ -38,3 +40,12 @@ def test_both_searches_end_with_settings_of_the_space_and_figures(table: Table) 
         assert 0 < result[name]["p10"] <= result[name]["mean"] <= 1
     assert result["ratio"] == result["tilewise"]["cpu_s"] / result["plain"]["cpu_s"]
     assert "3 trials x 2 folds x 8 trees" in text(result)
+
+
+def test_tuned_settings_are_judged_on_the_folds_that_were_held_back(table: Table) -> None:
+    base = ModelSettings(label="relative", n_estimators=4, num_leaves=9)
+    seen = held_back(table, base, {"a": base, "b": base, "c": ModelSettings(label="log1p")}, [1, 2], 1, n_folds=3)
+    n_problems = sum(len(fold.test) for fold in make_folds(table, 5, 0)[3:])
+    assert {len(e) for of_seeds in seen.values() for e in of_seeds} == {n_problems}
+    assert all((a == b).all() for a, b in zip(seen["a"], seen["b"], strict=True))
+    assert any((a != c).any() for a, c in zip(seen["a"], seen["c"], strict=True))
