@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import lightgbm as lgb
+import numpy as np
+
 from tilewise.errors import ArtefactError, ConfigError
 from tilewise.model.artefact import ArtefactParts, TrainedModel, load_artefact, read_parts
 from tilewise.ops import Target
@@ -60,8 +63,12 @@ class Base:
         return dataclasses.replace(settings, model=model, tune=dataclasses.replace(settings.tune, n_trials=0))
 
     def scores(self, table: Table) -> Floats:
-        """(rows,) what the base makes of a table with its features and its pool."""
-        scores: Floats = self.model.scores.predict(table.matrix)
+        """(rows,) what the base makes of a table with its features and its pool.
+
+        By LightGBM, which adds the same bits as :class:`~tilewise.model.trees.Ensemble` in a fraction of its time.
+        """
+        booster = lgb.Booster(model_str=self.parts.booster_text)
+        scores = np.asarray(booster.predict(table.matrix, raw_score=True), dtype=np.float64)
         if self.model.estimate is not None:
             scores += table.log_work - self.model.estimate.log_clocks(table.terms, table.kernel)
         return scores
