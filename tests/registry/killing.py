@@ -11,8 +11,9 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from multiprocessing.queues import Queue
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,8 +38,8 @@ THRESHOLDS = Thresholds(
 PATIENCE_S = 300.0
 
 
-def live(uri: str, folder: Path, seed: int, kill_at: int, told: Queue[Any]) -> None:
-    """Train a tiny model, register it, promote it; killed at call `kill_at`, or, with 0, counting the calls."""
+def live(uri: str, folder: Path, seed: int, kill_at: int, told: Connection) -> None:
+    """Train a tiny model, register it, promote it; killed at call `kill_at`, counting calls for `kill_at` -1."""
     setattr(promotion, "log_plots", lambda *_: None)  # noqa: B010  (no name that the module exports)
     history.LEASE_S = 0.5  # the owner of an unfinished entry is known to be dead
     target = Target.parse(CONV)
@@ -53,17 +54,18 @@ def live(uri: str, folder: Path, seed: int, kill_at: int, told: Queue[Any]) -> N
             if calls == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.setprofile(watch)
+    if kill_at:
+        sys.setprofile(watch)
     write_artefact(folder / "model", result.parts)
     with tracking.session(uri):
         run_id = tracking.log_training(result, folder / "model")
         publish(folder / "model", run_id)
         done = promotion.promote(folder / "model", table(), THRESHOLDS, folder / "reports", holdout_fraction=0.18)
     sys.setprofile(None)
-    told.put((calls, done.in_production))
+    told.send((calls, done.in_production))
 
 
-def inspect(uri: str, folder: Path, told: Queue[Any]) -> None:
+def inspect(uri: str, folder: Path, told: Connection) -> None:
     """What is wrong with the registry, in words: nothing, it is to be hoped."""
     wrong = []
     with tracking.session(uri):
@@ -83,7 +85,7 @@ def inspect(uri: str, folder: Path, told: Queue[Any]) -> None:
                 load_artefact(folder / "model")
             except Exception as e:
                 wrong.append(f"half a model on disk: {e}")
-    told.put(wrong)
+    told.send(wrong)
 
 
 class Campaign:
@@ -97,9 +99,7 @@ class Campaign:
 
     def undisturbed(self) -> int:
         """One life from the beginning to the end; how many calls it took."""
-        process, told = self._start(live, seed=0, kill_at=0)
-        calls, in_production = told.get(timeout=PATIENCE_S)
-        process.join(PATIENCE_S)
+        calls, in_production = self._result(live, seed=0, kill_at=-1)
         assert in_production
         return int(calls)
 
@@ -112,26 +112,29 @@ class Campaign:
         process, _ = self._start(live, seed=seed, kill_at=at)
         process.join(PATIENCE_S)
         assert process.exitcode == -signal.SIGKILL, f"not killed at call {at}: {process.exitcode}"
-        assert self._wrong() == [], f"after a kill at call {at}"
-        process, told = self._start(live, seed=seed, kill_at=0)
-        _, in_production = told.get(timeout=PATIENCE_S)
-        process.join(PATIENCE_S)
+        assert self._result(inspect) == [], f"after a kill at call {at}"
+        _, in_production = self._result(live, seed=seed, kill_at=0)
         assert in_production, f"after a kill at call {at} the next run did not complete"
-        assert self._wrong() == [], f"completed after a kill at call {at}"
+        assert self._result(inspect) == [], f"completed after a kill at call {at}"
 
-    def _wrong(self) -> list[str]:
-        told: Queue[Any] = self._context.Queue()
-        process = self._context.Process(target=inspect, args=(self.uri, self.folder, told))
-        process.start()
-        found: list[str] = told.get(timeout=PATIENCE_S)
-        process.join(PATIENCE_S)
-        return found
+    def _result(self, what: Callable[..., None], **options: int) -> Any:
+        process, told = self._start(what, **options)
+        try:
+            assert told.poll(PATIENCE_S), f"{what.__name__} takes too long"
+            return told.recv()
+        except EOFError:
+            raise AssertionError(f"{what.__name__} failed: its message stands above") from None
+        finally:
+            process.kill()
+            process.join()
 
-    def _start(self, what: Any, seed: int, kill_at: int) -> tuple[BaseProcess, Queue[Any]]:
-        told: Queue[Any] = self._context.Queue()
-        process = self._context.Process(target=what, args=(self.uri, self.folder, seed, kill_at, told))
+    def _start(self, what: Callable[..., None], **options: int) -> tuple[BaseProcess, Connection]:
+        here, there = self._context.Pipe(duplex=False)
+        arguments = {"uri": self.uri, "folder": self.folder, "told": there, **options}
+        process = self._context.Process(target=what, kwargs=arguments)
         process.start()
-        return process, told
+        there.close()  # so that the end of the process is the end of the pipe
+        return process, here
 
 
 def points(calls: int, n: int, seed: int) -> list[int]:

@@ -1,0 +1,76 @@
+"""Pictures of MLflow's pages, taken in a real browser, for docs/registry.md.
+
+python -m benchmarks.mlflow_pages --server http://127.0.0.1:5000 --target TARGET [--out docs/images/mlflow]
+
+Needs `pip install playwright` and Chromium (`playwright install chromium`, or the system's with
+CHROMIUM=/usr/bin/chromium); nothing else of tilewise does, so neither is among its requirements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+WIDTH, HEIGHT = 1440, 900
+WAIT_MS = 120_000
+
+
+def pages(server: str, target: str) -> dict[str, str]:
+    """Addresses by the name of the picture."""
+    import mlflow
+
+    client = mlflow.MlflowClient(server)
+    experiment = client.get_experiment_by_name(target)
+    runs = [r for r in client.search_runs([experiment.experiment_id]) if r.data.tags["tilewise.kind"] == "train"]
+    production = client.get_model_version_by_alias(target, "production")
+    here, run = f"{server}/#/experiments/{experiment.experiment_id}", production.run_id
+    ids, experiments = (quote(json.dumps(x)) for x in ([r.info.run_id for r in runs], [experiment.experiment_id]))
+    return {
+        "runs": f"{here}/runs",
+        "compare": f"{server}/#/compare-runs?runs={ids}&experiments={experiments}",
+        "run": f"{here}/runs/{run}",
+        "promotion": f"{here}/runs/{run}/artifacts/promotion/promotion.html",
+        "against_production": f"{here}/runs/{run}/artifacts/plots/against_production/efficiency.png",
+        "version": f"{server}/#/models/{target}/versions/{production.version}",
+        "model": f"{server}/#/models/{target}",
+        "history": f"{server}/#/models/{target}.history",
+    }
+
+
+def take(addresses: dict[str, str], out: Path) -> None:
+    """One PNG a page."""
+    from playwright.sync_api import sync_playwright  # type: ignore[import-not-found,unused-ignore]
+
+    out.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"args": ["--no-sandbox"]}
+    if os.environ.get("CHROMIUM"):
+        options["executable_path"] = os.environ["CHROMIUM"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(**options, timeout=WAIT_MS)
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.set_default_timeout(WAIT_MS)
+        for name, address in addresses.items():
+            page.goto("about:blank")
+            page.goto(address, wait_until="networkidle")
+            page.wait_for_timeout(6000)
+            page.screenshot(path=out / f"{name}.png")
+            print(out / f"{name}.png", flush=True)
+        browser.close()
+
+
+def main() -> None:
+    """Find the addresses, take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", default="http://127.0.0.1:5000")
+    parser.add_argument("--target", default="grouped_conv_forward_bf16_sm90")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/mlflow"))
+    args = parser.parse_args()
+    take(pages(args.server, args.target), args.out)
+
+
+if __name__ == "__main__":
+    main()
