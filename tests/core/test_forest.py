@@ -1,0 +1,186 @@
+"""The core's trees against LightGBM's: the same bits, the same best, whatever is missing; and its reader of texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.compiled import forest, needs_core, over_matrix, stumps
+from tilewise.core import compiled_core
+from tilewise.errors import ArtefactError
+from tilewise.model.trees import Ensemble
+
+pytestmark = needs_core
+
+
+def boost(x: np.ndarray, y: np.ndarray, trees: int, **params: Any) -> lgb.Booster:
+    defaults = {"objective": "regression", "verbose": -1, "num_threads": 1, "min_data_in_leaf": 2, "min_data_in_bin": 1}
+    return lgb.train(defaults | params, lgb.Dataset(x, y, params={"feature_pre_filter": False}), trees)
+
+
+def pool_like(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
+    """Columns as a pool has them: one value for all, few values, or one for each row."""
+    matrix = np.empty((rows, columns))
+    for i in range(columns):
+        levels = rng.normal(size=int(rng.choice([1, 3, rows]))) * 10.0 ** rng.integers(-40, 40)
+        matrix[:, i] = rng.choice(levels, rows)
+    return matrix
+
+
+def best(scores: np.ndarray, dead: np.ndarray, most: int) -> list[int]:
+    return [i for i in np.argsort(-scores, kind="stable").tolist() if not dead[i]][:most]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.sampled_from([1, 2, 63, 64, 65, 150]),
+    columns=st.integers(1, 6),
+    missing=st.sampled_from([0.0, 0.3]),
+    most=st.sampled_from([1, 5, 1000]),
+    params=st.fixed_dictionaries(
+        {
+            "num_leaves": st.sampled_from([2, 3, 31]),
+            "zero_as_missing": st.booleans(),
+            "use_missing": st.booleans(),
+        }
+    ),
+)
+@settings(deadline=None, max_examples=60)
+def test_scores_and_the_best_are_lightgbms(
+    seed: int, rows: int, columns: int, missing: float, most: int, params: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.vstack([pool_like(rng, 40, columns) for _ in range(4)])
+    y = np.sign(x[:, 0]) + rng.normal(size=len(x))
+    x[rng.random(x.shape) < missing] = np.nan
+    x[rng.random(x.shape) < missing] = 0.0
+    booster = boost(x, y, 12, **params)
+    probe = pool_like(rng, rows, columns)
+    for column in range(columns):  # what decides: values that trees were split at, and what may be missing
+        known = np.concatenate([x[:, column], [0.0, -0.0, 1e-36, np.inf, -np.inf], [np.nan] * bool(missing)])
+        mixed = rng.random(rows) < rng.choice([0.0, 0.5])
+        probe[mixed, column] = rng.choice(known, mixed.sum())
+        if rng.random() < 0.3:
+            probe[:, column] = rng.choice(known)
+    expected = np.asarray(booster.predict(probe, raw_score=True, num_threads=1))
+    dead = rng.random(rows) < 0.2
+    ranker, scores = over_matrix(Ensemble.from_text(booster.model_to_string()), probe, dead), np.empty(rows)
+    ranker.score((), scores)
+    assert scores.tobytes() == expected.tobytes()
+    kernels, found, scale = ranker.rank((), most)
+    assert list(kernels) == best(expected, dead, most)
+    assert found == tuple(expected[list(kernels)])
+    assert scale == 0.0
+
+
+def test_a_large_model_over_a_large_pool() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(3000, 20))
+    booster = boost(x, x[:, 0] * x[:, 1] + rng.normal(size=3000), 120, num_leaves=63)
+    probe = np.round(rng.normal(size=(700, 20)), 1)
+    expected = np.asarray(booster.predict(probe, raw_score=True, num_threads=1))
+    ranker, scores = over_matrix(Ensemble.from_text(booster.model_to_string()), probe), np.empty(700)
+    ranker.score((), scores)
+    assert scores.tobytes() == expected.tobytes()
+    for most in (1, 5, 17, 700):
+        assert list(ranker.rank((), most)[0]) == best(expected, np.zeros(700), most)
+
+
+def test_many_threads_ask_one_ranker() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(500, 8))
+    ensemble = Ensemble.from_text(boost(x, x[:, 0] * x[:, 1], 40).model_to_string())
+    ranker = over_matrix(ensemble, x)
+    expected = ranker.rank((), 10)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: ranker.rank((), 10), range(400))) == {expected}
+
+
+def test_kernels_that_no_rule_allows_are_none() -> None:
+    assert over_matrix(stumps(2), np.ones((3, 2)), np.ones(3, dtype=bool)).rank((), 2) == ((), (), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, 300), (1, [0, 2]), (2, [9] + [0] * 5), (4, [5] * 12), (4, [2, 1, 0, 0, 2, 2, 5, 4, 4, 4, 5, 5]), (5, [7] * 6)],
+)
+def test_trees_that_are_none_are_refused(place: int, value: Any) -> None:
+    """Python's reader makes no such trees; the core does not take its word for it."""
+    core, trees = compiled_core(), list(forest(stumps(2)))
+    trees[place] = value if place == 0 else np.array(value, dtype=trees[place].dtype)
+    none = np.empty((0, 2), dtype=np.int32)
+    assert core is not None
+    with pytest.raises(ValueError, match="does not fit together"):
+        core.Ranker(
+            1, (0, 1, np.zeros(1), np.empty(0, np.int32), np.empty(0, np.int32)), [], none,
+            np.array([[0, -1], [0, -1]], dtype=np.int32), none, none, none, none, tuple(trees), None, None, np.log,
+            np.log2,
+        )  # fmt: skip
+
+
+# ---- the reader of texts --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TILEWISE_CORE", "numpy")
+        yield
+
+
+def same(one: Ensemble, other: Ensemble) -> bool:
+    arrays = ("roots", "feature", "threshold", "children", "missing", "default_left", "value")
+    equal = all(getattr(one, a).tobytes() == getattr(other, a).tobytes() for a in arrays)
+    return equal and (one.feature_names, one.depth) == (other.feature_names, other.depth)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(200, 4)) * 10.0 ** rng.integers(-40, 40, 4)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    return str(boost(x, rng.normal(size=200), 4, num_leaves=7).model_to_string())
+
+
+def test_both_readers_read_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = compiled_core()
+    assert core is not None
+    assert core.parse_trees(text, text.index("Tree=0"), 4) is not None
+    read = Ensemble.from_text(text)
+    with without_core(monkeypatch):
+        assert same(read, Ensemble.from_text(text))
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=200)
+def test_what_the_fast_reader_takes_the_other_takes_too(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, text.index("end of trees") + 5))
+    how = data.draw(st.sampled_from(["cut", "drop", "change", "insert"]))
+    token = data.draw(st.sampled_from([*"0123456789-.e= \nxT\r\t\0", "Tree=1\n", "inf", "nan", "é", "num_leaves=2\n"]))
+    changed = {
+        "cut": text[:at],
+        "drop": text[:at] + text[at + 1 :],
+        "change": text[:at] + token + text[at + 1 :],
+        "insert": text[:at] + token + text[at:],
+    }[how]
+    monkeypatch = pytest.MonkeyPatch()
+    with without_core(monkeypatch):
+        try:
+            expected = Ensemble.from_text(changed)
+        except ArtefactError as e:
+            error = str(e)
+            expected = None
+    if expected is None:
+        with pytest.raises(ArtefactError, match=re.escape(error)):
+            Ensemble.from_text(changed)
+    else:
+        assert same(Ensemble.from_text(changed), expected)

@@ -1,0 +1,103 @@
+"""A traced formula gives what NumPy gives, bit for bit, or says that it cannot be traced."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.compiled import computed, needs_core
+from tilewise.core.trace import Text, Trace, UntraceableError
+
+SIZES = st.one_of(st.integers(-40, 40), st.integers(-(2**62), 2**62))
+TILES = np.array([1, 16, 16, 64, -3, 0, 64, 128, 5])
+SHARES = np.array([0.5, -1.5, 0.0, 3.0, 3.0, 1e300, 0.25, 0.25, -0.0])
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, name) for name in "add sub mul truediv floordiv mod and_ or_ xor eq ne lt le gt ge".split()
+} | {"gcd": np.gcd, "minimum": np.minimum, "maximum": np.maximum}
+
+
+def numpys(formula: Callable[[Any], Any], values: dict[str, int]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        result = formula({name: np.array([value]) for name, value in values.items()})
+        return np.broadcast_to(np.asarray(result, dtype=np.float64), len(TILES))
+
+
+@needs_core
+@pytest.mark.parametrize("name", BINARY)
+@given(m=SIZES)
+@settings(deadline=None, max_examples=15)
+def test_two_operands_of_either_side(name: str, m: int) -> None:
+    op = BINARY[name]
+    for formula in (lambda v: op(v["m"], TILES), lambda v: op(TILES, v["m"])):
+        expected = numpys(formula, {"m": m})
+        assert computed(formula, {"m": m}, len(TILES)).tobytes() == expected.tobytes()
+
+
+@needs_core
+@given(m=st.integers(-(2**40), 2**40), n=st.integers(1, 2**20))
+@settings(deadline=None, max_examples=40)
+def test_whole_formulas(m: int, n: int) -> None:
+    def formula(v: Any) -> Any:
+        tiles = -(-v["m"] // np.where(TILES > 0, TILES, 1))
+        share = v["m"] / (tiles * v["n"]) * SHARES
+        flags = (v["m"] % 8 == 0) & (TILES > 5) | ~(tiles > v["n"])
+        picked = np.where(flags, np.clip(share, -2.0, 7.5), np.ceil(share) - np.floor(v["n"] / 3))
+        logs = np.log2(np.maximum(v["n"] * 1.0, 2.0**-60)) + np.log(np.maximum(tiles, 2.0**-60))
+        return picked + logs * np.minimum(v["m"] & -v["m"], 16) + 4 * flags + np.logical_not(flags)
+
+    assert computed(formula, {"m": m, "n": n}, len(TILES)).tobytes() == numpys(formula, {"m": m, "n": n}).tobytes()
+
+
+@needs_core
+def test_what_leaves_int64_is_told() -> None:
+    with pytest.raises(OverflowError, match="exceeds int64"):
+        computed(lambda v: v["m"] * v["m"], {"m": 2**40}, 3)
+
+
+def test_equal_steps_are_one_and_kernels_alike_share_a_value() -> None:
+    trace = Trace(len(TILES))
+    m = trace.input(0)
+    first, second = m // TILES + SHARES, SHARES + m // TILES
+    assert first.node == second.node
+    quotient = trace.nodes[(m // TILES).node]
+    assert quotient.classes is not None
+    assert len(quotient.classes) == len(set(TILES.tolist()))
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda m: 1 if m > 3 else 0,
+        lambda m: max(m, 3),
+        lambda m: int(m),
+        lambda m: list(m),
+        lambda m: np.asarray(m),
+        lambda m: np.sort(m),
+        lambda m: np.add.reduce(m),
+        lambda m: np.sin(m),
+        lambda m: m[0],
+        lambda m: m + np.arange(3),
+        lambda m: m.astype(np.float32),
+    ],
+)
+def test_a_formula_that_asks_for_a_value_cannot_be_traced(formula: Callable[[Any], Any]) -> None:
+    with pytest.raises(UntraceableError):
+        formula(Trace(len(TILES)).input(0))
+
+
+def test_texts_are_equal_or_not() -> None:
+    trace = Trace(3)
+    text = trace.text(0)
+    assert isinstance(text, Text)
+    for comparison in (text == "rcr", text != np.array(["rcr", "", "ccr"])):
+        assert comparison.dtype == bool
+    assert text.codes == {"rcr": 0, "": 1, "ccr": 2}
+    with pytest.raises(UntraceableError, match="of a text"):
+        text < "rcr"  # noqa: B015

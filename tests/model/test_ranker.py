@@ -1,0 +1,154 @@
+"""A compiled model against the NumPy path, on the real formulas: features, rules, estimate, scores, the best."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.compiled import needs_core, stumps
+from small_model import write_model
+from strategies import conv_problems, gemm_problems
+from tilewise.arch import load_arch
+from tilewise.dispatch import Dispatcher
+from tilewise.errors import ConfigError
+from tilewise.features import feature_table
+from tilewise.features.estimate import LaunchEstimate, log_work, terms_of
+from tilewise.kernels.ck.kernel import CkKernel
+from tilewise.kernels.pool import Pool, load_pool
+from tilewise.model import load_artefact
+from tilewise.model.ranker import Ranker
+from tilewise.model.trees import Ensemble
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+
+TRITON = (
+    "grouped_conv_forward_bf16_sm90", "grouped_conv_bwd_data_bf16_sm90", "grouped_conv_bwd_weight_bf16_sm90",
+    "gemm_universal_bf16_sm90", "gemm_universal_fp8_sm90",
+)  # fmt: skip
+CK = (
+    "grouped_conv_forward_bf16_gfx950", "grouped_conv_bwd_data_bf16_gfx942", "grouped_conv_bwd_weight_fp16_gfx950",
+    "gemm_universal_fp8_gfx950",
+)  # fmt: skip
+RESNET = GroupedConvProblem(N=32, C=256, K=256, G=1, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
+
+
+def ck_kernels(op: str) -> tuple[CkKernel, ...]:
+    """Kernels that differ in all that rules and formulas look at."""
+    rng = np.random.default_rng(0)
+    made = {
+        CkKernel(
+            *(int(rng.choice([16, 64, 128])) for _ in "mnk"),
+            str(rng.choice(["compv3", "compv4", "mem"])),
+            ndim=int(rng.choice([2, 3])) if op == "grouped_conv" else 0,
+            gemm_layout="" if op == "grouped_conv" else str(rng.choice(["rcr", "rrr", "crr", ""])),
+            warp_m=int(rng.choice([0, 1, 2])),
+            warp_n=2,
+            warp_k=1,
+            scheduler=str(rng.choice(["intrawave", ""])),
+            pad_m=bool(rng.integers(2)),
+            pad_n=bool(rng.integers(2)),
+            persistent=bool(rng.integers(2)),
+            double_smem_buffer=bool(rng.integers(2)),
+            vector_a=int(rng.choice([0, 1, 4, 8])),
+            vector_c=int(rng.choice([0, 2])),
+            num_groups_to_merge=int(rng.choice([0, 1, 2])),
+        )
+        for _ in range(70)
+    }
+    return tuple({k.config: k for k in sorted(made, key=repr)}.values())
+
+
+def calibrated(pool: Pool, table: Any, seed: int) -> LaunchEstimate:
+    """An estimate with made-up numbers of every sign and size."""
+    rng = np.random.default_rng(seed)
+    columns = len(table.costs) + len(table.drivers)
+    programs = np.unique(rng.integers(0, 600, 12)).astype(np.int64)
+    weights = rng.normal(size=(len(pool) + 1, len(programs) + 1, 1 + 2 * columns)) / 30
+    factors = rng.random((len(programs) + 1, len(table.costs)))
+    return LaunchEstimate(programs, factors, rng.normal(size=columns), rng.random(columns) + 0.1, weights)
+
+
+@cache
+def compiled(name: str) -> tuple[Ranker, Pool, Any, Any, Ensemble, LaunchEstimate]:
+    target = Target.parse(name)
+    arch, table = load_arch(target.arch), feature_table(target.op)
+    pool = load_pool(target) if name in TRITON else Pool(target.op, target.variant, target.dtype, ck_kernels(target.op))
+    trees, estimate = stumps(len(table.names), 3.0), calibrated(pool, table, 1)
+    ranker = Ranker.build(table, pool, arch, trees, None, estimate)
+    assert ranker is not None
+    return ranker, pool, arch, table, trees, estimate
+
+
+@needs_core
+@pytest.mark.parametrize("name", [*TRITON, *CK])
+@given(data=st.data())
+@settings(deadline=None, max_examples=25)
+def test_the_program_is_numpys_bit_for_bit(name: str, data: st.DataObject) -> None:
+    ranker, pool, arch, table, trees, estimate = compiled(name)
+    problem: Problem = data.draw(gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512))
+    rows = table.rows_of(problem.to_dict(), pool.columns, variant=pool.variant, dtype=pool.dtype, arch=arch)
+    matrix, supported = table.compute(rows), pool.supported(problem)
+    assert ranker.matrix(problem, len(pool)).tobytes() == matrix.tobytes()
+    assert ranker.supported(problem, len(pool)).tolist() == supported.tolist()
+    clocks = estimate.log_clocks(terms_of(table, rows), np.arange(len(pool)))
+    scores = log_work(rows) - clocks + trees.predict(matrix)
+    assert ranker.score(problem, len(pool)).tobytes() == scores.tobytes()
+    expected = [i for i in np.argsort(-scores, kind="stable").tolist() if supported[i]]
+    for most in (1, 3, len(pool)):
+        best = ranker.best(problem, most)
+        assert list(best.kernels) == expected[:most]
+        assert best.scores == tuple(scores[list(best.kernels)])
+
+
+@needs_core
+@pytest.mark.parametrize("name", [TRITON[0], TRITON[3]])
+def test_a_model_ranks_and_predicts_alike_both_ways(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_model(tmp_path / "model", target=name)
+    problem = RESNET if "conv" in name else GemmProblem(512, 768, 1024, "rrr")
+    answers = []
+    for choice in ("c", "numpy"):
+        monkeypatch.setenv("TILEWISE_CORE", choice)
+        model = load_artefact(folder)
+        assert (model.ranker is None) == (choice == "numpy")
+        order, tflops = model.best(problem, 7)
+        ranked = Dispatcher.from_folder(folder).rank(problem, 7)
+        assert [s.predicted_tflops for s in ranked] == tflops.tolist()
+        answers.append((list(order), tflops.tobytes(), model.score(problem).tobytes(), ranked))
+        assert model.rank(problem, 7).tolist() == list(order)
+        assert model.predict_tflops(problem)[list(order)].tobytes() == tflops.tobytes()
+    assert answers[0] == answers[1]
+
+
+@needs_core
+def test_sizes_beyond_int64_are_left_to_numpy(tmp_path: Path) -> None:
+    model = load_artefact(write_model(tmp_path / "model"))
+    huge = dataclasses.replace(RESNET, stride_h=2**40, stride_w=2**40, stride_d=2**40)
+    _, pool, arch, table, trees, _ = compiled(TRITON[1])
+    backward = Ranker.build(table, pool, arch, trees, None, None)
+    assert backward is not None
+    with pytest.raises(OverflowError):
+        backward.best(huge, 1)
+    assert model.supported(huge).tolist() == model.pool.supported(huge).tolist()
+    scores = model.score_rows(huge.to_dict(), model.pool.columns)
+    assert model.score(huge).tobytes() == scores.tobytes()
+
+
+@needs_core
+def test_formulas_that_cannot_be_traced_are_left_to_numpy(caplog: pytest.LogCaptureFixture) -> None:
+    _, pool, arch, table, trees, _ = compiled(TRITON[0])
+    asking = dataclasses.replace(table.features[0], compute=lambda i: 1 if i.p.N > 3 else 0)
+    changed = dataclasses.replace(table, features=(asking, *table.features[1:]))
+    assert Ranker.build(changed, pool, arch, trees, None, None) is None
+    assert "ranked by NumPy, which is slower: a formula asks for the value" in caplog.text
+
+
+def test_the_switch_takes_its_values_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWISE_CORE", "fast")
+    with pytest.raises(ConfigError, match="TILEWISE_CORE=fast: must be c, numpy, or not set"):
+        write_model(tmp_path / "model", note="never written")
