@@ -18,9 +18,14 @@ SIZES = st.one_of(st.integers(-40, 40), st.integers(-(2**62), 2**62))
 TILES = np.array([1, 16, 16, 64, -3, 0, 64, 128, 5])
 SHARES = np.array([0.5, -1.5, 0.0, 3.0, 3.0, 1e300, 0.25, 0.25, -0.0])
 
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    name: getattr(operator, name) for name in "add sub mul truediv floordiv mod and_ or_ xor eq ne lt le gt ge".split()
-} | {"gcd": np.gcd, "minimum": np.minimum, "maximum": np.maximum}
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "xor", "eq", "ne", "lt", "le", "gt", "ge",
+)  # fmt: skip
+BINARY: dict[str, Callable[[Any, Any], Any]] = {name: getattr(operator, name) for name in _OPERATORS} | {
+    "gcd": np.gcd,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+}
 
 
 def numpys(formula: Callable[[Any], Any], values: dict[str, int]) -> np.ndarray:

@@ -43,7 +43,9 @@ def ck_kernels(op: str) -> tuple[CkKernel, ...]:
     rng = np.random.default_rng(0)
     made = {
         CkKernel(
-            *(int(rng.choice([16, 64, 128])) for _ in "mnk"),
+            int(rng.choice([16, 64, 128])),
+            int(rng.choice([16, 64, 128])),
+            int(rng.choice([16, 64])),
             str(rng.choice(["compv3", "compv4", "mem"])),
             ndim=int(rng.choice([2, 3])) if op == "grouped_conv" else 0,
             gemm_layout="" if op == "grouped_conv" else str(rng.choice(["rcr", "rrr", "crr", ""])),
