@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import types
@@ -14,9 +15,11 @@ import pytest
 from dispatch.measurers import MACHINE, FakeMeasurer
 from small_model import write_model
 from synthetic import CONV
+from tilewise.arch import conf_dir, load_arch
 from tilewise.dispatch import Dispatcher, Selection, Switches
-from tilewise.errors import KernelError
-from tilewise.kernels.backends import unsupported
+from tilewise.dispatch.machine import this_machine
+from tilewise.errors import KernelError, UnknownTargetError
+from tilewise.kernels.backends import illegal, unsupported
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.model.trust import Trust
@@ -188,3 +191,34 @@ class TestWithModel:
             dispatcher = with_model(model, measurer, measure)
             assert dispatcher.select(PLAIN).why == ("measured" if expected else "model")
             assert [len(kernels) for _, kernels in measurer.asked] == ([min(expected, n_supported)] if expected else [])
+
+
+@pytest.mark.gpu
+def test_on_this_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a process of its own, twice the same fastest kernel or one within noise of it; then it is remembered."""
+    machine = this_machine()
+    assert machine is not None
+    target = replace(TARGET, arch=machine.arch)
+    whole = load_pool(target)
+    few = replace(whole, kernels=tuple(k for k in whole.kernels if unsupported(k, PLAIN, target.variant) is None)[:5])
+    first = Dispatcher(target, few, None, switches=Switches()).select(PLAIN)
+    again = Dispatcher(target, few, None, switches=Switches()).select(PLAIN)
+    assert first.why == "measured"
+    assert again == replace(first, why="cache")
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "another"))
+    anew = Dispatcher(target, few, None, switches=Switches()).select(PLAIN)
+    assert first.measured_ms is not None
+    assert anew.measured_ms == pytest.approx(first.measured_ms, rel=0.2)
+
+
+def test_an_arch_without_a_pool_borrows_what_is_legal_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(conf_dir(), tmp_path / "conf")
+    shutil.copy(Path(__file__).parents[1] / "extending" / "sm100.yaml", tmp_path / "conf" / "arch")
+    monkeypatch.setenv("TILEWISE_CONF", str(tmp_path / "conf"))
+    target = replace(TARGET, arch="sm100")
+    dispatcher = Dispatcher.from_pool(target)
+    assert {illegal(k, target, load_arch("sm100")) for k in dispatcher.kernels} == {None}
+    assert 0 < dispatcher.kernel_count < len(load_pool(TARGET))
+    assert dispatcher.select(PLAIN).why == "fallback"
+    with pytest.raises(UnknownTargetError, match="sm101"):
+        Dispatcher.from_pool(replace(TARGET, arch="sm101"))

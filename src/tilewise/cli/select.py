@@ -2,9 +2,9 @@
 
 tilewise select problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME]
 
-A terminal gets a table, a pipe or output=FILE gets JSON. `why` says who decided: the model, or the fallback (the
-pool's default kernel) where no model was promoted yet. `trust` says how much the selection may lose, and how many of
-the best ranked to measure (docs/trust.md).
+A terminal gets a table, a pipe or output=FILE gets JSON. `why` says who decided: the model, a measurement, or the
+fallback (the pool's default kernel) where no model was promoted yet (docs/dispatching.md). `trust` says how much the
+selection may lose, and how many of the best ranked to measure (docs/trust.md).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def run(cfg: DictConfig) -> None:
         )
     problem: dict[str, Any] = dict(OmegaConf.to_container(cfg.problem, resolve=True))  # type: ignore[arg-type]
     dispatcher = _dispatcher(cfg.target, cfg.tracking.uri)
-    ranked = dispatcher.rank(problem, _SHOWN)
+    best, ranked = dispatcher.select(problem), dispatcher.rank(problem, _SHOWN)
     trust = dispatcher.trust(problem)
-    text = _to_json(_document(dispatcher, problem, ranked, trust))
+    text = _to_json(_document(dispatcher, problem, best, ranked, trust))
     if cfg.output:
         write_text(cfg.output, text)
     elif sys.stdout.isatty():
-        _show(dispatcher, ranked, trust, Console())
+        _show(dispatcher, best, ranked, trust, Console())
     else:
         sys.stdout.write(text)
 
@@ -63,15 +63,19 @@ def _dispatcher(target: str, uri: str | None) -> Dispatcher:
 
 
 def _document(
-    dispatcher: Dispatcher, problem: dict[str, Any], ranked: tuple[Selection, ...], trust: Trust | None
+    dispatcher: Dispatcher,
+    problem: dict[str, Any],
+    best: Selection,
+    ranked: tuple[Selection, ...],
+    trust: Trust | None,
 ) -> dict[str, Any]:
-    best = ranked[0]
     return {
         "target": dispatcher.target.name,
         "problem": problem,
         "kernel_name": best.kernel_name,
         "predicted_tflops": best.predicted_tflops,
         "why": best.why,
+        "measured_ms": best.measured_ms,
         "trust": asdict(trust) if trust else None,
         "kernel": asdict(best.kernel),
         "model_version": dispatcher.version,
@@ -87,7 +91,9 @@ def _to_json(document: dict[str, Any]) -> str:
     return f"{{\n{lines}\n}}\n"
 
 
-def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], trust: Trust | None, console: Console) -> None:
+def _show(
+    dispatcher: Dispatcher, best: Selection, ranked: tuple[Selection, ...], trust: Trust | None, console: Console
+) -> None:
     source = "no model" if dispatcher.version is None else f"version {dispatcher.version}"
     title = f"{dispatcher.target.name} @production ({source}, {dispatcher.kernel_count} kernels), best first"
     console.print(title, soft_wrap=True, highlight=False)
@@ -99,6 +105,9 @@ def _show(dispatcher: Dispatcher, ranked: tuple[Selection, ...], trust: Trust | 
         tflops = "-" if selection.predicted_tflops is None else f"{selection.predicted_tflops:.1f}"
         table.add_row(selection.kernel_name, tflops, selection.why)
     console.print(table)
+    if best.measured_ms is not None:
+        known = f"measured on this machine: {best.kernel_name}, {1e3 * best.measured_ms:.1f} us"
+        console.print(known, soft_wrap=True, highlight=False)
     if trust:
         console.print(_in_words(trust), soft_wrap=True, highlight=False)
 

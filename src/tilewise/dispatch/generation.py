@@ -75,7 +75,7 @@ class Generation:
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Which kernels may be selected: bool, (len(pool),)."""
-        supported = self.pool.supported(problem)
+        supported = (self.loaded or self.pool).supported(problem)
         return supported if self._allowed is None else supported & self._allowed
 
     def rank(self, problem: Problem, top_k: int | None = None) -> tuple[Selection, ...]:

@@ -8,7 +8,7 @@ from tilewise.dispatch import source
 from tilewise.dispatch.source import Fetched
 from tilewise.dispatch.switches import Switches
 from tilewise.errors import ConfigError, KernelError, RegistryUnavailableError, TilewiseError, UnknownTargetError
-from tilewise.kernels.pool import Pool, load_pool
+from tilewise.kernels.pool import Pool, borrow_pool, load_pool, pool_path
 from tilewise.ops import Target
 
 
@@ -61,7 +61,7 @@ def parse_target(target: str | Target) -> Target:
 
 
 def pool_without_model(target: Target, reason: TilewiseError | None = None) -> tuple[Target, Pool]:
-    """The pool that is shipped for a target.
+    """The pool that is shipped for a target; for an arch without one, another arch's kernels that are legal on it.
 
     Args:
         target: the target.
@@ -71,7 +71,7 @@ def pool_without_model(target: Target, reason: TilewiseError | None = None) -> t
         UnknownTargetError: none is shipped; of the kind of `reason` where that is given.
     """
     try:
-        return target, load_pool(target)
+        return target, borrow_pool(target) if not pool_path(target).is_file() else load_pool(target)
     except (KernelError, ConfigError) as e:
         if reason is None:
             raise UnknownTargetError(str(e)) from e

@@ -165,6 +165,24 @@ def load_pool(target: Target) -> Pool:
     return Pool(target.op, target.variant, target.dtype, tuple(kernels))
 
 
+def borrow_pool(target: Target) -> Pool:
+    """For an arch without a pool of its own: the kernels of the first other arch that are legal on this one.
+
+    Raises:
+        ConfigError: the arch has no profile.
+        KernelError: no arch of this backend ships a pool for the op and variant, or none of its kernels is legal.
+    """
+    arch, made_by = load_arch(target.arch), backend_of_target(target)
+    for path in sorted(_POOLS.glob(f"{target.op}_{target.variant}_*.txt")):
+        donor = dataclasses.replace(target, arch=path.stem.rpartition("_")[2])
+        if backend_of_target(donor) is made_by:
+            legal = tuple(k for k in load_pool(donor).kernels if illegal(k, target, arch) is None)
+            if legal:
+                return Pool(target.op, target.variant, target.dtype, legal)
+    known = ", ".join(sorted(p.stem for p in _POOLS.glob("*.txt")))
+    raise KernelError(f"no pool for {target.name}, and none whose kernels could run there; there are {known}")
+
+
 def _legal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> bool:
     why, dtypes = illegal(kernel, target, arch), backend_of(kernel).dtypes.get(target.op, ())
     if why and all(illegal(kernel, dataclasses.replace(target, dtype=dtype), arch) for dtype in dtypes):

@@ -1,0 +1,107 @@
+"""Asking why on the command line, and keeping house among what dispatchers left behind; without a registry or a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from small_model import table, write_model
+from synthetic import CONV
+from tilewise.cli import explain
+from tilewise.cli.main import main
+from tilewise.collect.problems.files import load
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.ops import GroupedConvProblem
+
+SIZES = "problem={N:8,C:64,K:64,G:1,Hi:28,Wi:28,Y:3,X:3,pad_h:1,pad_w:1}"
+PLAIN = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+OTHER = GroupedConvProblem(N=1, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "model", trees=10)
+
+
+def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Dispatcher.from_folder(folder, switches=Switches(journal="journal")) as dispatcher:
+        selections = [dispatcher.select(p) for p in (PLAIN, OTHER)]
+    for selection, chosen in ((selections[1], []), (selections[0], [SIZES])):
+        assert main(["explain", "input=journal", f"model_dir={folder}", *chosen]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["kernel_name"], told["agrees"]) == (selection.kernel_name, True)
+        assert told["recorded"]["problem"] == told["problem"]
+        assert told["features"]
+    console = Console(width=120, record=True)
+    explain.show(told, console)
+    text = console.export_text()
+    assert told["kernel_name"] in text
+    assert told["features"][0]["feature"] in text
+    assert "the model ranks alike now" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["explain"], "problem: missing"),
+        (["explain", "input=none"], "none: cannot be read"),
+        (["cache"], "say what to do: list, merge, prune, problems"),
+        (["cache", "merge"], "input: missing; name the other machine's cache"),
+        (["cache", "list", "input=none"], "there are no measurements"),
+        (["cache", "problems", "input=none", "output=x.csv"], "none: cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_measured_here_taken_over_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recorded table stands for the GPU; what it gave serves another cache after a merge, and is listed."""
+    rows = table()
+    rows.to_parquet("recorded.parquet")
+    measured = rows[rows["is_valid"]].groupby(list(GroupedConvProblem.column_names()))["latency_ms"]
+    sizes, fastest = measured.min().index[0], measured.min().iloc[0]
+    problem = GroupedConvProblem(*sizes)
+    monkeypatch.setenv("TILEWISE_SIMULATE", "recorded.parquet")
+    monkeypatch.setenv("TILEWISE_MEASURE", "missing")
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "there"))
+    folder = write_model(tmp_path / "model", trees=2)
+    with Dispatcher.from_folder(folder, switches=Switches.read(model="off")) as dispatcher:
+        first = dispatcher.select(problem)
+    assert first.why == "measured"
+    assert first.measured_ms == pytest.approx(fastest)
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "here"))
+    assert main(["cache", "merge", f"input={tmp_path / 'there'}"]) == 0
+    assert "1 added, 0 replaced, 0 as they were; 0 damaged" in capsys.readouterr().out
+    with Dispatcher.from_folder(folder, switches=Switches.read(model="off", measure="off")) as dispatcher:
+        assert dispatcher.select(problem).why == "cache"
+    assert main(["cache", "list"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["target"], row["problems"], row["device"]) == (CONV, 1, "recorded in recorded.parquet")
+    assert main(["cache", "prune"]) == 0
+    assert capsys.readouterr().out.endswith("0 entries removed\n")
+
+
+def test_what_was_asked_for_becomes_a_problem_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Dispatcher.from_folder(folder, switches=Switches(record="asked.jsonl")) as dispatcher:
+        for problem in (OTHER, PLAIN, PLAIN):
+            dispatcher.select(problem)
+    assert main(["cache", "problems", "input=asked.jsonl", "output=asked.csv"]) == 0
+    assert "2 problems of" in capsys.readouterr().out
+    items = load(Path("asked.csv"), "grouped_conv")
+    assert [(i.problem, i.origin) for i in items] == [(PLAIN, "asked 2 times"), (OTHER, "asked 1 times")]
+    assert main(["cache", "problems", "input=asked.jsonl", "output=x.csv", "variant=bwd_data"]) == 2
+    assert f"there are some of {CONV}" in capsys.readouterr().err
