@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 
 import tilewise
@@ -74,7 +73,7 @@ class GpuMeasurer:
 
         items = (Item(work.problem, RUN_ID, tuple(work.kernels)),)
         plan = Plan(work.target, work.arch, work.pool, items, Timing(), RUN_ID)
-        with tempfile.TemporaryDirectory(prefix="tilewise-") as scratch:
+        with TemporaryDirectory(prefix="tilewise-") as scratch:
             described, table = Path(scratch, "plan.json"), Path(scratch, "table.parquet")
             described.write_text(plan.dumps())
             _run([sys.executable, "-m", "tilewise.collect", str(described), str(table)])
@@ -106,6 +105,8 @@ class RecordedMeasurer:
 
 
 def _run(command: Sequence[str]) -> None:
+    import subprocess  # seldom needed, and selecting should start fast
+
     source = str(Path(tilewise.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))}
     try:
