@@ -30,6 +30,7 @@ from tilewise.planning.onboard import onboard
 from tilewise.planning.replay import Replay
 from tilewise.train.dataset import Table, build_table
 from tilewise.train.pool import pool_of
+from tilewise.train.provenance import git_revision
 
 PAGE = Path(__file__).parents[1] / "docs" / "measuring-less.md"
 FRACTION = 0.18  # the holdout, which stays out
@@ -61,6 +62,7 @@ def run(target: Target, data: Path, seeds: int, threads: int) -> dict[str, Any]:
         "rows": len(whole.problem),
         "rule": f"{split_rule(FRACTION)} stays out; 25% of the other group keys judge, the rest may be measured",
         "seeds": seeds,
+        "revision": git_revision(Path.cwd()),
         "points": points,
     }
 
@@ -73,32 +75,34 @@ def run_onboarding(target: Target, source: Target, data: Path, source_data: Path
         for point in onboard(whole, base, COUNTS, seed, threads):
             print(_line(asdict(point)), file=sys.stderr, flush=True)
             points.append(asdict(point))
-    return {"target": target.name, "source": source.name, "seeds": seeds, "points": points}
+    about = {"target": target.name, "source": source.name, "seeds": seeds, "revision": git_revision(Path.cwd())}
+    return about | {"points": points}
 
 
 def _line(point: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in point.items())
 
 
-def averaged(points: Sequence[Mapping[str, Any]], by: str, at: str) -> dict[tuple[Any, Any], dict[str, float]]:
-    """Means over the seeds, by (`by`, `at`) of the points; `at` is rounded, for shares differ a little by seed."""
-    groups: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
-    for p in points:
-        groups.setdefault((p[by], round(p[at], 2)), []).append(p)
-    names = [n for n, v in points[0].items() if isinstance(v, float)]
-    return {key: {n: float(np.mean([p[n] for p in some])) for n in names} for key, some in groups.items()}
+def curve(result: Mapping[str, Any], name: str, by: str = "strategy") -> list[dict[str, float]]:
+    """One curve, point by point, as means over the seeds; efficiencies in (0, 1]."""
+    of_seeds: dict[int, list[Mapping[str, Any]]] = {}
+    for point in result["points"]:
+        if point[by] == name:
+            of_seeds.setdefault(point["seed"], []).append(point)
+    figures = [n for n, value in result["points"][0].items() if isinstance(value, float) or n == "problems"]
+    return [{n: float(np.mean([p[n] for p in same])) for n in figures} for same in zip(*of_seeds.values(), strict=True)]
 
 
-def quarter(result: Mapping[str, Any]) -> dict[str, float]:
-    """What a quarter of the measurements reaches, and what all do: mean over the seeds, efficiency in (0, 1]."""
-    means = averaged(result["points"], "strategy", "share")
-    last = max(share for name, share in means if name == "planned")
-    planned, final = means["planned", last], means["random", 1.0]
-    found = {"share": planned["share"]}
-    for name in ("mean_efficiency", "p10_efficiency", "top3_p10_efficiency"):
-        found |= {f"planned_{name}": planned[name], f"final_{name}": final[name]}
-        found |= {f"{s}_{name}": means[s, 0.25][name] for s in ("random", "uniform")}
-    return found
+def quarter(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The points to compare: all measurements, and a quarter of them by each way to choose."""
+    random, uniform = curve(result, "random"), curve(result, "uniform")
+    return {
+        "all": random[-1],
+        "planned": curve(result, "planned")[-1],
+        "random": random[RANDOM.index(0.25)],
+        "uniform": uniform[UNIFORM.index(0.25)],
+        "half": random[RANDOM.index(0.5)],
+    }
 
 
 def page(text: str, results: Path) -> str:
@@ -108,32 +112,32 @@ def page(text: str, results: Path) -> str:
     return fill(text, {"quarter": _quarter_table(curves), "onboarding": _onboarding_table(onboarding)})
 
 
+_COLUMNS = {
+    "planned": "planned, a quarter",
+    "random": "random, a quarter",
+    "uniform": "uniform, a quarter",
+    "half": "random, half",
+    "all": "all",
+}
+
+
 def _quarter_table(results: Sequence[Mapping[str, Any]]) -> str:
-    header = ["target", "random, all", "planned, a quarter", "random, a quarter", "uniform, a quarter"]
-    rows = []
-    for result in results:
-        q = quarter(result)
-        cells = [f"{100 * q[f'{s}_mean_efficiency']:.2f} / {100 * q[f'{s}_p10_efficiency']:.2f}" for s in _COLUMNS]
-        rows.append([f"`{result['target']}`", *cells])
-    return table(header, rows)
-
-
-_COLUMNS = ("final", "planned", "random", "uniform")
+    rows = [[f"`{r['target']}`", *(_figures(quarter(r)[name]) for name in _COLUMNS)] for r in results]
+    return table(["target", *_COLUMNS.values()], rows)
 
 
 def _onboarding_table(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for result in results:
-        means = averaged(result["points"], "method", "problems")
         for method in ("alone", "taught"):
-            cells = [
-                f"{100 * means[method, n]['mean_efficiency']:.2f} / {100 * means[method, n]['p10_efficiency']:.2f}"
-                if (method, n) in means
-                else ""
-                for n in COUNTS
-            ]
+            found = {round(p["problems"]): _figures(p) for p in curve(result, method, "method")}
+            cells = [found.get(n, "") for n in COUNTS]
             rows.append([f"`{result['source']}` to `{result['target']}`", method, *cells])
     return table(["from, to", "", *(f"{n} problems" for n in COUNTS)], rows, words=2)
+
+
+def _figures(point: Mapping[str, float]) -> str:
+    return f"{100 * point['mean_efficiency']:.1f} / {100 * point['p10_efficiency']:.1f}"
 
 
 def plot(results: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -145,11 +149,11 @@ def plot(results: Sequence[Mapping[str, Any]], path: Path) -> Path:
     figure = Figure(figsize=(3.6 * columns, 2.9 * lines), layout="constrained")
     for number, result in enumerate(results, 1):
         axes = figure.add_subplot(lines, columns, number)
-        means = averaged(result["points"], "strategy", "share")
         for strategy in STRATEGIES:
-            points = sorted((v["share"], v["p10_efficiency"]) for (s, _), v in means.items() if s == strategy)
-            axes.plot([100 * s for s, _ in points], [100 * e for _, e in points], marker=".", label=strategy)
-        axes.axhline(100 * means["random", 1.0]["p10_efficiency"], color="grey", linewidth=0.8, linestyle="--")
+            points = curve(result, strategy)
+            shares, p10 = ([100 * p[n] for p in points] for n in ("share", "p10_efficiency"))
+            axes.plot(shares, p10, marker=".", label=strategy)
+        axes.axhline(100 * quarter(result)["all"]["p10_efficiency"], color="grey", linewidth=0.8, linestyle="--")
         axes.set(xscale="log", xlabel="measured pairs, %", ylabel="P10 efficiency, %")
         axes.set_xticks([2, 5, 10, 25, 50, 100], labels=["2", "5", "10", "25", "50", "100"])
         axes.minorticks_off()

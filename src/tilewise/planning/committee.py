@@ -23,7 +23,7 @@ from tilewise.train.settings import ModelSettings
 
 SHARE = 0.7  # of the groups, that each member learns from
 # Small and quick: a committee ranks what to measure, it does not select what to launch.
-SETTINGS = ModelSettings(n_estimators=100, learning_rate=0.15, num_leaves=63)
+SETTINGS = ModelSettings(label="residual", n_estimators=100, learning_rate=0.15, num_leaves=63)
 
 
 @dataclass(frozen=True)

@@ -42,14 +42,15 @@ def onboard(table: Table, source: Table, counts: Sequence[int], seed: int, threa
 
     Args:
         table: of the new target.
-        source: of the target that teaches; all of it is learnt from.
+        source: of the target that teaches; it is learnt from, but for the shapes that judge.
         counts: of problems that are measured; 0 is for the taught alone.
         seed: of the split, the choice and the trees.
         threads: of the trees.
     """
     replay = Replay.split(table, seed, threads=threads)
     order = np.random.default_rng([seed, 4]).permutation(np.flatnonzero(~replay.judges))
-    taught = base_scores(Member.fit(source, SETTINGS, seed, threads), source, table, threads)
+    unseen = source.take(source.rows_of(_apart(source, table, replay)))
+    taught = base_scores(Member.fit(unseen, SETTINGS, seed, threads), source, table, threads)
     judged = table.rows_of(np.flatnonzero(replay.judges))
     for count in (c for c in counts if c <= len(order)):
         rows = table.rows_of(order[:count])
@@ -58,6 +59,12 @@ def onboard(table: Table, source: Table, counts: Sequence[int], seed: int, threa
             yield _judge("alone", table, rows, judged, alone.score(recorded_pairs(table, judged), threads), seed)
         corrected = taught[judged] + (_correction(table, rows, judged, taught, seed, threads) if count else 0.0)
         yield _judge("taught", table, rows, judged, corrected, seed)
+
+
+def _apart(source: Table, table: Table, replay: Replay) -> Ints:
+    """Problems of the source whose shape judges in no other type or variant."""
+    judges = {p.group_key for p, judge in zip(table.problems, replay.judges, strict=True) if judge}
+    return np.flatnonzero([p.group_key not in judges for p in source.problems])
 
 
 def base_scores(base: Member, source: Table, table: Table, threads: int) -> Floats:
