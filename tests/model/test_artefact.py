@@ -55,8 +55,7 @@ def calibrated() -> LaunchEstimate:
     each = [terms_of(TABLE, r) for r in rows]
     terms = Terms(*(np.concatenate([getattr(t, n) for t in each]) for n in ("costs", "drivers", "program")))
     clocks = np.concatenate([np.broadcast_to(r.launch_clocks, r.n_rows) for r in rows])  # type: ignore[attr-defined]
-    kernel, family = np.tile(np.arange(len(POOL)), len(rows)), np.arange(len(POOL))
-    return calibrate(terms, kernel, np.log(clocks), np.ones(len(clocks)), family)
+    return calibrate(terms, np.tile(np.arange(len(POOL)), len(rows)), np.log(clocks), np.ones(len(clocks)), len(POOL))
 
 
 def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: Any) -> ArtefactParts:

@@ -6,8 +6,6 @@ it will for new problems. So a row to learn from has the estimate of a calibrati
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewise.features.estimate import LaunchEstimate
@@ -17,9 +15,8 @@ from tilewise.train.settings import CALIBRATED, ModelSettings
 from tilewise.train.warm import Base
 
 CROSS_FITS = 4
-TOP_WEIGHT = 3.0  # rows weigh efficiency ** this in a calibration: what is far from the best need only stay there
+TOP_WEIGHT = 2.0  # rows weigh efficiency ** this in a calibration: what is far from the best need only stay there
 LEAST_WEIGHT = 0.02  # so that it does stay there
-_FAMILY = ("pipeline", "tile_m", "tile_n", "tile_k")  # kernels that differ in other columns only err alike
 
 
 class Baselines:
@@ -32,9 +29,6 @@ class Baselines:
         self._weight = np.where(
             table.efficiency > settings.label_floor, np.maximum(table.efficiency**TOP_WEIGHT, LEAST_WEIGHT), 0.0
         )
-        rows = zip(*(table.pool.columns[name].tolist() for name in _FAMILY), strict=True)
-        numbers: dict[tuple[Any, ...], int] = {}
-        self._family = np.array([numbers.setdefault(row, len(numbers)) for row in rows])
         self._log_rate = np.log(table.tflops)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
@@ -68,7 +62,7 @@ class Baselines:
     def _estimate(self, problems: Ints) -> LaunchEstimate:
         rows, table = self._table.rows_of(problems), self._table
         log_clocks = (table.log_work - self._log_rate)[rows]
-        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], self._family)
+        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
 
     def _predict(self, estimate: LaunchEstimate, rows: Ints) -> Floats:
         table = self._table

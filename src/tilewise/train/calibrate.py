@@ -2,8 +2,7 @@
 
 Factors of costs: least squares of the relative error, not negative, one set a compiled program, drawn towards the set
 over all rows where there are few. Corrections: ridge regressions of the logarithm, first one a program, then one for
-the kernels of one tile in it, then one for each kernel, each on what the one before left: a kernel measured on a few
-problems of a program has the slopes of its relatives.
+each kernel in it, each on what the one before left.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ WEIGHT_DIGITS = 4  # after the point, of a logarithm
 ROUNDS = 2  # factors again, once it is known by how much each kernel misses them
 
 
-def calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, family: Ints) -> LaunchEstimate:
+def calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_kernels: int) -> LaunchEstimate:
     """Fit an estimate.
 
     Args:
@@ -44,15 +43,15 @@ def calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, fa
         kernel: (rows,) index into the pool.
         log_clocks: (rows,) natural logarithm of the measured clocks.
         weight: (rows,) how much each counts, 0 leaves it out.
-        family: (kernels,) number of each kernel's family, those that are likely to err alike.
+        n_kernels: size of the pool.
 
     One thread, whatever the machine: sums must not depend on how many share them, and the matrices are small.
     """
     with threadpool_limits(1, user_api="blas"):
-        return _calibrate(terms, kernel, log_clocks, weight, family)
+        return _calibrate(terms, kernel, log_clocks, weight, n_kernels)
 
 
-def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, family: Ints) -> LaunchEstimate:
+def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_kernels: int) -> LaunchEstimate:
     used = weight > 0
     terms = terms.take(np.flatnonzero(used))
     kernel, log_clocks, weight = kernel[used], log_clocks[used], weight[used]
@@ -68,15 +67,11 @@ def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, f
     centre, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale > 1e-9 * np.maximum(np.abs(centre), MOST_SHARE), scale, 1.0)
     x = basis(values, centre, scale)
-    weights = np.zeros((len(family) + 1, len(programs) + 1, x.shape[1]))
+    weights = np.zeros((n_kernels + 1, len(programs) + 1, x.shape[1]))
     left = np.clip(log_clocks - np.log(clocks) - mean, -MOST_ERROR, MOST_ERROR)
     for number, rows in _groups(place):
         beta = _ridge(x[rows], left[rows], weight[rows])
         weights[:, number] += beta
-        left[rows] -= (x[rows] * beta).sum(axis=1)
-    for number, rows in _groups(family[kernel] * len(programs) + place):
-        beta = _ridge(x[rows], left[rows], weight[rows])
-        weights[np.flatnonzero(family == number // len(programs)), number % len(programs)] += beta
         left[rows] -= (x[rows] * beta).sum(axis=1)
     for number, rows in _groups(group):
         beta = _ridge(x[rows], left[rows], weight[rows])
