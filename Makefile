@@ -115,6 +115,7 @@ params: $(RUNTIME)  ## compose conf/ into params.yaml, which DVC tracks
 figures: $(RUNTIME)  ## fill the pages of data and benchmarks with their tables and plots
 	tilewise data describe output=docs/images/data out=docs/data.md
 	python -m benchmarks.report
+	python -m benchmarks.learning_curve page
 
 .PHONY: lock
 lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer versions)
