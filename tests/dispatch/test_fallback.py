@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
+import time
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,6 @@ from small_model import write_model
 from synthetic import CONV
 from tilewise.arch import conf_dir, load_arch
 from tilewise.dispatch import Dispatcher, Selection, Switches
-from tilewise.dispatch.machine import this_machine
 from tilewise.errors import KernelError, UnknownTargetError
 from tilewise.kernels.backends import illegal, unsupported
 from tilewise.kernels.pool import Pool, load_pool
@@ -193,24 +194,6 @@ class TestWithModel:
             assert [len(kernels) for _, kernels in measurer.asked] == ([min(expected, n_supported)] if expected else [])
 
 
-@pytest.mark.gpu
-def test_on_this_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In a process of its own, twice the same fastest kernel or one within noise of it; then it is remembered."""
-    machine = this_machine()
-    assert machine is not None
-    target = replace(TARGET, arch=machine.arch)
-    whole = load_pool(target)
-    few = replace(whole, kernels=tuple(k for k in whole.kernels if unsupported(k, PLAIN, target.variant) is None)[:5])
-    first = Dispatcher(target, few, None, switches=Switches()).select(PLAIN)
-    again = Dispatcher(target, few, None, switches=Switches()).select(PLAIN)
-    assert first.why == "measured"
-    assert again == replace(first, why="cache")
-    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "another"))
-    anew = Dispatcher(target, few, None, switches=Switches()).select(PLAIN)
-    assert first.measured_ms is not None
-    assert anew.measured_ms == pytest.approx(first.measured_ms, rel=0.2)
-
-
 def test_an_arch_without_a_pool_borrows_what_is_legal_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(conf_dir(), tmp_path / "conf")
     shutil.copy(Path(__file__).parents[1] / "extending" / "sm100.yaml", tmp_path / "conf" / "arch")
@@ -222,3 +205,33 @@ def test_an_arch_without_a_pool_borrows_what_is_legal_on_it(tmp_path: Path, monk
     assert dispatcher.select(PLAIN).why == "fallback"
     with pytest.raises(UnknownTargetError, match="sm101"):
         Dispatcher.from_pool(replace(TARGET, arch="sm101"))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_processes_measure_one_at_a_time_and_no_problem_twice(pool: Pool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def note() -> None:
+        with log.open("a") as file:
+            file.write("begin ")
+        time.sleep(0.05)
+        with log.open("a") as file:
+            file.write("end ")
+
+    def child() -> int:
+        measurer = FakeMeasurer()
+        measurer.before = note
+        dispatcher = without_model(pool, measurer)
+        return 0 if {dispatcher.select(p).kernel_name for p in (PLAIN, OTHER)} == {pool.names[5]} else 1
+
+    children = []
+    for _ in range(4):
+        children.append(os.fork())
+        if children[-1] == 0:
+            status = 2
+            try:
+                status = child()
+            finally:
+                os._exit(status)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * 4
+    assert log.read_text() == "begin end begin end "

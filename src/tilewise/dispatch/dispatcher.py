@@ -217,9 +217,12 @@ class Dispatcher(Service):
         if launcher is None:
             from tilewise.dispatch.launch import Launcher  # imports torch and triton
 
-            launcher = Launcher(generation.target, partial(self._select, generation), generation.rank)
+            launcher = Launcher(generation.target, partial(self._decided, generation), generation.rank)
             generation.launcher = launcher
-        return launcher.run(self._problem(problem), tensors, out)
+        parsed = self._problem(problem)
+        if self._record is not None:
+            self._select(generation, parsed)
+        return launcher.run(parsed, tensors, out)
 
     def trust(
         self, problem: Problem | Mapping[str, Any], *, tolerance: float = TOLERANCE, level: float = LEVEL

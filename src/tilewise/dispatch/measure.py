@@ -26,6 +26,7 @@ from tilewise.kernels.pool import Pool
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
+    from tilewise.collect.recorded import RecordedMeasurements
     from tilewise.collect.results import Outcome
 
 RUN_ID = "dispatch"
@@ -91,6 +92,7 @@ class RecordedMeasurer:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
+        self._tables: dict[str, RecordedMeasurements] = {}
 
     def machine(self, target: Target) -> Machine:
         """See :class:`Measurer`."""
@@ -100,7 +102,9 @@ class RecordedMeasurer:
         """See :class:`Measurer`."""
         from tilewise.collect.recorded import RecordedMeasurements
 
-        table = RecordedMeasurements.load(self._path, work.target)
+        table = self._tables.get(work.target.name)
+        if table is None:
+            table = self._tables[work.target.name] = RecordedMeasurements.load(self._path, work.target)
         return {k: table.outcome(work.problem, work.pool.names[k]) for k in work.kernels}
 
 

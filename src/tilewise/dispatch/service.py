@@ -67,7 +67,7 @@ class Service:
         self._warm = tuple(self._problem(p) for p in warm_up)
         self._warm_up(self._generation)
         refresh_s, later = self._switches.refresh_s, self._switches.network == "later"
-        self._ticker = Ticker(self.refresh, refresh_s or threading.TIMEOUT_MAX, f"tilewise refresh {target.name}")
+        self._ticker = Ticker(self.refresh, refresh_s, f"tilewise refresh {target.name}")
         self.after_fork()
         forks.register(self)
         if self._may_refresh and (refresh_s or later):

@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 class Ticker:
     """Calls a bound method every `period_s` seconds once started, until it is stopped or the method's object is gone.
 
+    A period of 0 is for a single call at once.
+
     What the method raises is logged, the same message once.
     """
 
@@ -29,7 +31,7 @@ class Ticker:
         """Start again in a child, where the parent's thread is not."""
         again = self._started and not self._stopped.is_set()
         self._started, self._starting, self._stopped = False, threading.Lock(), threading.Event()
-        if again:
+        if again and self._period_s:
             self.start()
 
     def start(self, *, at_once: bool = False) -> None:
@@ -64,6 +66,8 @@ def _tick(
                 _log.warning("%s: %s", threading.current_thread().name, message)
                 told = message
         del call
+        if not period_s:
+            return
 
 
 def _stop(ticker: weakref.ref[Ticker]) -> None:

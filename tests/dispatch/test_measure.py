@@ -1,0 +1,70 @@
+"""Measuring on the spot for real: on a GPU, and what is said where there is none.
+
+On a GPU: ``PYTHONPATH=src:tests python3 -m pytest -m gpu tests/dispatch/test_measure.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tilewise.arch import load_arch
+from tilewise.collect import nvml
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.dispatch.machine import this_machine
+from tilewise.dispatch.measure import GpuMeasurer, Work, outcomes_of
+from tilewise.errors import MeasurementError
+from tilewise.kernels.backends import unsupported
+from tilewise.kernels.pool import Pool, load_pool
+from tilewise.ops import GroupedConvProblem, Target
+
+TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
+PLAIN = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    whole = load_pool(TARGET)
+    return replace(whole, kernels=tuple(k for k in whole.kernels if unsupported(k, PLAIN, TARGET.variant) is None)[:5])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_without_a_gpu_the_process_that_measures_says_so(pool: Pool) -> None:
+    assert nvml.describe(None) is None
+    assert this_machine() is None
+    assert GpuMeasurer().machine(TARGET) is None
+    with pytest.raises(MeasurementError, match="there is no GPU on this machine"):
+        outcomes_of(GpuMeasurer(), Work(TARGET, load_arch("sm90"), pool, PLAIN, [0, 2]))
+
+
+@pytest.mark.gpu
+def test_on_this_gpu(pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The fastest is remembered, this process's stream and flags are left alone, and measuring again gives the same."""
+    machine = this_machine()
+    assert machine is not None
+    assert machine.device == torch.cuda.get_device_name(0)
+    assert machine.arch == "sm{}{}".format(*torch.cuda.get_device_capability(0))
+    stream, tf32 = torch.cuda.current_stream(), torch.backends.cudnn.allow_tf32
+    target = replace(TARGET, arch=machine.arch)
+    first, again = (Dispatcher(target, pool, None, switches=Switches()).select(PLAIN) for _ in range(2))
+    assert first.why == "measured"
+    assert again == replace(first, why="cache")
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "another"))
+    anew = Dispatcher(target, pool, None, switches=Switches()).select(PLAIN)
+    assert first.measured_ms is not None
+    assert anew.measured_ms == pytest.approx(first.measured_ms, rel=0.2)
+    assert (torch.cuda.current_stream(), torch.backends.cudnn.allow_tf32) == (stream, tf32)
+
+
+@pytest.mark.gpu
+def test_nothing_is_measured_during_capture(pool: Pool) -> None:
+    dispatcher = Dispatcher(TARGET, pool, None, switches=Switches())
+    graph, x = torch.cuda.CUDAGraph(), torch.zeros(8, device="cuda")
+    with torch.cuda.graph(graph):
+        x += 1
+        during = dispatcher.select(PLAIN)
+    assert during.why == "fallback"
+    assert dispatcher.select(PLAIN).why == "measured"
