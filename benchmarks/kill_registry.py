@@ -27,11 +27,11 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         campaign = Campaign(Path(scratch))
-        calls = campaign.undisturbed()
-        print(f"an undisturbed life makes {calls} calls", flush=True)
-        for i, at in enumerate(points(calls, args.points, args.seed)):
+        steps = campaign.undisturbed()
+        print(f"an undisturbed life makes {steps} steps", flush=True)
+        for i, at in enumerate(points(steps, args.points, args.seed)):
             campaign.kill(seed=1 + i, at=at)
-            print(f"{i + 1}/{args.points}: killed at call {at}, sound, completed", flush=True)
+            print(f"{i + 1}/{args.points}: killed at step {at}, sound, completed", flush=True)
 
 
 if __name__ == "__main__":

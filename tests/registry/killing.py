@@ -1,21 +1,20 @@
 """Train, register and promote, killed (``kill -9``) anywhere; and what must hold afterwards.
 
-A point is the n-th call of a function that touches the registry, its store or a file, so that a campaign spreads its
-points over everything that changes something, and can be repeated.
+A point is the n-th step of something that changes the registry, its database, its artefacts or a file: just before it,
+or just after. So a campaign's points are spread over all that matters, inside transactions too, and can be repeated.
 """
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from small_model import table
@@ -30,7 +29,6 @@ from tilewise.registry.publish import publish
 from tilewise.registry.thresholds import SliceRule, Thresholds
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
-WATCHED = ("tilewise.registry.", "tilewise.files", "tilewise.model.artefact", "mlflow.store.", "mlflow.tracking.")
 THRESHOLDS = Thresholds(
     mean_drop=100, median_drop=100, p10_drop=100, problem_drop=100, slices=SliceRule(n_resamples=50),
     selection_time_factor=1e9,
@@ -39,30 +37,52 @@ PATIENCE_S = 300.0
 
 
 def live(uri: str, folder: Path, seed: int, kill_at: int, told: Connection) -> None:
-    """Train a tiny model, register it, promote it; killed at call `kill_at`, counting calls for `kill_at` -1."""
+    """Train a tiny model, register it, promote it; killed at step `kill_at`, if there is such a step."""
     setattr(promotion, "log_plots", lambda *_: None)  # noqa: B010  (no name that the module exports)
     history.LEASE_S = 0.5  # the owner of an unfinished entry is known to be dead
     target = Target.parse(CONV)
     settings = TrainSettings(ModelSettings(n_estimators=4, num_leaves=7), TuneSettings(n_trials=0), 2, seed, threads=1)
     result = train(table(), target, pool_of(table(), target), load_arch(target.arch), settings)
-    calls = 0
-
-    def watch(frame: FrameType, event: str, _: object) -> None:
-        nonlocal calls
-        if event == "call" and str(frame.f_globals.get("__name__")).startswith(WATCHED):
-            calls += 1
-            if calls == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    if kill_at:
-        sys.setprofile(watch)
+    steps = count_steps(kill_at)
     write_artefact(folder / "model", result.parts)
     with tracking.session(uri):
         run_id = tracking.log_training(result, folder / "model")
         publish(folder / "model", run_id)
         done = promotion.promote(folder / "model", table(), THRESHOLDS, folder / "reports", holdout_fraction=0.18)
-    sys.setprofile(None)
-    told.send((calls, done.in_production))
+    told.send((steps(), done.in_production))
+
+
+def count_steps(kill_at: int) -> Callable[[], int]:
+    """From here on, die at step `kill_at`, if there is such a step; what is returned tells how many there were."""
+    import sqlalchemy.orm
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+    from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore as Models
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore as Runs
+
+    n = 0
+
+    def step() -> None:
+        nonlocal n
+        n += 1
+        if n == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            step()
+            answer = real(*args, **kwargs)
+            step()
+            return answer
+
+        return call
+
+    changing = ("create_", "set_", "log_", "update_", "delete_", "finalize_", "record_", "flush", "commit", "replace")
+    for owner in (Models, Runs, LocalArtifactRepository, sqlalchemy.orm.Session, os):
+        for name, real in list(vars(owner).items()):
+            if name.startswith((*changing, "rename")) and callable(real):
+                setattr(owner, name, watched(real))
+    return lambda: n
 
 
 def inspect(uri: str, folder: Path, told: Connection) -> None:
@@ -98,24 +118,24 @@ class Campaign:
         self._context.set_forkserver_preload([__name__])
 
     def undisturbed(self) -> int:
-        """One life from the beginning to the end; how many calls it took."""
-        calls, in_production = self._result(live, seed=0, kill_at=-1)
+        """One life from the beginning to the end; how many steps it took."""
+        steps, in_production = self._result(live, seed=0, kill_at=0)
         assert in_production
-        return int(calls)
+        return int(steps)
 
     def kill(self, seed: int, at: int) -> None:
-        """Another model, killed at call `at`; then the registry is sound, and the same life again completes.
+        """Another model, killed at step `at`; then the registry is sound, and the same life again completes.
 
         Raises:
             AssertionError: otherwise.
         """
         process, _ = self._start(live, seed=seed, kill_at=at)
         process.join(PATIENCE_S)
-        assert process.exitcode == -signal.SIGKILL, f"not killed at call {at}: {process.exitcode}"
-        assert self._result(inspect) == [], f"after a kill at call {at}"
+        assert process.exitcode == -signal.SIGKILL, f"not killed at step {at}: {process.exitcode}"
+        assert self._result(inspect) == [], f"after a kill at step {at}"
         _, in_production = self._result(live, seed=seed, kill_at=0)
-        assert in_production, f"after a kill at call {at} the next run did not complete"
-        assert self._result(inspect) == [], f"completed after a kill at call {at}"
+        assert in_production, f"after a kill at step {at} the next run did not complete"
+        assert self._result(inspect) == [], f"completed after a kill at step {at}"
 
     def _result(self, what: Callable[..., None], **options: int) -> Any:
         process, told = self._start(what, **options)
@@ -137,7 +157,7 @@ class Campaign:
         return process, here
 
 
-def points(calls: int, n: int, seed: int) -> list[int]:
-    """`n` calls to be killed at, one drawn from each of as many equal parts of a life."""
+def points(steps: int, n: int, seed: int) -> list[int]:
+    """`n` steps to be killed at, one drawn from each of as many equal parts of a life."""
     rng = random.Random(seed)
-    return [1 + int((i + rng.random()) * calls / n) for i in range(n)]
+    return [1 + int((i + rng.random()) * steps / n) for i in range(n)]

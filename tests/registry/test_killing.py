@@ -14,6 +14,6 @@ from registry.killing import Campaign, points
 def test_killed_at_a_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     campaign = Campaign(tmp_path)
-    calls = campaign.undisturbed()
-    for i, at in enumerate(points(calls, 4, seed=1)):
+    steps = campaign.undisturbed()
+    for i, at in enumerate(points(steps, 3, seed=1)):
         campaign.kill(seed=1 + i, at=at)
