@@ -42,7 +42,7 @@ from tilewise.train.calibrate import calibrate
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 FOLDER = Path("build/benchmarks/selection")
 LARGE = 4608
-ROWS = 60_000  # to learn from
+ROWS = 20_000  # to learn from
 
 _COLD = """
 import sys

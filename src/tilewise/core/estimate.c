@@ -1,4 +1,5 @@
 #include "estimate.h"
+#include "clones.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ int32_t tw_estimate_place(const tw_estimate *e, int64_t program)
 }
 
 /* The order in which NumPy adds up to 128 numbers. */
-static double sum(const double *x, int32_t n)
+static inline double sum(const double *x, int32_t n)
 {
     double total = 0.0, part[8];
     int32_t i = 0;
@@ -77,7 +78,7 @@ static inline double clip(double x, double most)
     return x < -most ? -most : x > most ? most : x;
 }
 
-void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t place, const double *costs,
+TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t place, const double *costs,
                         const double *drivers, double *clocks, double *correction)
 {
     const int32_t n_costs = e->n_costs, n = n_costs + e->n_drivers;

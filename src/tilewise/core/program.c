@@ -1,4 +1,5 @@
 #include "program.h"
+#include "clones.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -167,7 +168,7 @@ static inline int64_t gcd(int64_t a, int64_t b)
     }                                                                                                                  \
     LOOPS(i, i, (int64_t)(EXPRESSION))
 
-int tw_program_run(const tw_program *p, tw_slot *frame)
+TW_CLONES int tw_program_run(const tw_program *p, tw_slot *frame)
 {
     const tw_step *end = p->steps + p->n_steps;
     for (const tw_step *s = p->steps; s < end; s++)

@@ -1,4 +1,5 @@
 #include "forest.h"
+#include "clones.h"
 
 #include <float.h>
 #include <math.h>
@@ -41,12 +42,6 @@ int tw_score_all(const tw_sets *leaves, int32_t n, int32_t n_trees, double *scor
     return failed ? -1 : 0;
 }
 
-/* A lane of all ones for each bit. */
-#define LANE(a) {0u - ((a) & 1), 0u - ((a) >> 1 & 1), 0u - ((a) >> 2 & 1), 0u - ((a) >> 3 & 1)}
-static const uint32_t NIBBLE[16][4] = {LANE(0u),  LANE(1u),  LANE(2u),  LANE(3u), LANE(4u),  LANE(5u),
-                                       LANE(6u),  LANE(7u),  LANE(8u),  LANE(9u), LANE(10u), LANE(11u),
-                                       LANE(12u), LANE(13u), LANE(14u), LANE(15u)};
-
 tw_spread tw_spread_of(const tw_sets *leaves, int32_t n_trees, double *values, double *low, double *high)
 {
     tw_spread all = {0.0, 0.0};
@@ -67,24 +62,28 @@ tw_spread tw_spread_of(const tw_sets *leaves, int32_t n_trees, double *values, d
     return all;
 }
 
-double tw_compare(const tw_sets *leaves, int32_t n, const double *values, float *more)
+static const uint32_t BIT[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+
+TW_CLONES double tw_compare(const tw_sets *leaves, int32_t n, const double *values, float *more)
 {
-    const int32_t words = leaves->words, nibbles = (n + 3) / 4;
+    const int32_t words = leaves->words, bytes = (n + 7) / 8;
     memset(more, 0, 64 * words * sizeof *more);
     double reach = 0.0;
     for (int32_t i = 0; i < leaves->count; i++) {
         const uint64_t *mask = leaves->mask + (size_t)i * words;
         float value = (float)(leaves->value[i] - values[leaves->tree[i]]);
         uint32_t bits;
+        if (mask[0] & 1) /* the leaves of bit 0 itself */
+            continue;
         reach += fabsf(value);
         memcpy(&bits, &value, sizeof bits);
-        for (int32_t nibble = 0; nibble < nibbles; nibble++) {
-            const uint32_t *lane = NIBBLE[mask[nibble >> 4] >> 4 * (nibble & 15) & 15];
-            for (int32_t j = 0; j < 4; j++) {
-                uint32_t masked = lane[j] & bits;
+        for (int32_t byte = 0; byte < bytes; byte++) {
+            const uint32_t chosen = mask[byte >> 3] >> 8 * (byte & 7) & 255;
+            for (int32_t j = 0; j < 8; j++) {
+                uint32_t masked = (chosen & BIT[j]) == BIT[j] ? bits : 0;
                 float x;
                 memcpy(&x, &masked, sizeof x);
-                more[4 * nibble + j] += x;
+                more[8 * byte + j] += x;
             }
         }
     }

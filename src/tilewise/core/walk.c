@@ -1,4 +1,5 @@
 #include "forest.h"
+#include "clones.h"
 
 #include <float.h>
 #include <math.h>
@@ -79,7 +80,7 @@ static int prepare(tw_walk *w, int32_t n_features, int32_t n_rows, int32_t n_val
 }
 
 /* Levels of many values at once: searches side by side wait less than one after another. */
-static void find_levels(const double *thresholds, int32_t depth, const double *x, int32_t n, int16_t *level)
+TW_CLONES static void find_levels(const double *thresholds, int32_t depth, const double *x, int32_t n, int16_t *level)
 {
     memset(level, 0, n * sizeof *level);
     for (int32_t half = 1 << depth >> 1; half; half >>= 1)
@@ -276,9 +277,8 @@ int tw_forest_walk(const tw_forest *f, const tw_column *columns, const int32_t *
             return -1;
         for (int32_t i = 0; i < count; i++) {
             open->tree[i] = first + i, open->at[i] = f->roots[first + i];
-            memset(open->mask + (size_t)i * words, 255, words * sizeof *open->mask);
-            if (n & 63)
-                open->mask[(size_t)(i + 1) * words - 1] = (1ull << (n & 63)) - 1;
+            for (int32_t j = 0; j < words; j++)
+                open->mask[(size_t)i * words + j] = j < words - 1 || !(n & 63) ? ~0ull : (1ull << (n & 63)) - 1;
         }
         open->count = count;
         while (open->count) {

@@ -1,0 +1,14 @@
+/* TW_CLONES: the function is compiled for processors with AVX2 as well, and the loader takes what this one can do. The
+ * results are the same, as nothing is reordered or fused (-ffp-contract=off). */
+#ifndef TILEWISE_CLONES_H
+#define TILEWISE_CLONES_H
+
+#include <limits.h> /* __GLIBC__ */
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define TW_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define TW_CLONES
+#endif
+
+#endif
