@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 
 from small_model import write_model
@@ -150,6 +151,19 @@ class TestRefresh:
             with pytest.raises(RegistryUnavailableError):
                 dispatcher.refresh()
             assert dispatcher.version == 2
+
+    def test_asking_leaves_the_applications_mlflow_alone(
+        self, produce: Callable[[int], None], uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its other threads may log to a server of their own just then."""
+        produce(0)
+        dispatcher = Dispatcher.from_registry(CONV, uri=uri)
+
+        def fail(*_: object) -> None:
+            raise AssertionError("MLflow was pointed elsewhere")
+
+        monkeypatch.setattr(mlflow, "set_tracking_uri", fail)
+        assert not dispatcher.refresh()
 
     def test_in_the_background_and_from_nothing(self, produce: Callable[[int], None], uri: str) -> None:
         with Dispatcher.from_registry(CONV, uri=uri, refresh_s=0.05) as dispatcher:

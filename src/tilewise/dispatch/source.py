@@ -23,7 +23,7 @@ from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseErr
 from tilewise.files import replace_folder, write_text
 from tilewise.model.artefact import TrainedModel, load_artefact, read_files
 from tilewise.registry import versions
-from tilewise.registry.tracking import is_missing, resolve_uri, session, shown
+from tilewise.registry.tracking import is_missing, reading, resolve_uri, session, shown
 from tilewise.registry.versions import Version
 
 _log = logging.getLogger(__name__)
@@ -64,11 +64,9 @@ def fetch(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = No
         missing = f"there is no registry yet at {shown(resolved)}; train and promote a model of {target}"
         return _last_good(shelf, alias, UnknownTargetError(missing))
     try:
-        fetched = _newer(shelf, target, alias, resolved, None)
+        return _take(shelf, target, alias, resolved)
     except (RegistryUnavailableError, ArtefactError) as e:
         return _last_good(shelf, alias, e)
-    assert fetched is not None  # any version is newer than none
-    return fetched
 
 
 def newer(
@@ -84,7 +82,11 @@ def newer(
     resolved = resolve_uri(uri)
     if is_missing(resolved):
         raise RegistryUnavailableError(f"there is no registry at {shown(resolved)}")
-    return _newer(Shelf.of(resolved, target), target, alias, resolved, than)
+    with reading(resolved):  # asked again and again, beside an application that may log to a server of its own
+        version = _named(target, alias)
+    if than == (version.content_hash, version.number):
+        return None
+    return _take(Shelf.of(resolved, target), target, alias, resolved)
 
 
 def by_hash(target: str, content_hash: str, *, uri: str | None = None) -> Fetched | None:
@@ -108,18 +110,20 @@ def local(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = No
     return Shelf.of(resolve_uri(uri), target).last_good(alias)
 
 
-def _newer(
-    shelf: Shelf, target: str, alias: str, uri: str, than: tuple[str | None, int | None] | None
-) -> Fetched | None:  # fmt: skip
+def _take(shelf: Shelf, target: str, alias: str, uri: str) -> Fetched:
+    """What the alias names now, from the shelf or the registry."""
     with session(uri):
-        version = versions.by_alias(target, alias)
-        if version is None:
-            raise UnknownTargetError(_unknown(target, alias))
-        if than == (version.content_hash, version.number):
-            return None
+        version = _named(target, alias)
         fetched = shelf.take(version) or shelf.put(version)
     shelf.remember(alias, version)
     return fetched
+
+
+def _named(target: str, alias: str) -> Version:
+    version = versions.by_alias(target, alias)
+    if version is None:
+        raise UnknownTargetError(_unknown(target, alias))
+    return version
 
 
 def _last_good(shelf: Shelf, alias: str, reason: TilewiseError) -> Fetched:

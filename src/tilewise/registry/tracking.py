@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from tilewise.registry.datasets import log_dataset
 from tilewise.registry.trials import log_trials
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
     from tilewise.train.result import TrainingResult
 
 _URI = "MLFLOW_TRACKING_URI"
@@ -45,6 +48,7 @@ _CONNECT_SECONDS = 5.0
 _session_lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # a thread that held it is not in the child
     os.register_at_fork(after_in_child=_session_lock._at_fork_reinit)  # type: ignore[attr-defined]
+_asked: ContextVar[str | None] = ContextVar("tilewise_registry", default=None)
 _NO_ANSWER = "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI"
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -129,6 +133,33 @@ def session(uri: str | None = None) -> Iterator[str]:
                 yield connect(uri)
         finally:
             _set_tracking_uri(chosen)
+
+
+@contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Let this thread ask about versions at `uri` for the time of the block; MLflow's own choice is left alone.
+
+    Unlike a :func:`session`, it cannot disturb what other threads log meanwhile. What does not answer is given up soon.
+
+    Raises:
+        RegistryUnavailableError: it is a database that is away.
+    """
+    quiet_mlflow()
+    if urlsplit(uri).scheme.partition("+")[0] in ("sqlite", *_DATABASE_PORTS):
+        _require_database(uri)
+    token = _asked.set(uri)
+    try:
+        with _session_lock, _environment(_PROBE):
+            yield
+    finally:
+        _asked.reset(token)
+
+
+def client_in_use() -> MlflowClient:
+    """MLflow's client for the server that this thread is :func:`reading` from, else for the chosen one."""
+    import mlflow
+
+    return mlflow.MlflowClient(tracking_uri=_asked.get(), registry_uri=_asked.get())
 
 
 def _set_tracking_uri(uri: str | None) -> None:

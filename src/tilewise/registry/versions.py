@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewise.errors import ArtefactError
 from tilewise.model.artefact import TrainedModel, load_artefact
-from tilewise.registry.tracking import guard
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from tilewise.registry.tracking import client_in_use, guard
 
 CANDIDATE, PRODUCTION, PREVIOUS = "candidate", "production", "previous"
 HISTORY = ".history"  # ends the name of a target's log, see tilewise.registry.history
@@ -56,7 +53,7 @@ def targets() -> list[str]:
     with guard("the registered models cannot be listed"):
         found, token = [], None
         while True:
-            page = _client().search_registered_models(max_results=500, page_token=token)
+            page = client_in_use().search_registered_models(max_results=500, page_token=token)
             found += [m.name for m in page]
             token = page.token
             if not token:
@@ -82,7 +79,7 @@ def by_number(target: str, number: int) -> Version | None:
 
     with guard(f"{target} version {number} cannot be read"):
         try:
-            return _version(_client().get_model_version(target, str(number)))
+            return _version(client_in_use().get_model_version(target, str(number)))
         except MlflowException as e:
             if _missing(e):
                 return None
@@ -101,7 +98,7 @@ def versions(target: str, condition: str = "") -> list[Version]:
         found: list[Version] = []
         token = None
         while True:
-            page = _client().search_model_versions(query, max_results=1000, page_token=token)
+            page = client_in_use().search_model_versions(query, max_results=1000, page_token=token)
             found += [_version(v) for v in page]
             token = page.token
             if not token:
@@ -115,7 +112,7 @@ def create(
     from mlflow.exceptions import MlflowException
 
     with guard(f"{target} cannot be registered"):
-        client = _client()
+        client = client_in_use()
         if _registered(target) is None:
             try:
                 client.create_registered_model(target)
@@ -137,7 +134,7 @@ def create(
 def delete(version: Version) -> None:
     """Remove a version that nobody refers to."""
     with guard(f"{version} cannot be removed"):
-        _client().delete_model_version(version.target, str(version.number))
+        client_in_use().delete_model_version(version.target, str(version.number))
 
 
 def set_alias(version: Version, alias: str) -> bool:
@@ -151,9 +148,9 @@ def point(target: str, alias: str, number: int | None) -> bool:
         return False
     with guard(f"alias {alias} of {target} cannot be set"):
         if number is None:
-            _client().delete_registered_model_alias(target, alias)
+            client_in_use().delete_registered_model_alias(target, alias)
         else:
-            _client().set_registered_model_alias(target, alias, str(number))
+            client_in_use().set_registered_model_alias(target, alias, str(number))
     return True
 
 
@@ -165,26 +162,26 @@ def set_tag(version: Version, key: str, value: str) -> None:
 def tag(target: str, number: int, key: str, value: str) -> None:
     """Tag a version by its number."""
     with guard(f"{target} version {number} cannot be tagged"):
-        _client().set_model_version_tag(target, str(number), key, value)
+        client_in_use().set_model_version_tag(target, str(number), key, value)
 
 
 def description(version: Version) -> str:
     """The text on a version's page."""
     with guard(f"{version} cannot be read"):
-        return str(_client().get_model_version(version.target, str(version.number)).description or "")
+        return str(client_in_use().get_model_version(version.target, str(version.number)).description or "")
 
 
 def describe(target: str, number: int, text: str) -> None:
     """Replace a version's description."""
     with guard(f"{target} version {number} cannot be described"):
-        _client().update_model_version(target, str(number), text)
+        client_in_use().update_model_version(target, str(number), text)
 
 
 def delete_tag(version: Version, key: str) -> None:
     """Remove a tag of a version, if it is there."""
     if key in version.tags:
         with guard(f"{version} cannot be tagged"):
-            _client().delete_model_version_tag(version.target, str(version.number), key)
+            client_in_use().delete_model_version_tag(version.target, str(version.number), key)
 
 
 def is_stored(version: Version) -> bool:
@@ -246,17 +243,11 @@ def _uri(version: Version) -> str:
     return f"models:/{version.target}/{version.number}"
 
 
-def _client() -> MlflowClient:
-    import mlflow
-
-    return mlflow.MlflowClient()
-
-
 def _registered(target: str) -> Any:
     from mlflow.exceptions import MlflowException
 
     try:
-        return _client().get_registered_model(target)
+        return client_in_use().get_registered_model(target)
     except MlflowException as e:
         if _missing(e):
             return None
