@@ -15,29 +15,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-WIDTH, HEIGHT = 1440, 900
+WIDTH, HEIGHT = 1600, 1000
 WAIT_MS = 120_000
+SETTLE_MS = 10_000
 
 
 def pages(server: str, target: str) -> dict[str, str]:
     """Addresses by the name of the picture."""
     import mlflow
 
-    client = mlflow.MlflowClient(server)
+    client: Any = mlflow.MlflowClient(server)
     experiment = client.get_experiment_by_name(target)
     runs = [r for r in client.search_runs([experiment.experiment_id]) if r.data.tags["tilewise.kind"] == "train"]
-    production = client.get_model_version_by_alias(target, "production")
-    here, run = f"{server}/#/experiments/{experiment.experiment_id}", production.run_id
+    judged = client.get_model_version_by_alias(target, "candidate")
+    here, run = f"{server}/#/experiments/{experiment.experiment_id}", judged.run_id
     ids, experiments = (quote(json.dumps(x)) for x in ([r.info.run_id for r in runs], [experiment.experiment_id]))
     return {
         "runs": f"{here}/runs",
         "compare": f"{server}/#/compare-runs?runs={ids}&experiments={experiments}",
-        "run": f"{here}/runs/{run}",
         "promotion": f"{here}/runs/{run}/artifacts/promotion/promotion.html",
         "against_production": f"{here}/runs/{run}/artifacts/plots/against_production/efficiency.png",
-        "version": f"{server}/#/models/{target}/versions/{production.version}",
-        "model": f"{server}/#/models/{target}",
-        "history": f"{server}/#/models/{target}.history",
+        "version": f"{server}/#/models/{target}/versions/{judged.version}",
     }
 
 
@@ -55,8 +53,13 @@ def take(addresses: dict[str, str], out: Path) -> None:
         page.set_default_timeout(WAIT_MS)
         for name, address in addresses.items():
             page.goto("about:blank")
-            page.goto(address, wait_until="networkidle")
-            page.wait_for_timeout(6000)
+            page.goto(address, wait_until="load")
+            page.wait_for_timeout(SETTLE_MS)  # the pages never stop asking, so there is nothing to wait for
+            assistant = page.get_by_text("MLflow Assistant").first
+            if assistant.is_visible():
+                assistant.locator("xpath=ancestor::*[.//button][1]//button").last.click()
+                page.wait_for_timeout(3000)
+            page.get_by_text("Path:").evaluate_all("found => found.forEach(e => e.style.visibility = 'hidden')")
             page.screenshot(path=out / f"{name}.png")
             print(out / f"{name}.png", flush=True)
         browser.close()
