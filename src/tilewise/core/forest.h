@@ -90,8 +90,8 @@ typedef struct {
 
 tw_spread tw_spread_of(const tw_sets *leaves, int32_t n_trees, double *values, double *low, double *high);
 
-/* How much more than bit 0 the first `n` bits score, up to rounding: `more` (64 words). `values`: as tw_spread_of left
- * it. Returns how far any may be off. */
-double tw_compare(const tw_sets *leaves, int32_t n, const double *values, float *more);
+/* How much more than bit 0 the first `n` bits score, summed in floats: `more` (64 words). `values`: as tw_spread_of left
+ * it. */
+void tw_compare(const tw_sets *leaves, int32_t n, const double *values, float *more);
 
 #endif

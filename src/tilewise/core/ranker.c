@@ -281,7 +281,10 @@ static int32_t keep_likely(const tw_ranker *r, tw_room *m, int32_t count, int32_
     int32_t likely = most;
     while (likely < count && m->base[likely] >= least)
         likely++;
-    slack += tw_compare(&m->walk.leaves, likely, m->values, m->more);
+    tw_compare(&m->walk.leaves, likely, m->values, m->more);
+    /* a float for each tree, none of whose sums leaves what trees can make good: each is rounded by half an epsilon, and
+     * so is its sum */
+    slack += (trees + 2.0) * FLT_EPSILON * (spread.most - spread.least);
     for (int32_t i = 0; i < likely; i++)
         m->best[i] = (candidate){m->base[i] + m->more[i], m->rows[i], i};
     sort_candidates(m->best, likely);

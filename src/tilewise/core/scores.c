@@ -64,20 +64,22 @@ tw_spread tw_spread_of(const tw_sets *leaves, int32_t n_trees, double *values, d
 
 static const uint32_t BIT[8] = {1, 2, 4, 8, 16, 32, 64, 128};
 
-TW_CLONES double tw_compare(const tw_sets *leaves, int32_t n, const double *values, float *more)
+TW_CLONES void tw_compare(const tw_sets *leaves, int32_t n, const double *values, float *more)
 {
     const int32_t words = leaves->words, bytes = (n + 7) / 8;
     memset(more, 0, 64 * words * sizeof *more);
-    double reach = 0.0;
     for (int32_t i = 0; i < leaves->count; i++) {
         const uint64_t *mask = leaves->mask + (size_t)i * words;
         float value = (float)(leaves->value[i] - values[leaves->tree[i]]);
         uint32_t bits;
         if (mask[0] & 1) /* the leaves of bit 0 itself */
             continue;
-        reach += fabsf(value);
         memcpy(&bits, &value, sizeof bits);
         for (int32_t byte = 0; byte < bytes; byte++) {
+            if (words > 4 && !mask[byte >> 3]) { /* sets of a large pool are mostly empty */
+                byte |= 7;
+                continue;
+            }
             const uint32_t chosen = mask[byte >> 3] >> 8 * (byte & 7) & 255;
             for (int32_t j = 0; j < 8; j++) {
                 uint32_t masked = (chosen & BIT[j]) == BIT[j] ? bits : 0;
@@ -87,6 +89,4 @@ TW_CLONES double tw_compare(const tw_sets *leaves, int32_t n, const double *valu
             }
         }
     }
-    /* roundings of each value and each sum, none of which leaves +-reach, are half an epsilon each at most */
-    return (leaves->count + 2.0) * FLT_EPSILON * reach * 1.01;
 }
