@@ -1,10 +1,11 @@
 """What each choice in a model is worth, out of fold: the tables of docs/learnings.md.
 
-python -m benchmarks.ablation QUESTION TARGET [--data data] [--problems N] [--folds K] [--trees N] [--json]
+python -m benchmarks.ablation QUESTION TARGET [--problems N] [--fold I ...] [--set num_leaves=63 ...] [--json]
 
 Questions: label, features, trees, folds, pool, data, weights, seed. A row is the default of conf/model but for what its
 name says; columns are percent of the best kernel measured: mean, P10, worst, the best of the top 3, and what TFLOPS are
-off by (median of the rows near the top). `--problems` takes so many problems, evenly spread; the holdout is never used.
+off by (median of the rows near the top). `--problems` takes so many problems, evenly spread, `--fold` some of the
+folds, `--set` other settings for all rows; the holdout is never used.
 """
 
 from __future__ import annotations
@@ -87,21 +88,24 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
             yield Row(f"without {name} ({len(named)})", default, without=named)
 
 
-def figures(table: Table, row: Row, folds: int, threads: int) -> dict[str, float]:
-    """Out-of-fold figures of one row, in percent."""
+def figures(table: Table, row: Row, n_folds: int, only: list[int], threads: int) -> dict[str, float]:
+    """Out-of-fold figures of one row, in percent; `only`: of these folds, of all where empty."""
     settings = TrainSettings(row.model, seed=row.seed, threads=threads)
     kept = [i for i, name in enumerate(table.features.names) if name not in row.without]
     names = tuple(table.features.names[i] for i in kept)
     bins = Bins(np.ascontiguousarray(table.matrix[:, kept]), names, row.model.max_bin, threads)
-    score: Floats = np.empty(len(table.problem))
+    score: Floats = np.full(len(table.problem), np.nan)
     baselines = Baselines(table, row.model, row.seed)
     start = time.perf_counter()
-    for fold in make_folds(table, row.folds or folds, 0):
+    for i, fold in enumerate(make_folds(table, row.folds or n_folds, 0)):
+        if only and i not in only:
+            continue
         if row.data < 1:
             chosen = np.random.default_rng(0).permutation(len(fold.train))[: round(row.data * len(fold.train))]
             fold = Fold(np.sort(fold.train[chosen]), fold.test)
         score[table.rows_of(fold.test)] = fold_score(table, bins, baselines, fold, row.model, settings)
     seconds = time.perf_counter() - start
+    table, score = table.take(np.flatnonzero(np.isfinite(score))), score[np.isfinite(score)]
     if row.pool < 1:
         few = np.random.default_rng(0).permutation(len(table.pool))[: round(row.pool * len(table.pool))]
         candidate = np.isin(table.kernel, few)
@@ -128,7 +132,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--problems", type=int)
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--trees", type=int, default=ModelSettings.n_estimators)
+    parser.add_argument("--fold", type=int, nargs="*", default=[], help="test on these folds only")
+    parser.add_argument("--set", nargs="*", default=[], metavar="SETTING=NUMBER", help="of ModelSettings")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
     args = parser.parse_args()
@@ -139,9 +144,10 @@ def main() -> None:
         even = np.linspace(0, len(table.problems) - 1, args.problems).round().astype(np.int64)
         table = table.take(table.rows_of(even))
     print(f"{args.target.name}: {len(table.problems)} problems, pool of {len(pool)}", file=sys.stderr)
+    given = {name: json.loads(value) for name, _, value in (setting.partition("=") for setting in args.set)}
     titles: tuple[str, ...] = ()
-    for row in rows_of(args.question, table, ModelSettings(n_estimators=args.trees)):
-        found = figures(table, row, args.folds, args.threads)
+    for row in rows_of(args.question, table, ModelSettings(**given)):
+        found = figures(table, row, args.folds, args.fold, args.threads)
         if args.json:
             described = {"name": row.name, "model": asdict(row.model), **found}
             print(json.dumps({"target": args.target.name, "problems": len(table.problems), **described}), flush=True)

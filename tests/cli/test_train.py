@@ -129,7 +129,7 @@ class TestAfterTraining:
             (["train", "warm_start=models/x"], "models/x: no such folder"),
             (
                 ["train", "model.label=rank"],
-                "model.label must be one of regret, residual, lambdarank, relative, log1p, got 'rank'",
+                "model.label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'",
             ),
             (["train", "n_splits=500"], "cannot make 500 folds"),
             (["evaluate", "model_dir=nowhere"], "nowhere: no such folder"),

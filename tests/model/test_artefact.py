@@ -225,7 +225,7 @@ def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "rank"}, "label must be one of regret, residual, lambdarank, relative, log1p, got 'rank'"),
+        ({"label": "rank"}, "label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'"),
         ({"scale_text": None}, "scale_text belongs to label 'relative'"),
         ({"label": "log1p"}, "scale_text belongs to label 'relative'"),
         ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),

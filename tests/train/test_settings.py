@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"label": "rank"}, "model.label must be one of regret, residual, lambdarank, relative, log1p, got 'rank'"),
+        ({"label": "rank"}, "model.label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'"),
         ({"n_estimators": 0}, "model.n_estimators must be an integer of at least 1, got 0"),
         ({"num_leaves": 1.5}, "model.num_leaves must be an integer of at least 2, got 1.5"),
         ({"feature_fraction": 0}, r"model.feature_fraction must be in \(0, 1\], got 0"),
@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
         ({"noise_floor": -1}, "model.noise_floor must be 0 or more, got -1"),
         (
             {"label": "log1p", "hard_weight": 1},
-            "model.hard_weight needs a model.label of regret, residual, lambdarank, got 'log1p'",
+            "model.hard_weight needs a model.label of residual, regret, lambdarank, got 'log1p'",
         ),
         ({"extra_labels": ("power",)}, "model.extra_labels must be of latency, bandwidth, got 'power'"),
     ],

@@ -32,10 +32,10 @@ from tilewise.model.trees import Ensemble
 from tilewise.model.trust import LEVEL, TOLERANCE, Calibration, Trust
 from tilewise.ops import OPS, Problem, Target
 
-# regret, residual, lambdarank: scores are log(tflops), the calibrated estimate's plus what the trees add; relative:
+# residual, regret, lambdarank: scores are log(tflops), the calibrated estimate's plus what the trees add; relative:
 # log(tflops / the problem's best); log1p: log(1 + tflops)
-LABELS = ("regret", "residual", "lambdarank", "relative", "log1p")
-ESTIMATED = ("regret", "residual", "lambdarank")
+LABELS = ("residual", "regret", "lambdarank", "relative", "log1p")
+ESTIMATED = ("residual", "regret", "lambdarank")
 EXTRA_LABELS = ("latency", "bandwidth")  # each predicted as a logarithm: of milliseconds, of GB/s
 
 SCORES, SCALE = "model_tflops.lgbm.gz", "model_scale.lgbm.gz"

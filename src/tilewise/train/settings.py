@@ -11,8 +11,8 @@ from tilewise.errors import ConfigError
 from tilewise.train.checks import is_whole, require
 from tilewise.train.tune_settings import TuneSettings, space_from_config
 
-LABELS = ("regret", "residual", "lambdarank", "relative", "log1p")
-CALIBRATED = ("regret", "residual", "lambdarank")  # begin from a calibrated estimate
+LABELS = ("residual", "regret", "lambdarank", "relative", "log1p")
+CALIBRATED = ("residual", "regret", "lambdarank")  # begin from a calibrated estimate
 EXTRA_LABELS = ("latency", "bandwidth")
 
 
@@ -39,7 +39,7 @@ class ModelSettings:
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
-    label: str = "regret"
+    label: str = "residual"
     n_estimators: int = 400
     learning_rate: float = 0.08
     num_leaves: int = 127
