@@ -122,6 +122,28 @@ class TestInterpreted:
                 dispatcher.run(PLAIN, *operands)
         assert torch.equal(dispatcher.run(PLAIN, *operands), right)
 
+    def test_a_swap_between_the_first_run_and_a_capture_binds_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What was bound before is launched then; as soon as nothing is captured, the new model decides."""
+        operands, right = case(CONV, PLAIN)
+        before = dispatcher_of(*CONV, GOOD)
+        before.run(PLAIN, *operands)
+        after = dispatcher_of(*CONV, SPLIT)
+        after._generation.before = before._generation.launcher
+        bound: list[Kernel] = []
+        really = bind.interpreted_launches
+
+        def note(family: Any, kernel: Kernel, *rest: Any) -> bind.Bound:
+            bound.append(kernel)
+            return really(family, kernel, *rest)
+
+        monkeypatch.setattr(bind, "interpreted_launches", note)
+        with monkeypatch.context() as during:
+            during.setattr(launch, "capturing", lambda: True)
+            assert torch.equal(after.run(PLAIN, *operands), right)
+        assert bound == []
+        assert torch.equal(after.run(PLAIN, *operands), right)
+        assert [k.config for k in bound] == [SPLIT]
+
     @pytest.mark.parametrize("capturing", [False, True])
     def test_what_fails_inside_a_capture_is_not_held_against_a_kernel(
         self, capturing: bool, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ On a GPU: ``PYTHONPATH=src:tests python3 -m pytest -m gpu tests/dispatch/test_me
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import torch
 
 from tilewise.arch import load_arch
 from tilewise.collect import nvml
-from tilewise.dispatch import Dispatcher, Switches
+from tilewise.collect.plan import load_plan
+from tilewise.collect.recorded import RecordedMeasurements, recorded_engine
+from tilewise.collect.run import collect
+from tilewise.dispatch import Dispatcher, Switches, measure
 from tilewise.dispatch.machine import this_machine
 from tilewise.dispatch.measure import GpuMeasurer, Work, outcomes_of
 from tilewise.errors import MeasurementError
@@ -38,6 +42,29 @@ def test_without_a_gpu_the_process_that_measures_says_so(pool: Pool) -> None:
     assert GpuMeasurer().machine(TARGET) is None
     with pytest.raises(MeasurementError, match="there is no GPU on this machine"):
         outcomes_of(GpuMeasurer(), Work(TARGET, load_arch("sm90"), pool, PLAIN, [0, 2]))
+
+
+def test_what_the_process_measured_comes_back(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the way there and back, but for the GPU: a recorded table answers in the worker."""
+    from synthetic import measurements
+
+    rows = measurements(TARGET.name, 3, 6)
+    rows.to_parquet(tmp_path / "recorded.parquet")
+    recorded = RecordedMeasurements.load(tmp_path / "recorded.parquet", TARGET)
+    problem, kernels = recorded.problems[0], [0, 2, 5]
+
+    def run(command: Sequence[str]) -> None:
+        plan, table = map(Path, command[-2:])
+        collect(load_plan(plan), table, recorded_engine(tmp_path / "recorded.parquet"), [0], lambda *_: None)
+
+    monkeypatch.setattr(measure, "_run", run)
+    work = Work(TARGET, load_arch("sm90"), recorded.pool, problem, kernels)
+    names = recorded.pool.names
+    ok, failed = outcomes_of(GpuMeasurer(), work)
+    assert {k: recorded.outcome(problem, names[k]).status for k in kernels} == dict.fromkeys(ok, "ok") | failed
+    expected = {k: ms for k in kernels if (ms := recorded.latency_ms(problem, names[k])) is not None}
+    assert ok == pytest.approx(expected, rel=1e-4)
+    assert ok
 
 
 @pytest.mark.gpu

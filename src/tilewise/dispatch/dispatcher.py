@@ -217,8 +217,9 @@ class Dispatcher(Service):
         if launcher is None:
             from tilewise.dispatch.launch import Launcher  # imports torch and triton
 
-            launcher = Launcher(generation.target, partial(self._decided, generation), generation.rank)
-            generation.launcher = launcher
+            spare = generation.before.bound if generation.before is not None else None
+            launcher = Launcher(generation.target, partial(self._decided, generation), generation.rank, spare)
+            generation.launcher, generation.before = launcher, None
         parsed = self._problem(problem)
         if self._record is not None:
             self._select(generation, parsed)

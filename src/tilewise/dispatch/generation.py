@@ -66,6 +66,7 @@ class Generation:
         self.known: Recent[Problem, Selection] = Recent(switches.decisions)
         self.fast = self.known if not switches.record else Recent[Problem, Selection](0)
         self.by_mapping: Recent[tuple[Any, ...], Selection] = Recent(0 if switches.record else switches.decisions)
+        self.before: Launcher | None = None  # of the generation that served before, if that ran anything
         self.launcher: Launcher | None = None  # made by the first run(): selecting needs no GPU, no torch, no triton
 
     @property

@@ -9,7 +9,8 @@ capture them (bind before: compiling or loading has no place in a graph).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import torch
 import triton
 
 from tilewise.dispatch import bind
+from tilewise.dispatch.measure import capturing
 from tilewise.errors import KernelError, ProblemError
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.triton.family import Shape, family_of
@@ -75,10 +77,15 @@ class Launcher:
         target: what is run.
         select: problem -> the kernel to launch.
         rank: problem -> all kernels, best first; asked where the selected one fails.
+        spare: what an earlier launcher had bound; launched only where nothing can be bound, which is during capture.
     """
 
     def __init__(
-        self, target: Target, select: Callable[[Problem], Choice], rank: Callable[[Problem], Sequence[Choice]]
+        self,
+        target: Target,
+        select: Callable[[Problem], Choice],
+        rank: Callable[[Problem], Sequence[Choice]],
+        spare: Mapping[tuple[Problem, int], _Ready] | None = None,
     ) -> None:
         self._target = target
         self._select, self._rank = select, rank
@@ -87,6 +94,7 @@ class Launcher:
         self._result_dtype = TORCH_TYPES[RESULT_TYPES[target.dtype]]
         self._device_type = "cpu" if interpreted() else "cuda"
         self._ready: dict[tuple[Problem, int], _Ready] = {}
+        self._spare = spare or {}
 
     def run(self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
         """Launch the kernel for `problem` on the current stream of the tensors' device; see the class.
@@ -106,6 +114,12 @@ class Launcher:
             self._give_up(problem, ready.kernel_name, tensors[0].get_device(), e)
             return self._first(problem, tensors, out)
         return out
+
+    @property
+    def bound(self) -> dict[tuple[Problem, int], _Ready]:
+        """What a later launcher takes as `spare`, by problem and device."""
+        bound = {**self._spare, **self._ready}
+        return dict(islice(bound.items(), max(len(bound) - _MAX_BOUND, 0), None))
 
     def _checked(
         self, problem: Problem, shapes: dict[tuple[Shape, ...], Shape], tensors: Sequence[torch.Tensor],
@@ -169,6 +183,10 @@ class Launcher:
             raise self._complaint(problem, tensors)
         device = tensors[0].get_device()
         self._require_arch(device)
+        spare = self._spare.get((problem, device))
+        if spare is not None and capturing():  # the model was swapped between the first run and the capture
+            spare.launch(tensors, out)
+            return out
         reasons = []
         for choice in self._choices(problem):
             if not isinstance(choice.kernel, Kernel):

@@ -93,6 +93,7 @@ class Service:
             fresh = Generation(
                 model.target, model.pool, model, fetched.version, self._switches, self._measurer
             )  # fmt: skip
+            fresh.before = present.launcher or present.before
             self._warm_up(fresh)
             self._generation = fresh
         _log.info("%s: version %d serves from now on", model.target.name, fetched.version)
