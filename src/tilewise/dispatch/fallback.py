@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 
 import numpy as np
 
-from tilewise.arch import HardwareProfile, load_arch
+from tilewise.arch import load_arch
 from tilewise.dispatch import source
 from tilewise.dispatch.measure import Measurer, Work, alone, capturing, outcomes_of
 from tilewise.dispatch.measured import FOLDER, Context, Entry, Memory
@@ -67,24 +66,22 @@ class Fallback:
         self._switches, self._measurer = switches, measurer
         self._root = source.cache_folder() / FOLDER
         self._failures = 0
-
-    @cached_property
-    def _memory(self) -> Memory | None:
-        """What was measured here; None where this is no machine for the target's kernels."""
-        machine = self._measurer.machine(self._target)
-        if machine is None:
-            return None
-        return Memory(self._root, Context.of(self._target, self._pool, machine), len(self._pool))
-
-    @cached_property
-    def _may_know(self) -> bool:
-        return self._switches.model != "require" and (self._root / self._target.name).is_dir()
+        self._looked = False
+        self._memory: Memory | None = None  # no cached_property: its lock would not survive a fork
 
     def known(self, problem: Problem) -> Entry | None:
         """What was measured on this machine, without a look at the disk beyond the first."""
-        if not self._may_know and "_memory" not in self.__dict__:
-            return None
+        if not self._looked:
+            if self._switches.model != "require" and (self._root / self._target.name).is_dir():
+                self._open()
+            self._looked = True
         return None if self._memory is None else self._memory.get(problem)
+
+    def _open(self) -> Memory | None:
+        """What was measured here; None where this is no machine for the target's kernels."""
+        if self._memory is None and (machine := self._measurer.machine(self._target)) is not None:
+            self._memory = Memory(self._root, Context.of(self._target, self._pool, machine), len(self._pool))
+        return self._memory
 
     def wanted(self, problem: Problem, supported: Callable[[Problem], np.ndarray]) -> Wanted | None:
         """Which kernels the switches want measured for a problem; None: the model decides.
@@ -115,16 +112,18 @@ class Fallback:
         """Measure, unless something speaks against it."""
         if capturing():
             return Outcome(why_not="nothing is measured while a CUDA graph is captured", lasting=False)
-        if self._memory is None:
+        memory = self._open()
+        if memory is None:
             return Outcome(why_not=f"nothing can be measured: there is no GPU of {self._target.arch} here")
         if self._failures >= _MOST_FAILURES:
             return Outcome(why_not="nothing is measured any more: it failed too often")
         with alone(self._root):
-            known = self._memory.look(problem)
+            known = memory.look(problem)
             if known is not None and kernels <= known.tried:
                 return Outcome(known)
             every = kernels if known is None else kernels | known.tried
-            work = Work(self._target, self._arch, self._pool, problem, sorted(every))
+            arch = load_arch(self._target.arch) if self._model is None else self._model.arch
+            work = Work(self._target, arch, self._pool, problem, sorted(every))
             try:
                 ok, failed = outcomes_of(self._measurer, work)
             except MeasurementError as e:
@@ -133,8 +132,4 @@ class Fallback:
                 return Outcome(why_not=str(e))
             self._failures = 0
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            return Outcome(self._memory.put(problem, ok, failed, now), fresh=True)
-
-    @cached_property
-    def _arch(self) -> HardwareProfile:
-        return load_arch(self._target.arch) if self._model is None else self._model.arch
+            return Outcome(memory.put(problem, ok, failed, now), fresh=True)

@@ -38,15 +38,26 @@ class Problem(ABC):
     variants: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Keep :meth:`__hash__`: a dataclass would make one that goes through all fields at every look-up."""
+        """Keep what look-ups call: a dataclass would make methods that go through all fields each time."""
         super().__init_subclass__(**kwargs)
         cls.__hash__ = Problem.__hash__  # type: ignore[method-assign]
+        cls.__eq__ = Problem.__eq__  # type: ignore[method-assign]
+
+    def __eq__(self, other: object) -> bool:
+        """The same op and the same dimensions."""
+        return other.__class__ is self.__class__ and self._key() == other._key()
 
     def __hash__(self) -> int:
         """Computed once: problems are looked up far more often than made."""
         known: int | None = self.__dict__.get("_hash")
         if known is None:
-            known = self.__dict__["_hash"] = hash(tuple(self.to_dict().values()))
+            known = self.__dict__["_hash"] = hash(self._key())
+        return known
+
+    def _key(self) -> tuple[Any, ...]:
+        known: tuple[Any, ...] | None = self.__dict__.get("_values")
+        if known is None:
+            known = self.__dict__["_values"] = tuple(self.to_dict().values())
         return known
 
     def __getstate__(self) -> dict[str, Any]:
