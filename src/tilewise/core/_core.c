@@ -203,22 +203,10 @@ static int read_classes(PyObject *list, tw_ranker *r)
         Py_ssize_t count = 0;
         PyObject *object = PySequence_GetItem(list, i);
         const int32_t *of_kernel = take(&a, object, sizeof *of_kernel, &count);
-        if (of_kernel && count == r->n_kernels) {
-            for (int32_t k = 0; k < r->n_kernels; k++)
-                if (of_kernel[k] >= c->n_classes && of_kernel[k] < r->n_kernels)
-                    c->n_classes = of_kernel[k] + 1;
-            c->of_kernel = malloc(count * sizeof *of_kernel);
-            c->masks = calloc((size_t)c->n_classes * r->words + 1, sizeof *c->masks);
-            if (c->of_kernel && c->masks) {
-                memcpy(c->of_kernel, of_kernel, count * sizeof *of_kernel);
-                for (int32_t k = 0; k < r->n_kernels; k++)
-                    if (of_kernel[k] >= 0 && of_kernel[k] < c->n_classes)
-                        c->masks[(size_t)of_kernel[k] * r->words + (k >> 6)] |= 1ull << (k & 63);
-            }
-        }
+        int failed = !of_kernel || count != r->n_kernels || tw_classes_set(c, of_kernel, r->n_kernels);
         release(&a);
         Py_XDECREF(object);
-        if (!c->of_kernel || !c->masks)
+        if (failed)
             return -1;
     }
     return 0;

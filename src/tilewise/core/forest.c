@@ -66,7 +66,7 @@ static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feat
 {
     const int64_t n = end - begin;
     int64_t top = 0;
-    int32_t placed = 0, failed = n * TW_LEAF_SLOTS > 2 * TW_MOST_SLOTS;
+    int32_t placed = 0, failed = 2 * n + 1 > TW_MOST_SLOTS; /* slots: n splits and leaves, 2 more a leaf */
     int32_t *size = malloc(3 * n * sizeof *size), *place = size + n, *stack = place + n;
     failed |= !size;
     for (int64_t i = n - 1; i >= 0 && !failed; i--) { /* children come after their parents */
@@ -77,10 +77,11 @@ static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feat
         size[i] = leaf || failed ? 1 : 1 + size[child[0] - begin] + size[child[1] - begin];
         failed |= size[i] > n;
     }
-    if (failed || size[0] != n) { /* else each node but the root is the child of one */
+    if (failed || size[0] != n) {
         free(size);
         return -1;
     }
+    memset(place, 255, n * sizeof *place);
     stack[top++] = 0;
     while (top) {
         int32_t i = stack[--top];
@@ -94,7 +95,9 @@ static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feat
             stack[top++] = (int32_t)(child[left_first] - begin);
         }
     }
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = 0; i < n; i++)
+        failed |= place[i] < 0; /* n visits that leave none out: each node but the root is the child of one */
+    for (int64_t i = begin; i < end && !failed; i++) {
         const int32_t here = f->n_slots + place[i - begin];
         if (children[2 * i] == i) {
             f->node[here] = (uint32_t)f->n_features;
@@ -111,7 +114,7 @@ static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feat
     }
     free(size);
     f->n_slots += placed;
-    return 0;
+    return failed ? -1 : 0;
 }
 
 tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes, const int64_t *feature,

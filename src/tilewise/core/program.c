@@ -21,6 +21,14 @@ static void libm_log2(void *context, const double *x, double *y, size_t n)
 
 const tw_math TW_LIBM = {{libm_log, NULL}, {libm_log2, NULL}};
 
+/* Whether a step reads `n` values of its only operand, whatever `steps` says. */
+static int is_unary(int32_t op)
+{
+    static const uint8_t UNARY_OPS[TW_OPS] = {[TW_NEG_I] = 1, [TW_NOT_I] = 1,   [TW_NOT_B] = 1, [TW_NEG_F] = 1,  [TW_CEIL_F] = 1,
+                                              [TW_FLOOR_F] = 1, [TW_LOG_F] = 1, [TW_LOG2_F] = 1, [TW_FLOAT_I] = 1};
+    return UNARY_OPS[op];
+}
+
 static int sound(const tw_program *p)
 {
     int32_t begin = p->n_inputs + p->n_constants;
@@ -32,7 +40,7 @@ static int sound(const tw_program *p)
         for (int i = 0; i < 3; i++) {
             if (i && x->op == TW_EXPAND)
                 continue;
-            int32_t n = x->steps >> i & 1 ? x->n : 1;
+            int32_t n = x->steps >> i & 1 || is_unary(x->op) ? x->n : 1;
             if (from[i] < 0 || from[i] > p->n_slots - n)
                 return 0;
         }

@@ -89,6 +89,23 @@ static int outputs_sound(const tw_ranker *r, const tw_outputs *o)
     return 1;
 }
 
+int tw_classes_set(tw_classes *c, const int32_t *of_kernel, int32_t n_kernels)
+{
+    const size_t words = ((size_t)n_kernels + 63) / 64;
+    for (int32_t k = 0; k < n_kernels; k++)
+        if (of_kernel[k] >= c->n_classes && of_kernel[k] < n_kernels)
+            c->n_classes = of_kernel[k] + 1;
+    c->of_kernel = malloc(n_kernels * sizeof *of_kernel);
+    c->masks = calloc(c->n_classes * words + 1, sizeof *c->masks);
+    if (!c->of_kernel || !c->masks)
+        return -1;
+    memcpy(c->of_kernel, of_kernel, n_kernels * sizeof *of_kernel);
+    for (int32_t k = 0; k < n_kernels; k++)
+        if (of_kernel[k] >= 0 && of_kernel[k] < c->n_classes)
+            c->masks[of_kernel[k] * words + (k >> 6)] |= 1ull << (k & 63);
+    return 0;
+}
+
 int tw_ranker_check(const tw_ranker *r)
 {
     if (!r->program || !r->scores || r->n_kernels < 1 || r->words != (r->n_kernels + 63) / 64)
@@ -376,8 +393,9 @@ int32_t tw_supported(tw_ranker *r, const int64_t *inputs, uint8_t *supported)
     if (!found) {
         find_supported(r, m);
         found = list_alive(r, m);
-        memset(supported, 0, r->n_kernels);
-        for (int32_t i = 0; i < found; i++)
+        if (supported)
+            memset(supported, 0, r->n_kernels);
+        for (int32_t i = 0; supported && i < found; i++)
             supported[m->rows[i]] = 1;
     }
     give_back(r, m);

@@ -48,6 +48,10 @@ typedef struct {
 
 enum { TW_NO_MEMORY = -1, TW_TOO_LARGE = -2 }; /* too large: an integer of the problem's own leaves int64 */
 
+/* Set up a partition, copying `of_kernel` (n_kernels). 0, or -1 where memory is short; what the numbers are
+ * tw_ranker_check sees. */
+int tw_classes_set(tw_classes *classes, const int32_t *of_kernel, int32_t n_kernels);
+
 /* Check that all parts fit together and are there; 0 if so. The ranker then owns them. */
 int tw_ranker_check(const tw_ranker *ranker);
 void tw_ranker_free(tw_ranker *ranker);
@@ -60,7 +64,7 @@ int32_t tw_rank(tw_ranker *ranker, const int64_t *inputs, int32_t most, int32_t 
 /* Scores of all kernels, supported or not. 0, or an error above. */
 int32_t tw_score(tw_ranker *ranker, const int64_t *inputs, double *scores);
 
-/* Which kernels support the problem, a byte each. How many, or an error above. */
+/* Which kernels support the problem, a byte each (NULL: not wanted). How many, or an error above. */
 int32_t tw_supported(tw_ranker *ranker, const int64_t *inputs, uint8_t *supported);
 
 /* The features of all kernels: (n_kernels, features.count). 0, or an error above. */

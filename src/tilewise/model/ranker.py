@@ -68,63 +68,11 @@ class Ranker:
         if core is None:
             return None
         try:
-            return cls._build(core, features, pool, arch, scores, scale, estimate)
+            parts = compile_parts(features, pool, arch, scores, scale, estimate)
+            return cls(core.Ranker(**parts.arrays, log=np.log, log2=np.log2), pool.op, parts.codes, parts.used)
         except (UntraceableError, ValueError) as e:
             _log.warning("the model is ranked by NumPy, which is slower: %s", e)
             return None
-
-    @classmethod
-    def _build(
-        cls,
-        core: Any,
-        features: FeatureTable,
-        pool: Pool,
-        arch: HardwareProfile,
-        scores: Ensemble,
-        scale: Ensemble | None,
-        estimate: LaunchEstimate | None,
-    ) -> Self:
-        trace = Trace(len(pool))
-        kinds = OPS[pool.op].column_kinds()
-        columns = {n: trace.text(i) if k == "str" else trace.input(i) for i, (n, k) in enumerate(kinds.items())}
-        problem: Any = SimpleNamespace(op=pool.op, **columns)
-        rows = features.rows_of_pool(problem, pool, arch)
-        rules = [broken for broken, _ in pool.backend.checks(SimpleNamespace(**pool.columns), problem, pool.variant)]
-        trees, of_scores = _used(scores, features)
-        scale_trees, of_scale = _used(scale, features.of_role("problem")) if scale else (None, features.select(()))
-        single = [rows.program_class, log_work(rows)] if estimate else []
-        wanted = {
-            "rules": [trace.symbol(r) for r in rules],
-            "features": [_float(trace, f.compute(rows)) for f in of_scores.features],
-            "problem": [_float(trace, f.compute(rows)) for f in of_scale.features],
-            "costs": [_float(trace, c.compute(rows)) for c in features.costs] if estimate else [],
-            "drivers": _drivers(trace, features, rows, estimate) if estimate else [],
-            "single": [trace.symbol(x) for x in single],
-        }
-        compiled = Compiler(trace, len(kinds), [x for symbols in wanted.values() for x in symbols])
-        program = compiled.program
-        return cls(
-            core.Ranker(
-                n_kernels=len(pool),
-                program=(
-                    program.n_inputs,
-                    program.n_slots,
-                    program.constants,
-                    np.array(program.steps, dtype=np.int32),
-                    np.array(program.index, dtype=np.int32),
-                ),
-                classes=[c.of_kernel.astype(np.int32) for c in trace.partitions.all],
-                **{n: np.array([compiled.output(x) for x in xs], dtype=np.int32) for n, xs in wanted.items()},
-                scores=trees,
-                scale=scale_trees,
-                estimate=_estimate(estimate, len(features.costs), len(features.drivers), len(pool)),
-                log=np.log,
-                log2=np.log2,
-            ),
-            pool.op,
-            {n: c.codes for n, c in columns.items() if isinstance(c, Text)},
-            np.array([features.names.index(n) for n in of_scores.names]),
-        )
 
     def best(self, problem: Problem, most: int) -> Best:
         """The supported kernels, best first, ties in the pool's order, at most so many."""
@@ -156,6 +104,72 @@ class Ranker:
                 coded[place] = known.get(coded[place], -1)
             values = tuple(coded)
         return values
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A model as the core takes it, before it does.
+
+    Attributes:
+        arrays: the arguments of ``_core.Ranker``, but for the logarithms.
+        codes: of each text column, what number the program has for a text; others are -1.
+        used: int64, the features that trees use, by their place in the model's table.
+    """
+
+    arrays: dict[str, Any]
+    codes: dict[str, dict[str, int]]
+    used: npt.NDArray[np.int64]
+
+
+def compile_parts(
+    features: FeatureTable,
+    pool: Pool,
+    arch: HardwareProfile,
+    scores: Ensemble,
+    scale: Ensemble | None,
+    estimate: LaunchEstimate | None,
+) -> Parts:
+    """Trace the formulas of a model and lay out what is left of them.
+
+    Raises:
+        UntraceableError: a formula asks for what only NumPy can answer.
+    """
+    trace = Trace(len(pool))
+    kinds = OPS[pool.op].column_kinds()
+    columns = {n: trace.text(i) if k == "str" else trace.input(i) for i, (n, k) in enumerate(kinds.items())}
+    problem: Any = SimpleNamespace(op=pool.op, **columns)
+    rows = features.rows_of_pool(problem, pool, arch)
+    rules = [broken for broken, _ in pool.backend.checks(SimpleNamespace(**pool.columns), problem, pool.variant)]
+    trees, of_scores = _used(scores, features)
+    scale_trees, of_scale = _used(scale, features.of_role("problem")) if scale else (None, features.select(()))
+    single = [rows.program_class, log_work(rows)] if estimate else []
+    wanted = {
+        "rules": [trace.symbol(r) for r in rules],
+        "features": [_float(trace, f.compute(rows)) for f in of_scores.features],
+        "problem": [_float(trace, f.compute(rows)) for f in of_scale.features],
+        "costs": [_float(trace, c.compute(rows)) for c in features.costs] if estimate else [],
+        "drivers": _drivers(trace, features, rows, estimate) if estimate else [],
+        "single": [trace.symbol(x) for x in single],
+    }
+    compiled = Compiler(trace, len(kinds), [x for symbols in wanted.values() for x in symbols])
+    program = compiled.program
+    arrays = {
+        "n_kernels": len(pool),
+        "program": (
+            program.n_inputs,
+            program.n_slots,
+            program.constants,
+            np.array(program.steps, dtype=np.int32),
+            np.array(program.index, dtype=np.int32),
+        ),
+        "classes": [c.of_kernel.astype(np.int32) for c in trace.partitions.all],
+        **{n: np.array([compiled.output(x) for x in xs], dtype=np.int32) for n, xs in wanted.items()},
+        "scores": trees,
+        "scale": scale_trees,
+        "estimate": _estimate(estimate, len(features.costs), len(features.drivers), len(pool)),
+    }
+    codes = {n: c.codes for n, c in columns.items() if isinstance(c, Text)}
+    return Parts(arrays, codes, np.array([features.names.index(n) for n in of_scores.names]))
 
 
 def _float(trace: Trace, x: Any) -> Symbol:
