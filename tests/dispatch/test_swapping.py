@@ -8,11 +8,11 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import mlflow
 import pytest
 
+from dispatch.children import select_all
 from small_model import write_model
 from synthetic import CONV
 from tilewise.dispatch import Dispatcher, Selection, Switches
@@ -21,7 +21,7 @@ from tilewise.dispatch.measure import GpuMeasurer
 from tilewise.dispatch.recent import Recent
 from tilewise.errors import ProblemError, RegistryUnavailableError
 from tilewise.model.artefact import TrainedModel, load_artefact
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.ops import GemmProblem, GroupedConvProblem
 from tilewise.registry import tracking, versions
 from tilewise.registry.publish import publish
 
@@ -197,14 +197,10 @@ def _soon(true: Callable[[], bool], seconds: float = 30) -> bool:
     return False
 
 
-def _select_all(folder: str, problems: list[Problem], send: Any) -> None:
-    send.put([s.kernel_name for s in map(Dispatcher.from_folder(folder, switches=QUIET).select, problems)])
-
-
 def test_spawned_processes_pick_alike(folders: list[Path]) -> None:
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    process = context.Process(target=_select_all, args=(str(folders[0]), SHAPES, queue))
+    process = context.Process(target=select_all, args=(str(folders[0]), SHAPES, queue))
     process.start()
     there = queue.get(timeout=120)
     process.join()
