@@ -30,7 +30,7 @@ from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, fold_score, make_folds
 from tilewise.train.dataset import Floats, Table, build_table
-from tilewise.train.settings import LABELS
+from tilewise.train.settings import CALIBRATED, LABELS
 
 NEAR = 0.9  # rows of at least this efficiency are near the top
 GROUPS = {
@@ -88,14 +88,15 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
             yield Row(f"without {name} ({len(named)})", default, without=named)
 
 
-def figures(table: Table, row: Row, n_folds: int, only: list[int], threads: int) -> dict[str, float]:
+def figures(
+    table: Table, row: Row, baselines: Baselines, n_folds: int, only: list[int], threads: int
+) -> dict[str, float]:
     """Out-of-fold figures of one row, in percent; `only`: of these folds, of all where empty."""
     settings = TrainSettings(row.model, seed=row.seed, threads=threads)
     kept = [i for i, name in enumerate(table.features.names) if name not in row.without]
     names = tuple(table.features.names[i] for i in kept)
     bins = Bins(np.ascontiguousarray(table.matrix[:, kept]), names, row.model.max_bin, threads)
     score: Floats = np.full(len(table.problem), np.nan)
-    baselines = Baselines(table, row.model, row.seed)
     start = time.perf_counter()
     for i, fold in enumerate(make_folds(table, row.folds or n_folds, 0)):
         if only and i not in only:
@@ -146,8 +147,11 @@ def main() -> None:
     print(f"{args.target.name}: {len(table.problems)} problems, pool of {len(pool)}", file=sys.stderr)
     given = {name: json.loads(value) for name, _, value in (setting.partition("=") for setting in args.set)}
     titles: tuple[str, ...] = ()
+    baselines: dict[tuple[Any, ...], Baselines] = {}  # rows that begin from the same one share it
     for row in rows_of(args.question, table, ModelSettings(**given)):
-        found = figures(table, row, args.folds, args.fold, args.threads)
+        key = (row.model.label in CALIBRATED, row.model.label_floor, row.seed)
+        begun = baselines.setdefault(key, Baselines(table, row.model, row.seed))
+        found = figures(table, row, begun, args.folds, args.fold, args.threads)
         if args.json:
             described = {"name": row.name, "model": asdict(row.model), **found}
             print(json.dumps({"target": args.target.name, "problems": len(table.problems), **described}), flush=True)
