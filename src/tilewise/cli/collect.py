@@ -77,6 +77,11 @@ def _recorded_plan(cfg: DictConfig) -> Plan:
 
 
 def devices_of(values: ListConfig) -> Devices:
+    """GPU indices of ``collect.devices``, or all.
+
+    Raises:
+        ConfigError: it is neither.
+    """
     if list(values) == ["all"]:
         return "all"
     if not all(isinstance(d, int) for d in values):
