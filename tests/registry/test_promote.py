@@ -92,6 +92,7 @@ class TestFirstModel:
         run = mlflow.get_run(version.run_id)
         assert "gate/floor_mean_change_points" in run.data.metrics
         assert 0.8 < run.data.metrics["holdout/mean_efficiency"] <= 1
+        assert run.inputs is not None
         (used,) = run.inputs.dataset_inputs
         assert used.dataset.digest == json.loads(promotion.path.read_text())["holdout"]["hash"][:32]
         logged = mlflow.artifacts.load_text(f"runs:/{version.run_id}/promotion/promotion.json")

@@ -200,6 +200,7 @@ class TestLogTraining:
         folds = client.get_metric_history(run_id, "fold/mean_efficiency")
         assert [m.step for m in folds] == [0, 1]
         assert run.data.tags["data_hash"] == result.data_hash
+        assert run.inputs is not None
         (used,) = run.inputs.dataset_inputs
         assert (used.dataset.name, used.dataset.digest) == (CONV, result.data_hash[:32])
         assert [t.value for t in used.tags] == ["training"]
