@@ -1,8 +1,8 @@
 """Readers held to their promises on damaged files, as many as wanted: what the fuzzing commands share.
 
-Each file is a whole one with one to four small damages (see tests/mutate.py). A file that takes more than ten seconds of
-this process's time counts as a hang, however busy the machine is. The same reader, seed and number always damage alike,
-so a failure can be looked at again.
+Each file is a whole one with one to four small damages (see tests/mutate.py). A file that takes more than ten seconds
+of this process's time counts as a hang, however busy the machine is. The same reader, seed and number always damage
+alike, so a failure can be looked at again.
 """
 
 from __future__ import annotations
