@@ -1,0 +1,36 @@
+"""``python -m tilewise.capi export MODEL_FOLDER FILE`` and ``python -m tilewise.capi build``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tilewise.capi.build import INCLUDE, build, build_helper
+from tilewise.capi.file import export_model
+from tilewise.errors import TilewiseError, UsageError
+from tilewise.model.artefact import load_artefact
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit status: 0 done, 2 the caller's mistake, 1 other errors."""
+    parser = argparse.ArgumentParser(prog="python -m tilewise.capi", description="Selection without Python.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    export = verbs.add_parser("export", help="write a model folder as the one file that the C library reads")
+    export.add_argument("model", help="a model folder, e.g. models/gemm_universal_bf16_sm90")
+    export.add_argument("file", help="where to, e.g. gemm.twm")
+    verbs.add_parser("build", help="compile the library and gpu_helper, print where they are")
+    args = parser.parse_args(argv)
+    try:
+        if args.verb == "export":
+            export_model(load_artefact(args.model), args.file)
+        else:
+            print(f"library    {build()}\ninclude    {INCLUDE}\ngpu_helper {build_helper()}")
+    except (TilewiseError, OSError) as e:
+        print(f"tilewise.capi: error: {e}", file=sys.stderr)
+        return 2 if isinstance(e, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

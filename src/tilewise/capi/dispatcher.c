@@ -1,0 +1,270 @@
+/* The names of CK Tile's libraries, over models that the process shares. Its codes are -1 for every error. */
+#include "model.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIRECTIONS = 3 };
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER; /* written by init and cleanup alone */
+static tilewise_model *gemm, *conv[DIRECTIONS];
+static char gemm_layout[sizeof((tilewise_gemm *)0)->layout];
+
+/* CK Tile's codes: what is not one of its own is -1. */
+static int code_of(int status)
+{
+    return status >= 0 || status == TILEWISE_NO_KERNEL ? status : -1;
+}
+
+/* ---- GEMM --------------------------------------------------------------------------------------------------------- */
+
+static tilewise_problem gemm_problem(int64_t M, int64_t N, int64_t K)
+{
+    tilewise_problem p = {.size = sizeof p, .op = TILEWISE_GEMM};
+    p.of.gemm.m = M, p.of.gemm.n = N, p.of.gemm.k = K;
+    memcpy(p.of.gemm.layout, gemm_layout, sizeof gemm_layout);
+    return p;
+}
+
+int dispatcher_init(void)
+{
+    const char *path = getenv("TILEWISE_GEMM_MODEL"), *layout = getenv("TILEWISE_GEMM_LAYOUT");
+    if (!path || !*path)
+        return code_of(tw_fail(TILEWISE_NOT_READY, "TILEWISE_GEMM_MODEL is not set: name a model file there"));
+    return dispatcher_init_from(path, layout && *layout ? layout : "rcr");
+}
+
+int dispatcher_init_from(const char *path, const char *layout)
+{
+    tilewise_model *fresh = NULL;
+    int known = 0;
+    for (int i = 0; layout && i < TW_LAYOUTS; i++)
+        known |= !strcmp(layout, TW_LAYOUT_NAMES[i]);
+    if (!known)
+        return code_of(tw_fail(TILEWISE_BAD_ARGUMENT, "layout must be rcr, rrr, crr or ccr"));
+    if (tilewise_open(path, &fresh))
+        return -1;
+    if (fresh->op != TILEWISE_GEMM) {
+        tw_fail(TILEWISE_BAD_FILE, "%s: a model of %s, not of a GEMM", path, fresh->target);
+        tilewise_close(fresh);
+        return -1;
+    }
+    pthread_rwlock_wrlock(&lock);
+    tilewise_model *old = gemm;
+    gemm = fresh;
+    memset(gemm_layout, 0, sizeof gemm_layout);
+    memcpy(gemm_layout, layout, strlen(layout));
+    pthread_rwlock_unlock(&lock);
+    tilewise_close(old);
+    return 0;
+}
+
+int dispatcher_is_supported(int64_t M, int64_t N, int64_t K)
+{
+    pthread_rwlock_rdlock(&lock);
+    tilewise_problem p = gemm_problem(M, N, K);
+    int answer = tilewise_is_supported(gemm, &p);
+    pthread_rwlock_unlock(&lock);
+    return answer == 1;
+}
+
+int dispatcher_select_kernel(int64_t M, int64_t N, int64_t K, char *name, int size)
+{
+    pthread_rwlock_rdlock(&lock);
+    tilewise_problem p = gemm_problem(M, N, K);
+    int failed = tilewise_select_kernel(gemm, &p, name, size > 0 ? (size_t)size : 0);
+    pthread_rwlock_unlock(&lock);
+    return failed ? -1 : 0;
+}
+
+int dispatcher_run_gemm(const void *A, const void *B, void *C, int64_t M, int64_t N, int64_t K, float *time_ms)
+{
+    pthread_rwlock_rdlock(&lock);
+    tilewise_problem p = gemm_problem(M, N, K);
+    int failed = tilewise_run(gemm, &p, A, B, C, time_ms);
+    pthread_rwlock_unlock(&lock);
+    return code_of(failed);
+}
+
+int dispatcher_get_kernel_count(void)
+{
+    pthread_rwlock_rdlock(&lock);
+    int count = gemm ? tilewise_kernel_count(gemm) : 0;
+    pthread_rwlock_unlock(&lock);
+    return count;
+}
+
+const char *dispatcher_export_registry_json(void)
+{
+    pthread_rwlock_rdlock(&lock);
+    const char *json = tilewise_export_json(gemm);
+    pthread_rwlock_unlock(&lock);
+    return json;
+}
+
+void dispatcher_cleanup(void)
+{
+    pthread_rwlock_wrlock(&lock);
+    tilewise_model *old = gemm;
+    gemm = NULL;
+    pthread_rwlock_unlock(&lock);
+    tilewise_close(old);
+}
+
+/* ---- convolution -------------------------------------------------------------------------------------------------- */
+
+static int direction_of(const char *variant)
+{
+    return !strcmp(variant, "forward") ? 0 : !strcmp(variant, "bwd_data") ? 1 : 2;
+}
+
+/* Open every file of a ':'-separated list into the directions' places. */
+static int open_all(const char *paths, tilewise_model *fresh[DIRECTIONS])
+{
+    char *list = strdup(paths), *rest = NULL;
+    if (!list)
+        return tw_fail(TILEWISE_NO_MEMORY, "out of memory");
+    int failed = *list ? 0 : tw_fail(TILEWISE_BAD_ARGUMENT, "the list of model files is empty");
+    for (char *path = strtok_r(list, ":", &rest); path && !failed; path = strtok_r(NULL, ":", &rest)) {
+        tilewise_model *m = NULL;
+        if ((failed = tilewise_open(path, &m)))
+            break;
+        int direction = m->op == TILEWISE_CONV ? direction_of(m->variant) : -1;
+        if (direction >= 0 && !fresh[direction]) {
+            fresh[direction] = m;
+            continue;
+        }
+        failed = tw_fail(TILEWISE_BAD_FILE, "%s: a model of %s, %s", path, m->target,
+                         direction < 0 ? "not of a convolution" : "the second of its direction");
+        tilewise_close(m);
+    }
+    free(list);
+    return failed;
+}
+
+/* Let the models that are there take their places; without `keep` the other places are emptied. */
+static void replace_conv(tilewise_model *fresh[DIRECTIONS], int keep)
+{
+    pthread_rwlock_wrlock(&lock);
+    for (int i = 0; i < DIRECTIONS; i++)
+        if (fresh[i] || !keep) {
+            tilewise_model *old = conv[i];
+            conv[i] = fresh[i], fresh[i] = old;
+        }
+    pthread_rwlock_unlock(&lock);
+    for (int i = 0; i < DIRECTIONS; i++)
+        tilewise_close(fresh[i]);
+}
+
+int conv_dispatcher_init(void)
+{
+    tilewise_model *fresh[DIRECTIONS] = {NULL};
+    const char *paths = getenv("TILEWISE_CONV_MODEL");
+    if (!paths || !*paths)
+        return code_of(tw_fail(TILEWISE_NOT_READY, "TILEWISE_CONV_MODEL is not set: name model files there"));
+    if (open_all(paths, fresh)) {
+        for (int i = 0; i < DIRECTIONS; i++)
+            tilewise_close(fresh[i]);
+        return -1;
+    }
+    replace_conv(fresh, 0);
+    return 0;
+}
+
+int conv_dispatcher_init_from(const char *path)
+{
+    tilewise_model *fresh[DIRECTIONS] = {NULL}, *m = NULL;
+    if (tilewise_open(path, &m))
+        return -1;
+    if (m->op != TILEWISE_CONV) {
+        tw_fail(TILEWISE_BAD_FILE, "%s: a model of %s, not of a convolution", path, m->target);
+        tilewise_close(m);
+        return -1;
+    }
+    fresh[direction_of(m->variant)] = m;
+    replace_conv(fresh, 1);
+    return 0;
+}
+
+/* Under the lock: the problem in our form, and the model of its direction. */
+static int translate(const ConvProblemC *c, tilewise_problem *p, tilewise_model **m)
+{
+    if (!c)
+        return tw_fail(TILEWISE_BAD_ARGUMENT, "problem is NULL");
+    if (c->direction < 0 || c->direction >= DIRECTIONS)
+        return tw_fail(TILEWISE_BAD_PROBLEM, "direction must be 0, 1 or 2, got %d", c->direction);
+    *m = conv[c->direction];
+    if (!*m)
+        return tw_fail(TILEWISE_NOT_READY, "no model is loaded for direction %d", c->direction);
+    *p = (tilewise_problem){.size = sizeof *p, .op = TILEWISE_CONV};
+    p->of.conv = (tilewise_conv){
+        .n = c->N, .c = c->C, .k = c->K, .g = c->G,
+        .di = c->input_d, .hi = c->input_h, .wi = c->input_w,
+        .z = c->filter_z, .y = c->filter_y, .x = c->filter_x,
+        .stride_d = c->stride_d, .stride_h = c->stride_h, .stride_w = c->stride_w,
+        .pad_d = c->pad_d, .pad_h = c->pad_h, .pad_w = c->pad_w,
+        .dilation_d = c->dilation_d, .dilation_h = c->dilation_h, .dilation_w = c->dilation_w,
+    };
+    return TILEWISE_OK;
+}
+
+int conv_dispatcher_is_supported(const ConvProblemC *problem)
+{
+    tilewise_problem p;
+    tilewise_model *m;
+    pthread_rwlock_rdlock(&lock);
+    int answer = translate(problem, &p, &m);
+    if (!answer)
+        answer = tilewise_is_supported(m, &p);
+    pthread_rwlock_unlock(&lock);
+    return answer == 1;
+}
+
+int conv_dispatcher_select_kernel(const ConvProblemC *problem, char *name, int size)
+{
+    tilewise_problem p;
+    tilewise_model *m;
+    if (name && size > 0)
+        name[0] = 0;
+    pthread_rwlock_rdlock(&lock);
+    int failed = translate(problem, &p, &m);
+    if (!failed)
+        failed = tilewise_select_kernel(m, &p, name, size > 0 ? (size_t)size : 0);
+    pthread_rwlock_unlock(&lock);
+    return failed ? -1 : 0;
+}
+
+float conv_dispatcher_run(const void *a, const void *b, void *result, const ConvProblemC *problem, void *stream)
+{
+    tilewise_problem p;
+    tilewise_model *m;
+    float time_ms = -1.0f;
+    if (stream) {
+        tw_fail(TILEWISE_BAD_ARGUMENT, "stream must be NULL: the reference computes on the host");
+        return -1.0f;
+    }
+    pthread_rwlock_rdlock(&lock);
+    int failed = translate(problem, &p, &m);
+    if (!failed)
+        failed = tilewise_run(m, &p, a, b, result, &time_ms);
+    pthread_rwlock_unlock(&lock);
+    return failed ? (float)code_of(failed) : time_ms;
+}
+
+int conv_dispatcher_get_kernel_count(void)
+{
+    int count = 0;
+    pthread_rwlock_rdlock(&lock);
+    for (int i = 0; i < DIRECTIONS; i++)
+        count += conv[i] ? tilewise_kernel_count(conv[i]) : 0;
+    pthread_rwlock_unlock(&lock);
+    return count;
+}
+
+int conv_dispatcher_cleanup(void)
+{
+    tilewise_model *none[DIRECTIONS] = {NULL};
+    replace_conv(none, 0);
+    return 0;
+}

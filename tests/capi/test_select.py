@@ -1,0 +1,192 @@
+"""The C library picks what Python picks; what is wrong gets a code and a reason, never a crash."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from capi import client
+from capi.client import Client, c_conv, c_gemm, c_problem, library, needs_compiler
+from model.test_ranker import CK, TRITON, compiled
+from mutate import Damage, damaged
+from small_model import write_model
+from strategies import conv_problems, damages, gemm_problems
+from tilewise.capi.__main__ import main
+from tilewise.capi.build import INCLUDE, LIBRARIES, SOURCES, build
+from tilewise.capi.file import export_model, model_bytes, seal
+from tilewise.errors import ProblemError
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+
+pytestmark = needs_compiler
+GEMM, CONV = "gemm_universal_bf16_sm90", "grouped_conv_forward_bf16_sm90"
+EDGES = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 7, 64, 2**31, 2**40, 2**62, 2**63 - 1])
+
+
+@cache
+def exported(name: str, trees: int, folder: Path) -> tuple[TrainedModel, Path]:
+    """A small model and its file."""
+    model, path = write_model(folder / name, trees=trees, target=name), folder / f"{name}.{trees}.twm"
+    assert main(["export", str(model), str(path)]) == 0
+    return load_artefact(model), path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("capi")
+
+
+@pytest.mark.parametrize("target", [GEMM, CONV])
+def test_the_same_ranking_as_python(folder: Path, target: str) -> None:
+    model, path = exported(target, 60, folder)
+    with Client(path) as asked:
+        assert asked.code == 0, asked.error
+
+        @settings(max_examples=100, deadline=None)
+        @given(problem=gemm_problems() if target == GEMM else conv_problems())
+        def same(problem: Problem) -> None:
+            expected = [model.pool.names[i] for i in model.rank(problem)]
+            seen, scores = asked.rank(c_problem(problem), len(model.pool))
+            assert [model.pool.names[i] for i in seen] == expected
+            assert scores == sorted(scores, reverse=True)
+            assert asked.select(c_problem(problem)) == (expected[0] if expected else client.NO_KERNEL)
+            assert asked.is_supported(c_problem(problem)) == bool(expected)
+
+        same()
+
+
+@pytest.mark.parametrize("target", [*TRITON, *CK])
+def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target: str) -> None:
+    ranker, pool, arch, table, trees, estimate = compiled(target)
+    model = dataclasses.replace(
+        exported(GEMM, 4, folder)[0],
+        target=Target.parse(target), pool=pool, arch=arch, features=table, scores=trees, estimate=estimate,
+    )  # fmt: skip
+    path = folder / f"{target}.estimate.twm"
+    export_model(model, path)
+    with Client(path) as asked:
+        assert asked.code == 0, asked.error
+
+        @settings(max_examples=15, deadline=None, derandomize=True)
+        @given(problem=gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512))
+        def same(problem: Problem) -> None:
+            best = ranker.best(problem, len(pool))
+            seen, scores = asked.rank(c_problem(problem), len(pool))
+            assert seen == list(best.kernels)
+            np.testing.assert_allclose(scores, best.scores, rtol=1e-12, atol=1e-12)
+
+        same()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.tuples(EDGES, EDGES, EDGES), layout=st.sampled_from(["rcr", "ccr", "rcc", "", "rcrr"]))
+def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int, int, int], layout: str) -> None:
+    with Client(exported(GEMM, 4, folder)[1]) as asked:
+        try:
+            GemmProblem(*sizes, layout)
+            assert asked.is_supported(c_gemm(*sizes, layout)) in (0, 1, client.UNSUPPORTED)
+        except ProblemError:
+            assert asked.is_supported(c_gemm(*sizes, layout)) == client.BAD_PROBLEM
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(problem=conv_problems(), changed=st.dictionaries(st.sampled_from(GroupedConvProblem.column_names()), EDGES))
+def test_impossible_convolutions_are_those_of_python(
+    folder: Path, problem: GroupedConvProblem, changed: dict[str, int]
+) -> None:
+    columns = problem.to_dict() | changed
+    asking = c_conv(**{name.lower(): value for name, value in columns.items()})
+    with Client(exported(CONV, 4, folder)[1]) as asked:
+        try:
+            GroupedConvProblem(**columns)
+            assert asked.is_supported(asking) in (0, 1, client.UNSUPPORTED)
+        except ProblemError:
+            assert asked.is_supported(asking) == client.BAD_PROBLEM, asked.error
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=damages())
+def test_a_damaged_file_is_refused(folder: Path, changes: list[Damage]) -> None:
+    whole = exported(CONV, 4, folder)[1].read_bytes()
+    path, content = folder / "damaged.twm", damaged(whole, changes)
+    path.write_bytes(content)
+    with Client(path) as asked:
+        assert asked.code == (0 if content == whole else client.BAD_FILE)
+        assert content == whole or str(path) in asked.error
+
+
+def test_gpu_helper_validates(folder: Path) -> None:
+    model, path = exported(GEMM, 60, folder)
+    told = subprocess.run(
+        [client.helper(), "33", "20", "50", "--validate", "--model", path], capture_output=True, check=True
+    )
+    document = json.loads(told.stdout)
+    assert document["problem"] == {"M": 33, "N": 20, "K": 50}
+    assert document["kernel"] == model.pool.names[model.rank(GemmProblem(33, 20, 50))[0]]
+    assert document["validation"] == {"accuracy": 1.0}
+    assert document["execution"]["time_ms"] > 0
+    assert document["status"] == "success"
+    for wrong in (["1", "2"], ["1", "2", "x", "--model", path], ["1", "2", "3", "--model", "/nowhere"]):
+        refused = subprocess.run([client.helper(), *wrong], capture_output=True, check=False)
+        assert refused.returncode == 1
+        assert json.loads(refused.stdout)["status"] == "error"
+
+
+def test_the_registry_as_json(folder: Path) -> None:
+    model, path = exported(GEMM, 4, folder)
+    with Client(path) as asked:
+        document = json.loads(library().tilewise_export_json(asked.model))
+        assert library().tilewise_target(asked.model) == GEMM.encode()
+    assert [k["name"] for k in document["kernels"]] == list(model.pool.names)
+    assert document["metadata"]["total_kernels"] == len(model.pool)
+    kernel, algorithm = model.pool.kernels[3], document["kernels"][3]["algorithm"]
+    assert algorithm["tile_shape"] == {"m": kernel.tile_m, "n": kernel.tile_n, "k": kernel.tile_k}
+    assert algorithm["block_size"] == 32 * kernel.num_warps
+
+
+SANITIZED = (
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-ffp-contract=off",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)
+
+
+def test_a_client_under_sanitizers(folder: Path) -> None:
+    """Files whose checksum was made right again reach every check behind it."""
+    program = folder / "driver"
+    command = [client.CC, *SANITIZED, f"-I{INCLUDE}", Path(__file__).with_name("driver.c"), *SOURCES, "-o", program]
+    made = subprocess.run([*map(str, command), *LIBRARIES], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"the compiler has no sanitizers: {made.stderr[-200:]}")
+    gemm, conv = exported(GEMM, 4, folder)[1], exported(CONV, 4, folder)[1]
+    files, rng = [], np.random.default_rng(0)
+    for i in range(150):
+        sections = bytearray(model_bytes(exported((GEMM, CONV)[i % 2], 4, folder)[0])[24:])
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(len(sections) // 4)) * 4
+            value = int(rng.choice([-1, 0, 1, 2**31 - 1, -(2**31), *rng.integers(0, 3000, 5)]))
+            sections[at : at + 4] = value.to_bytes(4, "little", signed=True)
+        files.append(folder / f"{i}.twm")
+        files[-1].write_bytes(seal(bytes(sections)))
+    done = subprocess.run([str(x) for x in (program, gemm, conv, *files)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert 10 < int(done.stdout.split()[-1]) < 150  # some are refused, some cannot be told from a model
+
+
+def test_a_second_build_is_the_first() -> None:
+    first, made = build(), build().stat().st_mtime_ns
+    assert build() == first
+    assert first.stat().st_mtime_ns == made
+    assert c.CDLL(str(first)).dispatcher_get_kernel_count() == 0
