@@ -9,6 +9,7 @@ VENV ?= .venv
 JOBS ?= 2
 TEST_ARGS ?=
 UI_PORT ?= 5000
+SERVERS_ARGS ?=
 
 BIN := $(VENV)/bin
 # DVC's stages and MLproject's entry points call `tilewise` by name.
@@ -16,6 +17,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 INTERPRETER := $(VENV)/.interpreter
+SERVERS := $(VENV)/.servers
 
 # A resnet50 layer: what `make repro` asks the dispatcher about at its end.
 PROBLEM ?= {N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}
@@ -59,6 +61,10 @@ $(INTERPRETER): requirements/interpreter.txt $(DEV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
+$(SERVERS): requirements/servers.txt $(RUNTIME)
+	$(call install_locked,$<)
+	@touch $@
+
 .PHONY: install
 install: $(RUNTIME)  ## install the locked libraries and tilewise into .venv
 
@@ -87,11 +93,15 @@ show: $(RUNTIME)
 ui: $(RUNTIME)  ## open MLflow's pages on the runs and models of this folder
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
 
+.PHONY: servers
+servers: $(SERVERS)  ## run MLflow over PostgreSQL and an S3 store until Ctrl-C (SERVERS_ARGS="--auth --port 5000")
+	@exec python -m tilewise.servers $(SERVERS_ARGS)
+
 ##### The developer's day
 
 .PHONY: test
-test: $(INTERPRETER) lint type  ## lint, types and the whole test suite (TEST_ARGS="-k gate" for some)
-	pytest --numprocesses $(JOBS) $(TEST_ARGS)
+test: $(INTERPRETER) $(SERVERS) lint type  ## lint, types and the whole test suite (TEST_ARGS="-k gate" for some)
+	pytest --numprocesses $(JOBS) --dist loadgroup $(TEST_ARGS)
 
 .PHONY: lint
 lint: $(DEV)  ## ruff: rules and format
@@ -104,7 +114,7 @@ format: $(DEV)  ## let ruff mend what it can
 	ruff format
 
 .PHONY: type
-type: $(DEV)  ## mypy, strict
+type: $(DEV) $(SERVERS)  ## mypy, strict
 	mypy
 
 .PHONY: params
@@ -122,8 +132,9 @@ lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer ver
 	$(eval COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade))
 	$(COMPILE) requirements/bootstrap.in --output-file requirements/bootstrap.txt
-	$(COMPILE) pyproject.toml --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml --constraint requirements/constraints.in --output-file requirements/runtime.txt
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra servers --constraint requirements/runtime.txt --output-file requirements/servers.txt
 
 .PHONY: clean
 clean:  ## remove what is built: environment, caches, models, reports (not the MLflow store)

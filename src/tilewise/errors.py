@@ -12,6 +12,8 @@ A class exists where a caller would act differently::
     │   └── UnknownTargetError  nothing is known under this target's name
     ├── PromotionRefusedError   the gate said no; production stays as it is
     ├── RegistryUnavailableError  the tracking server or its store cannot be reached
+    │   └── AccessDeniedError   it can, but the user may not do this there, or is not known
+    ├── ServersError            a server of tilewise.servers does not start
     └── MeasurementError        measuring itself failed (no GPU, a worker that cannot start)
         └── UnfinishedError     its budget is spent and problems are left; the same command goes on
 """
@@ -63,6 +65,14 @@ class PromotionRefusedError(TilewiseError):
 
 class RegistryUnavailableError(TilewiseError):
     """The tracking server or its store cannot be reached."""
+
+
+class AccessDeniedError(RegistryUnavailableError):
+    """The tracking server does not know the user, or does not let him do this."""
+
+
+class ServersError(TilewiseError):
+    """A server of ``tilewise.servers`` does not start; the message names its log."""
 
 
 class MeasurementError(TilewiseError):

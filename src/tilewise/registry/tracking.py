@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tilewise.errors import ConfigError, RegistryUnavailableError
+from tilewise.errors import AccessDeniedError, ConfigError, RegistryUnavailableError
 from tilewise.registry.datasets import log_dataset
 from tilewise.registry.trials import log_trials
 
@@ -43,6 +43,8 @@ _QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",  # no git, no commit tag, no complaint
+    # Through the server: MLflow marks *.gz in an S3 store as encoded, and unpacks it when it asks the store itself.
+    "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",
 }
 _CONNECT_SECONDS = 5.0
 _session_lock = threading.RLock()
@@ -50,6 +52,10 @@ if hasattr(os, "register_at_fork"):  # a thread that held it is not in the child
     os.register_at_fork(after_in_child=_session_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _asked: ContextVar[str | None] = ContextVar("tilewise_registry", default=None)
 _NO_ANSWER = "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI"
+_REFUSALS = {
+    "PERMISSION_DENIED": "the MLflow server does not let you do this",
+    "UNAUTHENTICATED": "the MLflow server does not know this user and password",
+}
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
@@ -180,6 +186,7 @@ def guard(action: str) -> Iterator[None]:
 
     Raises:
         ConfigError: the URI is of no kind that MLflow knows.
+        AccessDeniedError: the server does not know the user, or does not let him.
         RegistryUnavailableError: anything else that MLflow, the database or the network raised.
     """
     import mlflow
@@ -194,7 +201,20 @@ def guard(action: str) -> Iterator[None]:
     except (UnsupportedModelRegistryStoreURIException, InvalidUrlException) as e:
         raise ConfigError(f"tracking.uri {uri!r} is of no kind that MLflow knows: {_first_line(e)}") from e
     except (MlflowException, requests.RequestException, sqlalchemy.exc.SQLAlchemyError) as e:
+        refusal = _REFUSALS.get(getattr(e, "error_code", ""))
+        if refusal:
+            raise AccessDeniedError(
+                f"{refusal}: {uri}, {_user()}" + (f"; {action}" if action != _NO_ANSWER else "")
+            ) from e
         raise RegistryUnavailableError(f"{action} ({uri}): {_first_line(e)}") from e
+
+
+def _user() -> str:
+    """Who asks, as MLflow's client finds it out; it sends a password along, which is not shown."""
+    from mlflow.utils.credentials import read_mlflow_creds
+
+    name = read_mlflow_creds().username
+    return f"user {name}" if name else "no user named: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
 
 
 def experiment_id(name: str) -> str:

@@ -1,0 +1,109 @@
+"""The S3-compatible store: OpenStack Swift on one folder, with its S3 interface and its check of signatures."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+from swift.common.ring import RingBuilder
+
+from tilewise.errors import ServersError
+from tilewise.servers.service import HOST, answers, listens, service
+from tilewise.servers.settings import Settings, write_private
+
+BUCKET = "tilewise"
+_DEVICE = "disk"
+_PART_POWER = 4  # of the 2**4 parts that names are spread over; what is stored with one number is lost to another
+_FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "s3api", "tempauth", "slo", "dlo")
+
+
+@contextmanager
+def objects(folder: Path, settings: Settings, logs: Path) -> Iterator[Callable[[], None]]:
+    """Run the store for the time of the block, and hand on a function that waits until it is up, its bucket made.
+
+    Raises:
+        ServersError: by the function; one of its servers cannot be started, or it does not store.
+    """
+    conf, data, ports = folder / "swift", folder / "objects", settings.ports
+    conf.mkdir(exist_ok=True)
+    (data / _DEVICE).mkdir(parents=True, exist_ok=True)
+    salt = f"[swift-hash]\nswift_hash_path_suffix = {settings.secrets['s3-salt']}\n"
+    write_private(conf / "swift.conf", f"{salt}[storage-policy:0]\nname = one\ndefault = yes\n")
+    backends = ("account", "container", "object")
+    for name in backends:
+        _ring(ports[f"s3-{name}"]).save(str(conf / f"{name}.ring.gz"))
+        where = f"devices = {data}\nmount_check = false\ndisable_fallocate = true\n"
+        pipeline = f"[pipeline:main]\npipeline = {name}-server\n[app:{name}-server]\nuse = egg:swift#{name}\n"
+        write_private(conf / f"{name}.conf", _default(conf, ports[f"s3-{name}"]) + where + pipeline)
+    write_private(conf / "proxy.conf", _default(conf, ports["s3"]) + _pipeline(settings.secrets["s3"]))
+    up = {name: partial(listens, ports[f"s3-{name}"]) for name in backends}
+    up["proxy"] = partial(answers, f"http://{HOST}:{ports['s3']}/healthcheck")
+    with ExitStack() as running:
+        start = running.enter_context
+        waits = [start(service(f"s3-{name}", _command(conf, name), logs, is_up)) for name, is_up in up.items()]
+
+        def wait() -> None:
+            for part in waits:
+                part()
+            _create_bucket(settings)
+
+        yield wait
+
+
+def s3_environment(settings: Settings) -> dict[str, str]:
+    """What the tools of AWS, DVC and MLflow's server read: where the store is, and the key to it."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://{HOST}:{settings.ports['s3']}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "tilewise:admin",  # account and user of Swift
+        "AWS_SECRET_ACCESS_KEY": settings.secrets["s3"],
+    }
+
+
+def _command(conf: Path, name: str) -> list[str | Path]:
+    return [sys.executable, Path(sys.executable).parent / f"swift-{name}-server", conf / f"{name}.conf", "-v"]
+
+
+def _default(conf: Path, port: int) -> str:
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return f"[DEFAULT]\nbind_ip = {HOST}\nbind_port = {port}\nworkers = 0\nuser = {user}\nswift_dir = {conf}\n"
+
+
+def _pipeline(secret: str) -> str:
+    sections = {name: f"use = egg:swift#{name}\n" for name in _FILTERS}
+    sections["s3api"] += "location = us-east-1\n"
+    sections["tempauth"] += f"user_tilewise_admin = {secret} .admin\n"
+    filters = "".join(f"[filter:{name}]\n{text}" for name, text in sections.items())
+    app = "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n"
+    return f"[pipeline:main]\npipeline = {' '.join(_FILTERS)} proxy-server\n{app}{filters}"
+
+
+def _ring(port: int) -> RingBuilder:
+    """Everything on the one device, once."""
+    builder = RingBuilder(_PART_POWER, 1, 0)
+    builder.add_dev({"region": 1, "zone": 1, "ip": HOST, "port": port, "device": _DEVICE, "weight": 1})
+    builder.rebalance(seed=0)
+    return builder.get_ring()
+
+
+def _create_bucket(settings: Settings) -> None:
+    given = s3_environment(settings)
+    client = boto3.client(
+        "s3",
+        endpoint_url=given["AWS_ENDPOINT_URL"],
+        region_name=given["AWS_DEFAULT_REGION"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+    )
+    try:
+        if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+            client.create_bucket(Bucket=BUCKET)
+    except (BotoCoreError, ClientError) as e:
+        raise ServersError(f"the S3 store runs, but does not store (has its disk extended attributes?): {e}") from e

