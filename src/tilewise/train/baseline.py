@@ -15,8 +15,6 @@ from tilewise.train.settings import CALIBRATED, ModelSettings
 from tilewise.train.warm import Base
 
 CROSS_FITS = 4
-TOP_WEIGHT = 2.0  # rows weigh efficiency ** this in a calibration: what is far from the best need only stay there
-LEAST_WEIGHT = 0.02  # so that it does stay there
 
 
 class Baselines:
@@ -26,9 +24,7 @@ class Baselines:
         self._table = table
         self._base = (base.model.estimate, base.scores(table)) if base else None
         self._calibrated = settings.label in CALIBRATED
-        self._weight = np.where(
-            table.efficiency > settings.label_floor, np.maximum(table.efficiency**TOP_WEIGHT, LEAST_WEIGHT), 0.0
-        )
+        self._weight = np.where(table.efficiency > settings.label_floor, table.efficiency, 0.0)
         self._log_rate = np.log(table.tflops)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
