@@ -111,7 +111,15 @@ def test_kernels_that_no_rule_allows_are_none() -> None:
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(0, 300), (1, [0, 2]), (2, [9] + [0] * 5), (4, [5] * 12), (4, [2, 1, 0, 0, 2, 2, 5, 4, 4, 4, 5, 5]), (5, [7] * 6)],
+    [
+        (0, 300),
+        (1, [0, 2]),
+        (2, [9] + [0] * 5),
+        (4, [5] * 12),
+        (4, [2, 1, 0, 0, 2, 2, 5, 4, 4, 4, 5, 5]),
+        (5, [7] * 6),
+        (4, [1, 1, 1, 1, 2, 2, 5, 4, 4, 4, 5, 5]),  # a child of both sides, and one of none
+    ],
 )
 def test_trees_that_are_none_are_refused(place: int, value: Any) -> None:
     """Python's reader makes no such trees; the core does not take its word for it."""

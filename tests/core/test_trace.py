@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.compiled import computed, needs_core
+from core.compiled import computed, forest, needs_core, stumps
+from tilewise.core import compiled_core
 from tilewise.core.trace import Text, Trace, UntraceableError
 
 SIZES = st.one_of(st.integers(-40, 40), st.integers(-(2**62), 2**62))
@@ -106,3 +107,30 @@ def test_texts_are_equal_or_not() -> None:
     assert text.codes == {"rcr": 0, "": 1, "ccr": 2}
     with pytest.raises(UntraceableError, match="of a text"):
         text < "rcr"  # noqa: B015
+
+
+@needs_core
+def test_a_step_that_reads_beyond_its_slots_is_refused() -> None:
+    """Four values from the last of five slots, which `steps` calls a single one: float_i, then ceil_f."""
+    core, none = compiled_core(), np.empty((0, 2), dtype=np.int32)
+    assert core is not None
+    for op in (33, 25):
+        steps = np.array([op, 1, 4, 4, 4, 4, 0], dtype=np.int32)
+        program = (0, 5, np.zeros(1), steps, np.empty(0, np.int32))
+        features = np.array([[0, -1]], dtype=np.int32)
+        parts: tuple[Any, ...] = (
+            [],
+            none,
+            features,
+            none,
+            none,
+            none,
+            none,
+            forest(stumps(1)),
+            None,
+            None,
+            np.log,
+            np.log2,
+        )
+        with pytest.raises(ValueError, match="program"):
+            core.Ranker(1, program, *parts)

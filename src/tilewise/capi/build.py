@@ -45,8 +45,10 @@ def build() -> Path:
 
 
 def build_helper() -> Path:
-    """The command ``gpu_helper``, likewise: it stands beside the library but holds all it needs."""
-    return _compiled("gpu_helper", [*FLAGS, str(_HERE / "gpu_helper.c"), *map(str, SOURCES), *LIBRARIES])
+    """The command ``gpu_helper``, likewise; it finds the library where :func:`build` left it."""
+    library = build()
+    linked = [str(library), f"-Wl,-rpath,{library.parent.resolve()}"]
+    return _compiled("gpu_helper", [*FLAGS, str(_HERE / "gpu_helper.c"), *linked, *LIBRARIES])
 
 
 def _compiled(name: str, arguments: Sequence[str]) -> Path:
