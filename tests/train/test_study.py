@@ -9,9 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pandas as pd
@@ -22,10 +20,9 @@ from tilewise.arch import load_arch
 from tilewise.errors import ConfigError
 from tilewise.ops import Target
 from tilewise.train import study as studies
-from tilewise.train import tune as tuning_module
 from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import Bins, Growth
-from tilewise.train.cross_validation import fold_growth, make_folds
+from tilewise.train.boosting import Bins
+from tilewise.train.cross_validation import make_folds
 from tilewise.train.dataset import Table, build_table
 from tilewise.train.pool import pool_of
 from tilewise.train.result import Tuning
@@ -217,45 +214,23 @@ def test_several_objectives_give_a_front(table: Table) -> None:
 @pytest.mark.parametrize(
     ("first", "values", "stops"),
     [
-        ({5: 0.90, 11: 0.92}, {5: 0.894}, True),
-        ({5: 0.90, 11: 0.92}, {5: 0.896}, False),
-        ({5: 0.90, 11: 0.92}, {5: 0.90, 11: 0.916}, True),  # half the gap is left after four folds, 0.7 after two
-        ({5: 0.90, 11: 0.92}, {5: 0.90, 11: 0.917}, False),
-        ({2: 0.90, 5: 0.85}, {2: 0.892}, True),  # half a fold: 1.4 times the gap
-        ({2: 0.90, 5: 0.95}, {2: 0.894}, False),
-        ({5: 0.90}, {3: 0.1}, False),  # the other's fold had stopped by then
-        ({5: 0.90, 11: 0.85}, {5: 0.95}, False),
-        (None, {5: 0.1}, False),
+        ((0.90, 0.92), (0.894,), True),
+        ((0.90, 0.92), (0.896,), False),
+        ((0.90, 0.92), (0.90, 0.916), True),  # half the gap is left after four folds, 0.7 of it after two
+        ((0.90, 0.92), (0.90, 0.917), False),
+        ((0.90, 0.85), (0.95,), False),
+        (None, (0.1,), False),
     ],
 )
-def test_a_trial_stops_if_it_lies_behind_the_best_at_the_same_step(
-    first: dict[int, float] | None, values: dict[int, float], stops: bool
+def test_a_trial_stops_if_it_lies_behind_the_best_on_the_same_folds(
+    first: tuple[float, float] | None, values: tuple[float, ...], stops: bool
 ) -> None:
     study = optuna.create_study(direction="maximize", pruner=FoldPruner(0.005))
     if first:
-        study.add_trial(optuna.trial.create_trial(value=0.9, intermediate_values=first))
+        done = optuna.trial.create_trial(value=first[-1], intermediate_values=dict(enumerate(first)))
+        study.add_trial(done)
     trial = study.ask()
     assert not trial.should_prune()
-    for step, value in values.items():
+    for step, value in enumerate(values):
         trial.report(value, step)
     assert trial.should_prune() == stops
-
-
-def test_a_hopeless_trial_stops_half_way_through_its_first_fold(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    grown: list[int] = []
-
-    def counted(*args: Any, **kwargs: Any) -> Iterator[Growth]:
-        grown.append(0)
-        for growth in fold_growth(*args, **kwargs):
-            grown[-1] = growth.n_trees
-            # The first trial, of two folds, selects by what is measured; those after it select the slowest.
-            rows = table.rows_of(args[3].test)
-            yield growth._replace(scores=table.tflops[rows] * (1 if len(grown) <= 2 else -1))
-
-    monkeypatch.setattr(tuning_module, "fold_growth", counted)
-    trials = search(table, with_tune(n_trials=3, n_estimators=13, early_stopping=0)).trials
-    assert grown == [13, 13, 9, 9]  # judged after each 3 of 13 trees, and from the third time on compared
-    assert [t.state for t in trials] == ["complete", "pruned", "pruned"]
-    assert trials[0].fold_values == (1.0, 1.0)
-    assert [len(t.fold_values) for t in trials[1:]] == [1, 1]
-    assert trials[1].value < 0.9

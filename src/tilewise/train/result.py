@@ -26,7 +26,7 @@ class TrialRecord:
         number: counted from 0, in the study.
         params: the tuned parameters.
         value: mean of `fold_values`; NaN where a failed trial saw no fold.
-        fold_values: the first objective, one a fold seen; a pruned trial saw fewer, the last of them in part perhaps.
+        fold_values: the first objective, one a fold seen; a pruned trial saw fewer.
         state: ``pruned`` trials stopped early as hopeless, ``failed`` ones were killed or interrupted.
         values: every objective, mean over the folds seen.
         given: whether the parameters are those that tuning started from.

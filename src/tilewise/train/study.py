@@ -28,8 +28,6 @@ from tilewise.train.result import TrialRecord
 from tilewise.train.settings import TrainSettings
 from tilewise.train.tune_settings import TuneSettings
 
-# How often a fold's selections are judged while its trees grow: the steps that a trial reports at, fold after fold.
-CHECKS = 6
 # Trials before the first that learns from others.
 STARTUP_TRIALS = 10
 # Complete trials from which the importance of a parameter is worth a look.
@@ -83,12 +81,11 @@ class NumberedSampler(optuna.samplers.BaseSampler):
 
 
 class FoldPruner(optuna.pruners.BasePruner):
-    """Stops a trial that, over the folds it has seen, lies behind the best completed trial at the same step.
+    """Stops a trial that, over the folds it has seen, lies behind the best completed trial on those same folds.
 
     Optuna's own compare a trial's best step with others', and the best step here is the easiest fold; or they need many
     more steps than there are folds. Comparing on the same folds leaves out how hard they are; what is left of chance
-    shrinks with the root of their number, and so does the gap that is allowed. A fold whose trees are still growing
-    counts as the part that it has grown.
+    shrinks with the root of their number, and so does the gap that is allowed.
     """
 
     def __init__(self, gap: float) -> None:
@@ -96,13 +93,12 @@ class FoldPruner(optuna.pruners.BasePruner):
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Whether to stop now."""
-        if not trial.intermediate_values:
+        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if not done or not trial.intermediate_values:
             return False
         step = max(trial.intermediate_values)
-        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        there = [t.intermediate_values[step] for t in done if step in t.intermediate_values]  # some folds stop early
-        allowed = self._gap / ((step + 1) / CHECKS) ** 0.5
-        return bool(there) and bool(trial.intermediate_values[step] < max(there) - allowed)
+        best = max(t.intermediate_values[step] for t in done)
+        return bool(trial.intermediate_values[step] < best - self._gap / (step + 1) ** 0.5)
 
 
 def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) -> str:
@@ -118,7 +114,7 @@ def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) ->
         "target": table.target.name,
         "features": table.features.names,
         "model": model,
-        "tune": [tune.n_estimators, tune.early_stopping, tune.objectives, CHECKS],
+        "tune": [tune.n_estimators, tune.early_stopping, tune.objectives],
         "space": {name: [float(end) for end in ends] for name, ends in sorted(tune.space.items())},
         "seed": settings.seed,
     }

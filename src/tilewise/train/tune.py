@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, cast
 
-import lightgbm as lgb
 import numpy as np
 import optuna
 
@@ -27,8 +26,11 @@ from tilewise.train.dataset import Floats, Table
 from tilewise.train.objectives import choose, efficiency_values, selection_time, trials_without_gain
 from tilewise.train.result import TrialRecord, Tuning
 from tilewise.train.settings import ModelSettings, TrainSettings, with_params
-from tilewise.train.study import CHECKS, fingerprint, importances, open_study, records
+from tilewise.train.study import fingerprint, importances, open_study, records
 from tilewise.train.tune_settings import TUNABLE, TuneSettings
+
+# How often a fold's selections are judged while its trees grow.
+CHECKS = 6
 
 OnTrial = Callable[[TrialRecord], None]
 
@@ -125,51 +127,35 @@ class _Search:
             params = {n: getattr(self.settings.model, n) for n in budget.space}
         trial.set_user_attr("params", params)
         seen: list[list[float]] = []
-        for number, fold in enumerate(self.folds[: budget.n_folds]):
-            before = seen
-            for check, (values, grown) in enumerate(self._checks(fold, params), start=1):
-                seen, booster = [*before, values.tolist()], grown
-                if CHECKS // 2 <= check < CHECKS:  # early trees say little of the last ones
-                    self._prune(trial, seen, number * CHECKS + check - 1)
-            if "selection_time" in budget.objectives:
-                cost = self._selection_time(fold, booster, params)
-                seen[-1][budget.objectives.index("selection_time")] = cost
+        for step, fold in enumerate(self.folds[: budget.n_folds]):
+            seen.append(self._fold_values(fold, params).tolist())
             trial.set_user_attr("folds", seen)
-            self._prune(trial, seen, (number + 1) * CHECKS - 1)
+            if len(budget.objectives) == 1:  # Optuna prunes no others
+                trial.report(float(np.mean(seen)), step)
+                if step + 1 < min(budget.n_folds, len(self.folds)) and trial.should_prune():
+                    raise optuna.TrialPruned
         means: list[float] = np.mean(seen, axis=0).tolist()
         return means if len(means) > 1 else means[0]
 
-    def _prune(self, trial: optuna.Trial, seen: list[list[float]], step: int) -> None:
-        """Stop a trial that lies behind at a step, unless it is the last one."""
-        budget = self.settings.tune
-        if len(budget.objectives) > 1:  # Optuna prunes no others
-            return
-        trial.report(float(np.mean(seen)), step)
-        if step + 1 < CHECKS * min(budget.n_folds, len(self.folds)) and trial.should_prune():
-            trial.set_user_attr("folds", seen)
-            raise optuna.TrialPruned
-
-    def _checks(self, fold: Fold, params: dict[str, float | int]) -> Iterator[tuple[Floats, lgb.Booster]]:
-        """(objectives,) of the trees there are, as they grow; the last is the fold's.
-
-        The mean over the second half of the checks so far: by chance, a few trees more or less move a tail.
-        """
+    def _fold_values(self, fold: Fold, params: dict[str, float | int]) -> Floats:
+        """(objectives,) mean over the second half of what grew: by chance, a few trees more or less move a tail."""
         budget, model = self.settings.tune, trial_model(self.settings, params)
-        rows, every = self.table.rows_of(fold.test), -(-model.n_estimators // CHECKS)
+        rows, every = self.table.rows_of(fold.test), max(1, model.n_estimators // CHECKS)
         seen: list[Floats] = []
         best, best_at = -np.inf, 0
         for growth in fold_growth(self.table, self.bins, self.baselines, fold, model, self.settings, every=every):
             seen.append(efficiency_values(budget.objectives, judge(self.table, rows, growth.scores).efficiency))
-            yield np.mean(seen[len(seen) // 2 :], axis=0), growth.booster
             if seen[-1][0] > best:
                 best, best_at = seen[-1][0], growth.n_trees
             if budget.early_stopping and growth.n_trees - best_at >= budget.early_stopping:
                 break
-
-    def _selection_time(self, fold: Fold, booster: lgb.Booster, params: dict[str, float | int]) -> float:
-        """Of the model that would have these trees' like."""
-        candidates = len(self.table.rows_of(fold.test)) / len(fold.test)
-        return selection_time(booster, with_params(self.settings.model, params).n_estimators, candidates)
+        values: Floats = np.mean(seen[len(seen) // 2 :], axis=0)
+        if "selection_time" in budget.objectives:
+            n_estimators = with_params(self.settings.model, params).n_estimators
+            candidates = len(rows) / len(fold.test)
+            cost = selection_time(growth.booster, n_estimators, candidates)
+            values[budget.objectives.index("selection_time")] = cost
+        return values
 
 
 @dataclass(frozen=True)
