@@ -9,8 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
@@ -27,7 +29,7 @@ from tilewise.train.dataset import Table, build_table
 from tilewise.train.pool import pool_of
 from tilewise.train.result import Tuning
 from tilewise.train.settings import ModelSettings, TrainSettings
-from tilewise.train.study import FoldPruner, fingerprint
+from tilewise.train.study import FoldPruner, fingerprint, importances
 from tilewise.train.tune import tune
 from tilewise.train.tune_settings import TuneSettings
 
@@ -93,6 +95,7 @@ class TestResume:
     def _die_in_a_trial(storage: str) -> None:
         code = f"""
 import os, signal, time
+import numpy as np
 import optuna
 storage = optuna.storages.RDBStorage({storage!r}, heartbeat_interval=1, grace_period=2)
 (name,) = optuna.get_all_study_names(storage)
@@ -234,3 +237,21 @@ def test_a_trial_stops_if_it_lies_behind_the_best_on_the_same_folds(
     for step, value in enumerate(values):
         trial.report(value, step)
     assert trial.should_prune() == stops
+
+
+@pytest.mark.parametrize("directions", [["maximize"], ["maximize", "minimize"]])
+def test_important_is_what_tells_the_best_trials_not_the_worst(directions: list[str]) -> None:
+    """X alone makes the best tenth, y the worst."""
+    study = optuna.create_study(directions=directions)
+    rng = np.random.default_rng(0)
+    uniform = optuna.distributions.FloatDistribution(0, 1)
+    for x, y in rng.random((200, 2)).tolist():
+        values = [2 + x if x > 0.9 else y, 0.0][: len(directions)]
+        params = {"x": x, "y": y}
+        study.add_trial(
+            optuna.trial.create_trial(params=params, distributions=dict.fromkeys(params, uniform), values=values)
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = importances(study)
+    assert found["x"] > 2 * found["y"]

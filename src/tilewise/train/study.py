@@ -172,7 +172,12 @@ def importances(study: optuna.Study) -> dict[str, float]:
         return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.importance.get_param_importances(study, target=lambda trial: float(trial.values[0]))
+        # given a target, optuna asks what makes it low, and says so
+        warnings.filterwarnings("ignore", "PedAnova", UserWarning)
+        several = len(study.directions) > 1
+        return optuna.importance.get_param_importances(
+            study, target=(lambda trial: -float(trial.values[0])) if several else None
+        )
 
 
 def _record(trial: FrozenTrial, objectives: tuple[str, ...]) -> TrialRecord:
