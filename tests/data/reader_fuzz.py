@@ -100,8 +100,9 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
         frame = read_raw(output, whole.target)
         faults = row_faults(frame)
         assert (faults == "").all(), faults[faults != ""].iloc[0]
-    # a header that lost a comma costs every line below it, and each says so
-    below = all(d.at * len(whole.content) > whole.content.index(b"\n") for d in damages) or reader != "csv"
+    # a header that lost a comma or its end costs every line below it, and each says so
+    header = whole.content.index(b"\n") if reader == "csv" else -1
+    below = all(int(d.at * len(whole.content)) > header for d in damages)
     if not whole.whole_or_nothing and below and not any(d.kind in ("truncate", "duplicate") for d in damages):
         touched = sum(2 + (d.length if d.kind == "delete" else len(d.token)) // 20 for d in damages)
         assert report.rows >= whole.parts - touched * _reach(reader), f"{report.rows} of {whole.parts} rows"
