@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -55,7 +56,8 @@ def rush(uri: str, folder: Path, processes: int, each: int) -> list[Outcome]:
     ]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    # the fork server may be an earlier test's, and know neither server nor password
+    with ProcessPoolExecutor(processes, context, os.environ.update, (dict(os.environ),)) as pool:
         shares = [models[i::processes] for i in range(processes)]
         told = pool.map(promote_all, [uri] * processes, [str(folder / "reports")] * processes, shares)
         return [outcome for share in told for outcome in share]

@@ -72,7 +72,7 @@ def test_train_promote_dispatch(admin: Running, tmp_path: Path, monkeypatch: pyt
     assert done.in_production, done.reasons
     dispatcher = Dispatcher.from_registry(CONV)
     assert dispatcher.select(PROBLEM).kernel_name in result.parts.pool.names
-    with monkeypatch.context() as patch:  # as MLflow by itself: from the store, not through the server
+    with tracking.session(), monkeypatch.context() as patch:  # as MLflow by itself: from the store, not the server
         patch.delenv("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD")
         loaded = mlflow.pyfunc.load_model(f"models:/{CONV}@production")
     assert loaded.predict(pd.DataFrame([dataclasses.asdict(PROBLEM)]))["kernel_name"][0] in result.parts.pool.names

@@ -121,6 +121,13 @@ class Parts:
     used: npt.NDArray[np.int64]
 
 
+class _Symbols(SimpleNamespace):
+    """A problem's columns as symbols. What else a problem has, e.g. methods, only NumPy's path can ask for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UntraceableError(f"{name} of a problem")
+
+
 def compile_parts(
     features: FeatureTable,
     pool: Pool,
@@ -137,7 +144,7 @@ def compile_parts(
     trace = Trace(len(pool))
     kinds = OPS[pool.op].column_kinds()
     columns = {n: trace.text(i) if k == "str" else trace.input(i) for i, (n, k) in enumerate(kinds.items())}
-    problem: Any = SimpleNamespace(op=pool.op, **columns)
+    problem: Any = _Symbols(op=pool.op, **columns)
     rows = features.rows_of_pool(problem, pool, arch)
     rules = [broken for broken, _ in pool.backend.checks(SimpleNamespace(**pool.columns), problem, pool.variant)]
     trees, of_scores = _used(scores, features)
