@@ -48,6 +48,10 @@ def promote_all(uri: str, reports: str, models: list[str]) -> list[Outcome]:
     return told
 
 
+def _begin(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+
+
 def rush(uri: str, folder: Path, processes: int, each: int) -> list[Outcome]:
     """Promote ``processes * each`` different models, from all processes at once."""
     models = [
@@ -57,7 +61,7 @@ def rush(uri: str, folder: Path, processes: int, each: int) -> list[Outcome]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     # the fork server may be an earlier test's, and know neither server nor password
-    with ProcessPoolExecutor(processes, context, os.environ.update, (dict(os.environ),)) as pool:
+    with ProcessPoolExecutor(processes, context, _begin, (dict(os.environ),)) as pool:
         shares = [models[i::processes] for i in range(processes)]
         told = pool.map(promote_all, [uri] * processes, [str(folder / "reports")] * processes, shares)
         return [outcome for share in told for outcome in share]
