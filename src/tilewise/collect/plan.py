@@ -111,11 +111,6 @@ class Plan:
                     f"got {item.kernels}"
                 )
 
-    def _are_kernels(self, kernels: tuple[int, ...]) -> bool:
-        return (
-            sorted(set(kernels)) == list(kernels) and bool(kernels) and 0 <= kernels[0] <= kernels[-1] < len(self.pool)
-        )
-
     def chosen(self, index: int) -> np.ndarray:
         """Which kernels of the pool a problem is measured with: bool, (len(pool),)."""
         kernels = self.items[index].kernels
