@@ -24,13 +24,13 @@ import numpy as np
 from tilewise.arch import load_arch
 from tilewise.data.schema import read_measurements
 from tilewise.metrics import select
+from tilewise.model.artefact import ESTIMATED, LABELS
 from tilewise.ops import Target
 from tilewise.train import ModelSettings, TrainSettings, pool_of
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, fold_score, make_folds
 from tilewise.train.dataset import Floats, Table, build_table
-from tilewise.train.settings import CALIBRATED, LABELS
 
 NEAR = 0.9  # rows of at least this efficiency are near the top
 GROUPS = {
@@ -149,7 +149,7 @@ def main() -> None:
     titles: tuple[str, ...] = ()
     baselines: dict[tuple[Any, ...], Baselines] = {}  # rows that begin from the same one share it
     for row in rows_of(args.question, table, ModelSettings(**given)):
-        key = (row.model.label in CALIBRATED, row.model.label_floor, row.seed)
+        key = (row.model.label in ESTIMATED, row.model.label_floor, row.seed)
         begun = baselines.setdefault(key, Baselines(table, row.model, row.seed))
         found = figures(table, row, begun, args.folds, args.fold, args.threads)
         if args.json:

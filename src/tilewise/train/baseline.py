@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.features.estimate import LaunchEstimate
+from tilewise.model.artefact import ESTIMATED
 from tilewise.train.calibrate import calibrate
 from tilewise.train.dataset import Floats, Ints, Table
-from tilewise.train.settings import CALIBRATED, ModelSettings
+from tilewise.train.settings import ModelSettings
 from tilewise.train.warm import Base
 
 CROSS_FITS = 4
@@ -23,7 +24,7 @@ class Baselines:
     def __init__(self, table: Table, settings: ModelSettings, seed: int, base: Base | None = None) -> None:
         self._table = table
         self._base = (base.model.estimate, base.scores(table)) if base else None
-        self._calibrated = settings.label in CALIBRATED
+        self._calibrated = settings.label in ESTIMATED
         self._weight = np.where(table.efficiency > settings.label_floor, table.efficiency, 0.0)
         self._log_rate = np.log(table.tflops)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tilewise.errors import ConfigError
+from tilewise.model.artefact import ESTIMATED, EXTRA_LABELS, LABELS
 from tilewise.train.checks import is_whole, require
 from tilewise.train.tune_settings import TuneSettings, space_from_config
-
-LABELS = ("residual", "regret", "lambdarank", "relative", "log1p")
-CALIBRATED = ("residual", "regret", "lambdarank")  # begin from a calibrated estimate
-EXTRA_LABELS = ("latency", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,8 @@ class ModelSettings:
         for name in ("top_weight", "noise_floor", "hard_weight"):
             value = getattr(self, name)
             require(f"model.{name} must be 0 or more", value >= 0, value)
-        mined = self.hard_weight == 0 or self.label in CALIBRATED
-        require(f"model.hard_weight needs a model.label of {', '.join(CALIBRATED)}", mined, self.label)
+        mined = self.hard_weight == 0 or self.label in ESTIMATED
+        require(f"model.hard_weight needs a model.label of {', '.join(ESTIMATED)}", mined, self.label)
         for label in self.extra_labels:
             require(f"model.extra_labels must be of {', '.join(EXTRA_LABELS)}", label in EXTRA_LABELS, label)
 
@@ -112,7 +109,7 @@ class TrainSettings:
         require("threads must be 0 (all cores) or more", is_whole(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
         # The estimate that residuals are left by is calibrated once, before the first trial.
-        searchable = self.model.label not in CALIBRATED or "label_floor" not in self.tune.space
+        searchable = self.model.label not in ESTIMATED or "label_floor" not in self.tune.space
         require("tune.space.label_floor needs a model.label without an estimate", searchable, self.model.label)
 
 
