@@ -23,7 +23,7 @@ from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.model.artefact import load_artefact, write_artefact
 from tilewise.ops import Target
-from tilewise.registry import history, judge, tracking, versions
+from tilewise.registry import history, tracking, versions
 from tilewise.registry import promote as promotion
 from tilewise.registry.publish import publish
 from tilewise.registry.thresholds import SliceRule, Thresholds
@@ -92,7 +92,7 @@ def inspect(uri: str, folder: Path, told: Connection) -> None:
         for alias, number in versions.aliases(CONV).items():
             version = versions.by_number(CONV, number)
             try:
-                judge.load(version)  # type: ignore[arg-type]  # None is wrong as well
+                versions.load(version)  # type: ignore[arg-type]  # None is wrong as well
             except Exception as e:
                 wrong.append(f"{alias} names {version}: {e}")
         log = history.entries(CONV)

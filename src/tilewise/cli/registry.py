@@ -20,7 +20,6 @@ from rich.table import Table
 from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.registry import history, versions
 from tilewise.registry.diff import Difference, difference
-from tilewise.registry.judge import load
 from tilewise.registry.tracking import connect, is_missing, resolve_uri, shown
 from tilewise.registry.versions import Version
 
@@ -115,7 +114,7 @@ def _show(console: Console, version: Version) -> None:
 
 
 def _diff(console: Console, a: Version, b: Version) -> None:
-    found = difference(load(a), load(b))
+    found = difference(versions.load(a), versions.load(b))
     console.print(f"{a} -> {b}", soft_wrap=True, highlight=False)
     if found.is_empty:
         console.print("nothing differs", highlight=False)

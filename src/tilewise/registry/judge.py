@@ -6,7 +6,6 @@ Nothing here is taken from a log, and nothing is changed: neither the registry n
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -137,20 +136,6 @@ def judge(
     return Judgement(version, candidate, ours, theirs, both, gate, reasons, outcome, holdout_hash, ratio, record)
 
 
-def load(version: Version) -> TrainedModel:
-    """The model that the registry would serve as this version.
-
-    Raises:
-        ArtefactError: its files are missing, not sound, or not those that were published.
-        RegistryUnavailableError: the registry went away.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            return versions.load_verified(version, versions.download(version, scratch))
-        except ArtefactError as e:  # where the copy stood tells nobody anything
-            raise ArtefactError(str(e).replace(f"{scratch}/", "")) from e
-
-
 def identity(model: TrainedModel) -> dict[str, Any]:
     """What a record knows a model by."""
     return {
@@ -174,7 +159,7 @@ def fair_fraction(incumbent: TrainedModel, fraction: float) -> tuple[float, list
 
 def _selftest_error(version: Version) -> str | None:
     try:
-        load(version)
+        versions.load(version)
     except ArtefactError as e:
         return str(e)
     return None
@@ -185,7 +170,7 @@ def _incumbent(production: Version | None) -> tuple[TrainedModel | None, list[st
     if production is None:
         return None, []
     try:
-        return load(production), []
+        return versions.load(production), []
     except ArtefactError as e:
         # Without version numbers and paths: they differ from registry to registry.
         reason = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
 from tilewise.registry import history, versions
-from tilewise.registry.judge import load
 from tilewise.registry.versions import Version
 
 _ATTEMPTS = 5
@@ -34,7 +33,7 @@ def rollback(target: str, number: int | None = None, *, reason: str = "") -> tup
         if current is None:
             raise UnknownTargetError(f"{target} has nothing in production to roll back from")
         goal = _goal(target, current, number)
-        load(goal)  # never a broken model into production
+        versions.load(goal)  # never a broken model into production
         # Before the alias moves: who promotes next must know.
         versions.set_tag(current, versions.ROLLED_BACK_TAG, reason)
         if history.commit(head, goal.number, "rolled back", reason, previous=current.number):

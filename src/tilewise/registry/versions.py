@@ -8,6 +8,7 @@ Raises, all of them:
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,6 +228,15 @@ def download(version: Version, folder: str | Path) -> Path:
     if len(found) != 1:
         raise ArtefactError(f"{version}: not a model that tilewise published (no single folder in its data)")
     return found[0]
+
+
+def load(version: Version) -> TrainedModel:
+    """The model that the registry would serve as this version; raises what :func:`load_verified` raises."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            return load_verified(version, download(version, scratch))
+        except ArtefactError as e:  # where the copy stood tells nobody anything
+            raise ArtefactError(str(e).replace(f"{scratch}/", "")) from e
 
 
 def load_verified(version: Version, folder: Path) -> TrainedModel:
