@@ -1,4 +1,4 @@
-"""A reader sees the old content or the new one; a failure leaves the old one and nothing beside it."""
+"""A reader sees the old content or the new one; a failure leaves the old one and nothing beside it. Locks exclude."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.files import create_bytes, replace_folder, write_bytes, write_text
+from tilewise.files import create_bytes, locked, replace_folder, write_bytes, write_text
 
 
 def test_text_and_bytes_come_back(tmp_path: Path) -> None:
@@ -99,3 +99,27 @@ def test_of_two_who_create_a_file_one_is_refused(tmp_path: Path) -> None:
         create_bytes(path, b"second")
     assert path.read_bytes() == b"first"
     assert [p.name for p in path.parent.iterdir()] == ["a"]
+
+
+def test_a_lock_keeps_others_out_while_the_block_lasts(tmp_path: Path) -> None:
+    lock = tmp_path / "folder" / ".lock"
+    with locked(lock), pytest.raises(BlockingIOError), locked(lock, wait=False):
+        pass
+    with locked(lock, wait=False):
+        pass
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with locked(tmp_path / "lock"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with locked(tmp_path / "lock"):
+        thread.start()
+        thread.join(0.1)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, never half of either."""
+"""Files: a reader sees the old content or the new, never half of either; and locks between processes."""
 
 from __future__ import annotations
 
@@ -50,6 +50,26 @@ def write_text(path: str | Path, text: str) -> None:
         OSError: the folder cannot be written; what stood at `path` is still there.
     """
     write_bytes(path, text.encode())
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Keep other processes, and threads, out of the block: the lock is the file at `path`, made as needed.
+
+    Args:
+        path: the lock's own file; the lock goes with the process, however that ends.
+        wait: for whoever has it.
+
+    Raises:
+        BlockingIOError: somebody has it, and `wait` is False.
+        OSError: the file cannot be written.
+    """
+    import fcntl  # not on Windows
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
 
 
 @contextmanager

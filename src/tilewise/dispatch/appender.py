@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import logging
 import threading
 import weakref
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from tilewise.dispatch import forks
 from tilewise.dispatch.ticker import Ticker
+from tilewise.files import locked
 
 _log = logging.getLogger(__name__)
 
@@ -86,25 +86,12 @@ class Appender:
                 _log.warning("%s: a line is left out: %s", self._path, e)
 
     def _append(self, data: bytes) -> None:
-        with locked(self._path):
+        with locked(self._path.with_name(f".{self._path.name}.lock")):
             with contextlib.suppress(FileNotFoundError):
                 if self._path.stat().st_size + len(data) > self._max_bytes:
                     self._path.replace(self._path.with_name(f"{self._path.name}.1"))
             with self._path.open("ab") as file:
                 file.write(data)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing a file: they wait, as this one does for them.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # goes with the process, however that ends
-        yield
 
 
 def _close(appender: weakref.ref[Appender]) -> None:

@@ -7,7 +7,6 @@ flags and memory of this process stay as they are, and forking stays safe. It ta
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
 import threading
@@ -22,6 +21,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.dispatch import forks
 from tilewise.dispatch.machine import Machine, kernels_hash, this_machine
 from tilewise.errors import MeasurementError, TilewiseError
+from tilewise.files import locked
 from tilewise.kernels.pool import Pool
 from tilewise.ops import Problem, Target
 
@@ -136,24 +136,14 @@ class _Turn:
 
     @contextlib.contextmanager
     def taken(self, folder: Path) -> Iterator[None]:
+        """Wait until nobody measures: no thread of this process, and no process that shares the cache `folder`."""
         with self._lock, contextlib.ExitStack() as stack:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context((folder / ".lock").open("w"))
-                fcntl.flock(file, fcntl.LOCK_EX)  # goes with the process, however that ends
-            except OSError:  # a cache that cannot be written has no lock either
-                pass
+            with contextlib.suppress(OSError):  # a cache that cannot be written has no lock either
+                stack.enter_context(locked(folder / ".lock"))
             yield
 
 
-_turn = _Turn()
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until nobody measures: no thread of this process, and no process that shares the cache `folder`."""
-    with _turn.taken(folder):
-        yield
+alone = _Turn().taken
 
 
 def capturing() -> bool:

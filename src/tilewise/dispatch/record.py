@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.dispatch import forks
-from tilewise.dispatch.appender import locked
 from tilewise.dispatch.ticker import Ticker
 from tilewise.errors import DataError, UsageError
-from tilewise.files import write_text
+from tilewise.files import locked, write_text
 from tilewise.ops import OPS, Problem, Target
 
 _log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class Record:
         if not counts:
             return
         try:
-            with locked(self._path):
+            with locked(self._path.with_name(f".{self._path.name}.lock")):
                 before = read(self._path) if self._path.exists() else Counter[Asked]()
                 write_text(self._path, _dumps(before + counts))
         except (OSError, DataError) as e:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from tilewise.errors import ServersError
+from tilewise.files import locked
 from tilewise.servers.objects import BUCKET, objects, s3_environment
 from tilewise.servers.postgres import database_uri, postgres
 from tilewise.servers.service import HOST, answers, service
@@ -72,9 +72,9 @@ def run(folder: str | Path, *, auth: bool = False, port: int | None = None, work
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    with (folder / "lock").open("w") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(folder / "lock", wait=False))
         except BlockingIOError as e:
             raise ServersError(f"servers run in {folder} already: . {folder / ENVIRONMENT}") from e
         yield
