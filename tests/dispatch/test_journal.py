@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -54,6 +56,11 @@ class TestAppender:
         older, newer = ((tmp_path / name).read_text().split() for name in ("lines.1", "lines"))
         assert [int(line) for line in older + newer] == list(range(20 - len(older) - len(newer), 20))
         assert 0 < len(newer) <= len(older) == 3
+
+    def test_the_end_of_the_process_writes_what_waits(self, tmp_path: Path) -> None:
+        source = "from tilewise.dispatch.appender import Appender as A; a = A({!r}, 1 << 20); a.put(lambda: 'x')"
+        subprocess.run([sys.executable, "-c", source.format(str(tmp_path / "lines"))], check=True)
+        assert (tmp_path / "lines").read_text() == "x\n"
 
     def test_what_cannot_be_taken_is_counted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tilewise.dispatch.ticker.Ticker.start", lambda *_, **__: None)

@@ -6,11 +6,9 @@ Bounded both ways: what a full queue cannot take is counted and left out, and a 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +40,7 @@ class Appender:
         self.after_fork()
         forks.register(self)
         self._ticker = Ticker(self.flush, _PAUSE_S, f"tilewise {self._path.name}")
-        atexit.register(_close, weakref.ref(self))
+        forks.at_exit(self.close)
 
     def after_fork(self) -> None:
         """Begin anew in a child: what waits is the parent's to write."""
@@ -92,9 +90,3 @@ class Appender:
                     self._path.replace(self._path.with_name(f"{self._path.name}.1"))
             with self._path.open("ab") as file:
                 file.write(data)
-
-
-def _close(appender: weakref.ref[Appender]) -> None:
-    alive = appender()
-    if alive is not None:
-        alive.close()

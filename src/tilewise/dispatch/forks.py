@@ -1,13 +1,15 @@
-"""After a fork: locks that another thread held, threads that are gone and queues of the parent are made anew.
+"""After a fork, locks that another thread held, threads that are gone and queues of the parent are made anew.
 
-One hook for the process, as hooks cannot be taken back; what registers here may still be collected.
+And at the end of a process, what waits in the background is finished. What registers here may still be collected.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+from collections.abc import Callable
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 
 class Forkable(Protocol):
@@ -17,12 +19,23 @@ class Forkable(Protocol):
         """Called in the child, before anything else runs there."""
 
 
-_all: WeakSet[Forkable] = WeakSet()
+_all: WeakSet[Forkable] = WeakSet()  # one hook for them all, as hooks cannot be taken back
 
 
 def register(thing: Forkable) -> None:
     """Call ``thing.after_fork()`` in forked children, as long as `thing` lives."""
     _all.add(thing)
+
+
+def at_exit(method: Callable[[], object]) -> None:
+    """Call a bound method when the process ends, if its object still lives."""
+    atexit.register(_call, WeakMethod(method))
+
+
+def _call(method: WeakMethod[Callable[[], object]]) -> None:
+    alive = method()
+    if alive is not None:
+        alive()
 
 
 def _after_fork() -> None:

@@ -6,11 +6,9 @@ problems`` makes of it a problem set, the most asked for first, for ``tilewise c
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class Record:
         self.after_fork()
         forks.register(self)
         self._ticker = Ticker(self.flush, _PAUSE_S, f"tilewise {self._path.name}")
-        atexit.register(_close, weakref.ref(self))
+        forks.at_exit(self.close)
 
     def after_fork(self) -> None:
         """Begin anew in a child: what was counted is the parent's to write."""
@@ -103,9 +101,3 @@ def _dumps(counts: Mapping[Asked, int]) -> str:
     ]
     rows.sort(key=lambda row: (-int(str(row["count"])), json.dumps(row)))
     return "".join(f"{json.dumps(row)}\n" for row in rows)
-
-
-def _close(record: weakref.ref[Record]) -> None:
-    alive = record()
-    if alive is not None:
-        alive.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 import weakref
@@ -25,7 +24,7 @@ class Ticker:
         self._method, self._period_s, self._name = weakref.WeakMethod(method), period_s, name
         self._started, self._starting, self._stopped = False, threading.Lock(), threading.Event()
         forks.register(self)
-        atexit.register(_stop, weakref.ref(self))
+        forks.at_exit(self.stop)
 
     def after_fork(self) -> None:
         """Start again in a child, where the parent's thread is not."""
@@ -68,9 +67,3 @@ def _tick(
         del call
         if not period_s:
             return
-
-
-def _stop(ticker: weakref.ref[Ticker]) -> None:
-    alive = ticker()
-    if alive is not None:
-        alive.stop()
