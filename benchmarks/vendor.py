@@ -40,7 +40,7 @@ from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import Plan
 from tilewise.collect.progress import ProgressLine
 from tilewise.collect.rounds import Share, measure, shares
-from tilewise.errors import DataError, MeasurementError, TilewiseError, UsageError
+from tilewise.errors import DataError, MeasurementError, TilewiseError, UsageError, one_line
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Rival:
                 self._torch.cuda.synchronize()
             except Exception:
                 self.lost = True
-            return {"index": index, "status": FAILED, "error": _short(e)}
+            return {"index": index, "status": FAILED, "error": one_line(e)}
 
     def _measured(self, index: int, picks: Sequence[int], selected: int | None) -> dict[str, Any]:
         from benchmarks.vendor_calls import VendorUnsupportedError, vendor_of
@@ -215,7 +215,7 @@ def _able(works: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Callable[[]
             able[name] = work
         except (RuntimeError, ValueError) as e:
             torch.cuda.synchronize()  # raises where the device is lost
-            failures[name] = _short(e)
+            failures[name] = one_line(e)
     return able, failures
 
 
@@ -400,11 +400,6 @@ def main() -> int:
     except TilewiseError as e:
         print(f"vendor: error: {e}", file=sys.stderr)
         return 2 if isinstance(e, UsageError) else 1
-
-
-def _short(error: BaseException) -> str:
-    lines = f"{type(error).__name__}: {error}".strip().splitlines()
-    return lines[0][:300]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ A class exists where a caller would act differently::
         └── UnfinishedError     its budget is spent and problems are left; the same command goes on
 """
 
+_MAX_CHARS = 300  # of an error in one line
+
 
 class TilewiseError(Exception):
     """Base of all errors raised on purpose."""
@@ -81,3 +83,9 @@ class MeasurementError(TilewiseError):
 
 class UnfinishedError(MeasurementError):
     """The budget is spent and problems are left; what is measured is kept, and the same command goes on with it."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line, as records and logs keep it: its class and the beginning of what it says."""
+    text = f"{type(error).__name__}: {error}".strip()
+    return text.splitlines()[0][:_MAX_CHARS]

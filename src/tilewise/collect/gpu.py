@@ -23,6 +23,7 @@ from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
 from tilewise.collect.stopwatch import HEAD_START, REGIME, Cache, GraphStopwatch, capture
+from tilewise.errors import one_line
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
@@ -30,7 +31,6 @@ from tilewise.kernels.triton.program import Launch, Program, compile_program, la
 from tilewise.kernels.triton.tensors import empty_result, random_operands
 from tilewise.ops import Problem
 
-_MAX_ERROR_CHARS = 300
 _LEADERS = 3
 _APART = 4  # counters lie 16 bytes apart: one alignment, one compilation of the check
 
@@ -137,7 +137,7 @@ class GpuEngine:
             try:
                 launches[i] = self._launches(i, problem, tensors, begin)
             except Exception as e:
-                failed[i] = Outcome("compile_error", _short(e))
+                failed[i] = Outcome("compile_error", one_line(e))
                 continue
             try:
                 self._run_once(i, launches[i], tensors, right)
@@ -146,7 +146,7 @@ class GpuEngine:
                     torch.cuda.synchronize()
             except Exception as e:
                 self._require_alive(e)
-                failed[i] = Outcome("runtime_error", _short(e))
+                failed[i] = Outcome("runtime_error", one_line(e))
         begin(None)  # from here on nobody runs alone
         ran = [i for i in queued if i not in failed]
         wrong = self._count_wrong()
@@ -216,13 +216,13 @@ class GpuEngine:
         try:
             return [int(n) for n in self._wrong[:, 0].tolist()]
         except Exception as e:
-            raise EngineLostError(_short(e)) from e
+            raise EngineLostError(one_line(e)) from e
 
     def _require_alive(self, error: Exception) -> None:
         try:
             torch.cuda.synchronize()
         except Exception as lost:
-            raise EngineLostError(_short(lost)) from error
+            raise EngineLostError(one_line(lost)) from error
 
     def _time(self, clocked: Mapping[int, _Clocked]) -> dict[int, Outcome]:
         """Time all that ran well, in rounds."""
@@ -258,8 +258,3 @@ class GpuEngine:
         for _ in range(50):
             a = (a @ a).clamp_(-1, 1)
         torch.cuda.synchronize()
-
-
-def _short(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".strip()
-    return text.splitlines()[0][:_MAX_ERROR_CHARS]

@@ -19,7 +19,7 @@ import triton
 
 from tilewise.dispatch import bind
 from tilewise.dispatch.measure import capturing
-from tilewise.errors import KernelError, ProblemError
+from tilewise.errors import KernelError, ProblemError, one_line
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.triton.family import Shape, family_of
 from tilewise.kernels.triton.program import RESULT_TYPES, interpreted
@@ -197,7 +197,7 @@ class Launcher:
                 launch = self._bind(choice.kernel, problem, device)
                 launch(tensors, out)
             except Exception as e:
-                reasons.append(f"{choice.kernel_name}: {_short(e)}")
+                reasons.append(f"{choice.kernel_name}: {one_line(e)}")
                 self._give_up(problem, choice.kernel_name, device, e)
                 continue
             while len(self._ready) >= _MAX_BOUND:
@@ -240,7 +240,7 @@ class Launcher:
         self._ready.pop((problem, device), None)
         if not capturing and not isinstance(error, torch.OutOfMemoryError):
             _failed.add(self._class(problem, kernel_name, device))
-        _log.warning("%s failed, the next in rank is launched: %s", kernel_name, _short(error))
+        _log.warning("%s failed, the next in rank is launched: %s", kernel_name, one_line(error))
 
 
 def arch_of(device: int) -> str:
@@ -262,8 +262,3 @@ def _shapes(family: Any, problem: Problem) -> dict[tuple[Shape, ...], Shape]:
 
 def _flat(shape: Shape) -> Shape:
     return (shape[0], *shape[2:])
-
-
-def _short(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".strip()
-    return text.splitlines()[0][:300]
