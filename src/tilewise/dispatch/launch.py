@@ -231,14 +231,14 @@ class Launcher:
         Raises:
             Exception: `error`, where the device's context is lost: no kernel can run any more.
         """
-        capturing = device >= 0 and torch.cuda.is_current_stream_capturing()
-        if device >= 0 and not capturing:
+        captured = device >= 0 and torch.cuda.is_current_stream_capturing()
+        if device >= 0 and not captured:
             try:
                 torch.cuda.synchronize(device)
             except Exception:
                 raise error from None
         self._ready.pop((problem, device), None)
-        if not capturing and not isinstance(error, torch.OutOfMemoryError):
+        if not captured and not isinstance(error, torch.OutOfMemoryError):
             _failed.add(self._class(problem, kernel_name, device))
         _log.warning("%s failed, the next in rank is launched: %s", kernel_name, one_line(error))
 
