@@ -7,13 +7,14 @@ the derivative of the others: that is all that autograd needs to know of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tilewise.dispatch import Dispatcher
 from tilewise.errors import KernelError
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 from tilewise.torch.serving import dispatcher_for, tell_once
@@ -84,11 +85,8 @@ def mm(a: Tensor, b: Tensor) -> Tensor:
     b_letter, b_stored = ("c", b.t()) if b.t().is_contiguous() else ("r", b.contiguous())
     problem = _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
     dispatcher = dispatcher_for("gemm", "universal", a)
-    if dispatcher is not None:
-        try:
-            return dispatcher.run(problem, a_stored, b_stored)
-        except KernelError as e:
-            tell_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
+    if dispatcher is not None and (c := _run(dispatcher, problem, (a_stored, b_stored))) is not None:
+        return c
     return torch.mm(a, b)
 
 
@@ -99,12 +97,20 @@ def _serve(
     dispatcher = dispatcher_for("grouped_conv", variant, operands[0])
     if dispatcher is not None:
         out = _empty(operands[0], sizes)
-        try:
-            dispatcher.run(problem, *map(_channels_last, operands), out=_channels_last(out))
+        if _run(dispatcher, problem, map(_channels_last, operands), _channels_last(out)) is not None:
             return out
-        except KernelError as e:
-            tell_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
     return own().contiguous(memory_format=_LAST[len(sizes)])
+
+
+def _run(
+    dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor], out: Tensor | None = None
+) -> Tensor | None:
+    """What the dispatcher's kernel computes; None where none can run, which is said once."""
+    try:
+        return dispatcher.run(problem, *operands, out=out)
+    except KernelError as e:
+        tell_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
+        return None
 
 
 def _channels_last(t: Tensor) -> Tensor:
