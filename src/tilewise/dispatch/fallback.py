@@ -97,15 +97,16 @@ class Fallback:
         most = self._switches.measure_top or len(runnable)
         if self._model is None:
             return Wanted(frozenset(runnable[:most].tolist()), None)
+        scores = self._model.score(problem)
         cause = "the switch measure=always asks for it"
         if measure != "always":
-            trust = self._model.trust(problem, self._model.score(problem)) if len(runnable) else None
+            trust = self._model.trust(problem, scores) if len(runnable) else None
             if trust is None or (trust.k is not None and (measure == "far" or trust.k == 1)):
                 return None
             cause = f"the model cannot be trusted {trust.octaves:.1f} octaves from what it learnt from"
             if trust.k is not None:
                 cause, most = f"the best {trust.k} are too close to call", trust.k
-        order = self._model.rank(problem)
+        order = self._model.rank_scores(problem, scores)
         return Wanted(frozenset(order[np.isin(order, runnable)][:most].tolist()), cause)
 
     def measure(self, problem: Problem, kernels: frozenset[int]) -> Outcome:
