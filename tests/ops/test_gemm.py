@@ -24,6 +24,11 @@ def test_the_group_key_leaves_out_the_layout() -> None:
     assert GemmProblem(M=8, N=4, K=2, layout="ccr").group_key == GemmProblem(M=8, N=4, K=2).group_key
 
 
+def test_words_leave_out_the_defaults() -> None:
+    assert GemmProblem.in_words(GemmProblem(M=16, N=8, K=4).to_dict()) == "M=16 N=8 K=4"
+    assert GemmProblem.in_words({"M": 16, "layout": "ccr"}) == "M=16 layout=ccr"
+
+
 @given(gemm_problems())
 @settings(deadline=None)
 def test_columns_give_what_one_problem_gives(p: GemmProblem) -> None:

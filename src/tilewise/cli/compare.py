@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.cli.figures import dimensions, notes
+from tilewise.cli.figures import notes
 from tilewise.data.schema import read_measurements
 from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.evaluate.bootstrap import Interval
 from tilewise.evaluate.compare import Comparison, compare_models
 from tilewise.files import write_text
 from tilewise.model.artefact import TrainedModel, load_artefact
-from tilewise.ops import Target
+from tilewise.ops import OPS, Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -174,6 +174,6 @@ def _moves(target: Target, moves: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in moves:
         kernels = [str(row[n]).removeprefix(prefix) for n in ("selected_a", "selected_b", "oracle")]
         change = f"{100 * row['efficiency_a']:6.2f} % -> {100 * row['efficiency_b']:6.2f} %"
-        lines.append(f"  {change}  {dimensions(target.op, row['problem'])}")
+        lines.append(f"  {change}  {OPS[target.op].in_words(row['problem'])}")
         lines.append(f"            a {kernels[0]}, b {kernels[1]}, oracle {kernels[2]}")
     return lines

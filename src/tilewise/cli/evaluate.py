@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tilewise.cli.figures import dimensions, show_figures, show_regret, show_slices, show_trust
+from tilewise.cli.figures import show_figures, show_regret, show_slices, show_trust
 from tilewise.data.schema import read_measurements
 from tilewise.evaluate.holdout import evaluate
 from tilewise.evaluate.report import summary, write_report
 from tilewise.model.artefact import load_artefact
-from tilewise.ops import Target
+from tilewise.ops import OPS, Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -68,7 +68,7 @@ def _worst(target: Target, problems: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for row in problems:
         selected, oracle = (str(row[n]).removeprefix(prefix) for n in ("selected", "oracle"))
-        problem = dimensions(target.op, row["problem"])
+        problem = OPS[target.op].in_words(row["problem"])
         lines.append(f"  {100 * row['efficiency']:6.2f} %  {problem}: {selected}, oracle {oracle}")
         lines += [f"            {'; '.join(row['reasons'])}"] if row["reasons"] else []
     return lines

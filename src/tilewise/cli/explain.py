@@ -9,7 +9,6 @@ the local copies and in the registry. A terminal gets tables, a pipe or output=F
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -82,7 +81,8 @@ def show(told: dict[str, Any], console: Console) -> None:
 
     model = "no model" if told["content_hash"] is None else f"model {told['content_hash'][:12]}"
     version = "" if told["model_version"] is None else f" (version {told['model_version']})"
-    say(f"{told['target']}, {model}{version}: {_sizes(told)}")
+    sizes = OPS[Target.parse(told["target"]).op].in_words(told["problem"])
+    say(f"{told['target']}, {model}{version}: {sizes}")
     say(f"{decided['kernel_name']}, by {decided['why']}" + (f": {decided['cause']}" if decided["cause"] else ""))
     if "recorded" in told:
         say(f"decided {decided['time']} in {1e6 * decided['seconds']:.0f} us; " + _agreement(told["agrees"]))
@@ -99,12 +99,6 @@ def show(told: dict[str, Any], console: Console) -> None:
         for row in told["features"]:
             table.add_row(row["feature"], f"{row['winner']:.4g}", f"{row['runner_up']:.4g}", f"{row['percent']:+.2f} %")
         console.print(table)
-
-
-def _sizes(told: dict[str, Any]) -> str:
-    """The dimensions that are no defaults."""
-    defaults = {f.name: f.default for f in dataclasses.fields(OPS[Target.parse(told["target"]).op])}
-    return " ".join(f"{name}={size}" for name, size in told["problem"].items() if size != defaults[name])
 
 
 def _agreement(same: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ from rich.table import Table
 
 from tilewise.evaluate.result import NoiseCeiling
 from tilewise.evaluate.slices import FEW
-from tilewise.ops import OPS
 
 _PERCENT = (
     ("mean_efficiency", "mean efficiency"),
@@ -126,12 +124,6 @@ def show_trust(console: Console, trust: Mapping[str, Any]) -> None:
         k = "-" if row["mean_k"] is None else f"{row['mean_k']:.2f}"
         table.add_row(row["distance"], str(row["n_problems"]), *(f"{100 * row[n]:.2f} %" for n in names), k)
     console.print(table)
-
-
-def dimensions(op: str, problem: Mapping[str, Any]) -> str:
-    """A problem in words; dimensions that have their default are left out."""
-    defaults = {f.name: f.default for f in dataclasses.fields(OPS[op])}
-    return " ".join(f"{name}={value}" for name, value in problem.items() if value != defaults[name])
 
 
 def notes(pool: str, split_rule: str, ceiling: NoiseCeiling | None) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 from rich.console import Console
 
 from tilewise.cli.collect import plan_from_config
-from tilewise.cli.figures import dimensions
 from tilewise.data.schema import read_measurements
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
@@ -74,7 +73,7 @@ def _show(proposal: Proposal, path: str) -> None:
     ]
     for item, regret, octaves in zip(plan.items[:_SHOWN], proposal.regret, proposal.octaves, strict=False):
         known = f"{100 * regret:5.1f} % at stake, {octaves:.1f} octaves away" if np.isfinite(regret) else "unknown"
-        problem = dimensions(plan.target.op, item.problem.to_dict())
+        problem = item.problem.in_words(item.problem.to_dict())
         say.append(f"  {known}, {len(item.kernels or ())} kernels: {problem}")
     say.append(f"plan: {path}")
     console.print("\n".join(say), soft_wrap=True, highlight=False)

@@ -19,7 +19,6 @@ import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from tilewise.cli.figures import dimensions
 from tilewise.data.schema import read_measurements
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
@@ -135,7 +134,7 @@ def _verdict(cfg: DictConfig, model: TrainedModel, console: Console) -> None:
     for row in problems.nlargest(_SHOWN, "gain").to_dict("records"):
         shape = {n: row[n] for n in OPS[model.target.op].column_names()}
         console.print(
-            f"  {row['gain']:.3f}x  {dimensions(model.target.op, shape)}: {row['found_kernel']} against "
+            f"  {row['gain']:.3f}x  {OPS[model.target.op].in_words(shape)}: {row['found_kernel']} against "
             f"{row['pool_kernel']}",
             soft_wrap=True,
             highlight=False,

@@ -94,6 +94,12 @@ class Problem(ABC):
         """The problem columns as a plain dict."""
         return {name: getattr(self, name) for name in self.column_names()}  # asdict would take ten times as long
 
+    @classmethod
+    def in_words(cls, values: Mapping[str, Any]) -> str:
+        """Problem columns as text, e.g. ``M=16 N=1536 K=7168``; those that have their default are left out."""
+        defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+        return " ".join(f"{name}={value}" for name, value in values.items() if value != defaults[name])
+
     @property
     @abstractmethod
     def group_key(self) -> tuple[int, ...]:

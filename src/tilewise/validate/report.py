@@ -105,10 +105,10 @@ def page(report: Mapping[str, Any]) -> str:
         ("predicted / measured", f"{ratio['median']:.3f} ({ratio['p10']:.3f} to {ratio['p90']:.3f})"),
         ("mean error of the prediction", f"{100 * report['mean_error']:.1f} %"),
     ]
-    defaults = {f.name: f.default for f in dataclasses.fields(OPS[Target.parse(report["target"]).op])}
+    op = OPS[Target.parse(report["target"]).op]
     worst = [
         [
-            " ".join(f"{n}={v}" for n, v in row["problem"].items() if v != defaults[n]),
+            op.in_words(row["problem"]),
             f"{100 * row['efficiency']:.2f} %",
             f"{row['predicted_tflops']:.1f}",
             f"{row['selected_tflops']:.1f}",
