@@ -31,4 +31,10 @@ def nearest_octaves(keys: npt.ArrayLike, known: npt.ArrayLike) -> Floats:
 
 def nearest(point: Floats, known: Floats) -> float:
     """The distance of one point of :func:`log_sizes` to the nearest of others."""
-    return float(np.sqrt(((known - point) ** 2).sum(axis=1).min()))
+    return float(distances(point, known).min())
+
+
+def distances(point: Floats, others: Floats) -> Floats:
+    """(others,) distance of one point of :func:`log_sizes` to each of others, in octaves."""
+    found: Floats = np.sqrt(((others - point) ** 2).sum(axis=1))
+    return found

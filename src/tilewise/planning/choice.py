@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.errors import ConfigError
-from tilewise.features.octaves import log_sizes
+from tilewise.features.octaves import distances, log_sizes, nearest_octaves
 from tilewise.metrics import Floats, Ints
 
 Bools = npt.NDArray[np.bool_]
@@ -86,23 +85,17 @@ def order_problems(keys: Ints, known: Ints, regret: Floats, seconds: Floats) -> 
         seconds: (problems,) what measuring takes.
     """
     points = log_sizes(keys)
-    nearest = np.full(len(points), np.inf)
-    for point in log_sizes(known) if len(known) else ():
-        nearest = np.minimum(nearest, _squares(points, point))
+    nearest = nearest_octaves(keys, known) if len(known) else np.full(len(points), np.inf)
     worth = np.maximum(regret, LEAST_REGRET) / seconds
     left = np.ones(len(points), dtype=bool)
     order = []
     for _ in range(len(points)):
-        promise = np.where(left, worth * np.minimum(np.sqrt(nearest) / FAR, 1.0), -1.0)
+        promise = np.where(left, worth * np.minimum(nearest / FAR, 1.0), -1.0)
         best = int(promise.argmax())
         order.append(best)
         left[best] = False
-        nearest = np.minimum(nearest, _squares(points, points[best]))
+        nearest = np.minimum(nearest, distances(points[best], points))
     return order
-
-
-def _squares(points: Floats, point: Floats) -> Floats:
-    return cast(Floats, ((points - point) ** 2).sum(axis=1))
 
 
 def within_budget(order: list[int], seconds: Callable[[int], float], budget_s: float) -> list[int]:
