@@ -13,15 +13,15 @@ from typing import cast
 
 import numpy as np
 
-from tilewise.metrics import Floats, Ints, select
+from tilewise.metrics import Floats, Ints
 from tilewise.planning.committee import SETTINGS, Member
 from tilewise.planning.pairs import Pairs, recorded_pairs, supported_pairs
-from tilewise.planning.replay import Replay
+from tilewise.planning.replay import Replay, selections
 from tilewise.train.boosting import Bins
 from tilewise.train.dataset import Table
 from tilewise.train.labels import Labels
+from tilewise.train.ranking import MOST_RESIDUAL
 
-MOST_MISSED = 0.7  # of the logarithm: kernels that are no candidates need not be followed
 PRIOR_ROWS = 5.0  # that the mean over all kernels counts for in a kernel's own
 
 
@@ -83,18 +83,17 @@ def _correction(table: Table, rows: Ints, judged: Ints, taught: Floats, seed: in
     missed = (np.log(table.tflops) - taught)[rows]
     kernel, weight = table.kernel[rows], table.efficiency[rows] ** SETTINGS.top_weight
     overall = float(np.average(missed, weights=weight))
-    clipped = np.clip(missed, overall - MOST_MISSED, overall + MOST_MISSED)
+    clipped = np.clip(missed, overall - MOST_RESIDUAL, overall + MOST_RESIDUAL)
     total, count = (np.bincount(kernel, w, minlength=len(table.pool)) for w in (weight * clipped, weight))
     mean = (total + PRIOR_ROWS * overall) / (count + PRIOR_ROWS)
-    left = np.clip(missed - mean[kernel], -MOST_MISSED, MOST_MISSED)
+    left = np.clip(missed - mean[kernel], -MOST_RESIDUAL, MOST_RESIDUAL)
     bins = Bins(table.matrix[rows], table.features.names, SETTINGS.max_bin, threads)
     trees = bins.fit(SETTINGS, Labels(left, weight), seed, threads)
     return cast(Floats, mean[table.kernel[judged]] + trees.predict(table.matrix[judged], num_threads=threads))
 
 
 def _judge(method: str, table: Table, rows: Ints, judged: Ints, score: Floats, seed: int) -> OnboardingPoint:
-    number = np.unique(table.problem[judged], return_inverse=True)[1].astype(np.int64)
-    efficiency = select(number, table.tflops[judged], score).efficiency
+    efficiency = selections(table, judged, score).efficiency
     problems = len(np.unique(table.problem[rows]))
     return OnboardingPoint(
         method, seed, problems, len(rows), float(efficiency.mean()), float(np.percentile(efficiency, 10))

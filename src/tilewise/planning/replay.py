@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewise.errors import DataError
-from tilewise.metrics import Ints, select
+from tilewise.metrics import Floats, Ints, Selections, select
 from tilewise.planning.choice import KernelChoice, choose_kernels, order_problems
 from tilewise.planning.committee import SETTINGS, Committee, Member, disagreement
 from tilewise.planning.pairs import recorded_pairs
@@ -146,8 +146,7 @@ class Replay:
         score = Member.fit(learnt, self.model, self.seed, self.threads).score(
             recorded_pairs(self.table, judged), self.threads
         )
-        number = np.unique(self.table.problem[judged], return_inverse=True)[1].astype(np.int64)
-        chosen = select(number, self.table.tflops[judged], score)
+        chosen = selections(self.table, judged, score)
         return Point(
             strategy,
             self.seed,
@@ -158,3 +157,9 @@ class Replay:
             float(np.percentile(chosen.efficiency, 10)),
             float(np.percentile(chosen.top3_efficiency, 10)),
         )
+
+
+def selections(table: Table, rows: Ints, score: Floats) -> Selections:
+    """What is selected by scores of some rows of a table, ascending, for the problems that have any."""
+    number = np.unique(table.problem[rows], return_inverse=True)[1].astype(np.int64)
+    return select(number, table.tflops[rows], score)
