@@ -49,14 +49,13 @@ def predictions(model: TrainedModel, problems: Sequence[Problem]) -> Predictions
     tflops, chosen, took, unsupported = [], set(), [], 0
     for problem in problems:
         begun = time.perf_counter()
-        scores = model.score(problem)
-        ranked = model.rank_scores(problem, scores)
-        if not len(ranked):
+        kernels, rates = model.best(problem, 1)
+        if not kernels:
             unsupported += 1
             continue
-        tflops.append(float(model.tflops_of_scores(problem, scores)[ranked[0]]))
+        tflops.append(float(rates[0]))
         took.append(time.perf_counter() - begun)
-        chosen.add(int(ranked[0]))
+        chosen.add(kernels[0])
     predicted = np.array(tflops)
     peak = model.arch.peak(model.target.dtype)
     return Predictions(
