@@ -94,8 +94,7 @@ def load_program(program: Program, device: int) -> Any:
     Raises:
         Exception: whatever Triton or the driver raises where it does not compile, or takes more than the device has.
     """
-    options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
-    compiled = triton.compile(program.source(), options=options)
+    compiled = compile_program.__wrapped__(program)  # one of its own: what is cached there may be loaded elsewhere
     compiled[(1, 1, 1)]  # asking for a launcher loads the binary
     return compiled
 
