@@ -14,11 +14,9 @@ from functools import cache
 from math import comb
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewise.metrics import Floats
 from tilewise.model.trees import Ensemble
-
-Floats = npt.NDArray[np.float64]
 
 
 def contributions(trees: Ensemble, winner: Floats, other: Floats) -> Floats:

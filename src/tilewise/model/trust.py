@@ -20,15 +20,11 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewise.errors import ArtefactError, ConfigError
 from tilewise.features.octaves import log_sizes, nearest
-from tilewise.metrics import DEPTH
+from tilewise.metrics import DEPTH, Floats, Ints
 from tilewise.ops import Problem
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 VERSION = 1  # goes up when a covariate or the evaluation below changes
 LEVEL = 0.9  # of the interval, and of k
