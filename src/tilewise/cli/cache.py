@@ -95,11 +95,12 @@ def _problems(cfg: DictConfig) -> None:
     output = _required(cfg, "output", "the problem set to write")
     target = Target.parse(cfg.target)
     counts: dict[Problem, int] = {}
-    for asked, count in read(source).items():
+    recorded = read(source)
+    for asked, count in recorded.items():
         if asked.target == target.name:
             counts[asked.problem] = counts.get(asked.problem, 0) + count
     if not counts:
-        known = ", ".join(sorted({asked.target for asked in read(source)}))
+        known = ", ".join(sorted({asked.target for asked in recorded}))
         raise DataError(f"{source}: no problem of {target.name}; there are some of {known or 'nothing'}")
     ordered = sorted(counts, key=lambda p: (-counts[p], str(p)))
     items = [Item(problem, f"asked {counts[problem]} times") for problem in ordered]
