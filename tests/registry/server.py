@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import requests
 
 from store import fresh_store
+from tilewise.servers.service import free_port
 
 GIVEN = "TILEWISE_TEST_MLFLOW_URI"  # a server to test against instead, e.g. one with PostgreSQL
 START_S = 120.0
@@ -36,12 +36,6 @@ def mlflow_server(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         stop(process)
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

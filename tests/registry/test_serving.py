@@ -14,7 +14,7 @@ import mlflow
 import pytest
 import requests
 
-from registry.server import free_port, stop, wait_for
+from registry.server import stop, wait_for
 from small_model import write_model
 from synthetic import CONV
 from tilewise.errors import ArtefactError
@@ -22,6 +22,7 @@ from tilewise.model.artefact import load_artefact
 from tilewise.ops import GroupedConvProblem
 from tilewise.registry import versions
 from tilewise.registry.publish import publish
+from tilewise.servers.service import free_port
 
 PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
 

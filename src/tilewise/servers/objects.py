@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
@@ -67,6 +68,17 @@ def s3_environment(settings: Settings) -> dict[str, str]:
     }
 
 
+def s3_client(environment: Mapping[str, str]) -> Any:
+    """A client of the store, by the variables of :func:`s3_environment`."""
+    return boto3.client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        region_name=environment["AWS_DEFAULT_REGION"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+    )
+
+
 def _command(conf: Path, name: str) -> list[str | Path]:
     return [sys.executable, Path(sys.executable).parent / f"swift-{name}-server", conf / f"{name}.conf", "-v"]
 
@@ -94,14 +106,7 @@ def _ring(port: int) -> RingBuilder:
 
 
 def _create_bucket(settings: Settings) -> None:
-    given = s3_environment(settings)
-    client = boto3.client(
-        "s3",
-        endpoint_url=given["AWS_ENDPOINT_URL"],
-        region_name=given["AWS_DEFAULT_REGION"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-    )
+    client = s3_client(s3_environment(settings))
     try:
         if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
             client.create_bucket(Bucket=BUCKET)
