@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tilewise
+from calibrations import one_bin
 from small_model import table, write_model
 from synthetic import CONV
 from tilewise.dispatch import Dispatcher
@@ -31,7 +32,6 @@ from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import load_pool
 from tilewise.metrics import DEPTH
 from tilewise.model.artefact import load_artefact, read_parts, write_artefact
-from tilewise.model.trust import COVARIATES, Calibration
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 FORBIDDEN = (
@@ -60,17 +60,8 @@ def problems() -> list[GroupedConvProblem]:
 
 def trusted(folder: Path, out: Path) -> Dispatcher:
     """The model of `folder`, calibrated on 50 rankings: 10 lost 20 % with one kernel, none with two."""
-    calibration = Calibration(
-        keys=np.array([PLAIN.group_key]),
-        farthest=2.0,
-        centre=np.zeros(len(COVARIATES)),
-        scale=np.ones(len(COVARIATES)),
-        weights=np.zeros(len(COVARIATES)),
-        intercept=0.0,
-        edges=np.zeros(0),
-        counts=np.array([50]),
-        losses=[[np.full(10 if k == 0 else 0, 0.2) for k in range(DEPTH)]],
-    )
+    losses = [np.full(10 if k == 0 else 0, 0.2) for k in range(DEPTH)]
+    calibration = one_bin(np.array([PLAIN.group_key]), 2.0, 50, losses)
     write_artefact(out, dataclasses.replace(read_parts(folder), trust=calibration))
     return Dispatcher.from_folder(out)
 

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrations import one_bin
 from tilewise.data.splits import group_keys
 from tilewise.evaluate.holdout import evaluate
 from tilewise.evaluate.report import summary, write_plots
 from tilewise.evaluate.trust import TOLERANCES, depth_columns, trust_metrics
 from tilewise.metrics import DEPTH
 from tilewise.model.artefact import TrainedModel
-from tilewise.model.trust import COVARIATES, Calibration
+from tilewise.model.trust import COVARIATES
 from tilewise.ops import GroupedConvProblem
 
 
@@ -23,18 +24,8 @@ from tilewise.ops import GroupedConvProblem
 def trusting(model: TrainedModel, frame: pd.DataFrame) -> TrainedModel:
     """A model that knows 30 shapes of the table and says of any near: at most 10 % lost, 1 % with three kernels."""
     keys = np.unique(group_keys("grouped_conv", frame), axis=0)
-    calibration = Calibration(
-        keys=keys[:30],
-        farthest=4.0,
-        centre=np.zeros(len(COVARIATES)),
-        scale=np.ones(len(COVARIATES)),
-        weights=np.zeros(len(COVARIATES)),
-        intercept=0.0,
-        edges=np.zeros(0),
-        counts=np.array([50]),
-        losses=[[np.full(10, 0.1 if k < 2 else 0.01 if k < 5 else 0.001) for k in range(DEPTH)]],
-    )
-    return dataclasses.replace(model, calibration=calibration)
+    losses = [np.full(10, 0.1 if k < 2 else 0.01 if k < 5 else 0.001) for k in range(DEPTH)]
+    return dataclasses.replace(model, calibration=one_bin(keys[:30], 4.0, 50, losses))
 
 
 def test_columns_follow_the_model(trusting: TrainedModel, frame: pd.DataFrame) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibrations import one_bin
 from tilewise.errors import ArtefactError, ConfigError
 from tilewise.metrics import DEPTH
 from tilewise.model.trust import COVARIATES, MOST_LOG, PARTS, Calibration, covariates_of
@@ -23,17 +24,7 @@ SQUARE = GemmProblem(M=1024, N=1024, K=1024)
 def calibration(losses: np.ndarray, **change: Any) -> Calibration:
     """One bin of (problems, DEPTH) losses."""
     tails = [-np.sort(-column[column > 0]) for column in losses.T]
-    whole = Calibration(
-        keys=np.array([[1024, 1024, 1024], [64, 64, 64]]),
-        farthest=3.0,
-        centre=np.zeros(N),
-        scale=np.ones(N),
-        weights=np.zeros(N),
-        intercept=0.0,
-        edges=np.zeros(0),
-        counts=np.array([len(losses)]),
-        losses=[tails],
-    )
+    whole = one_bin(np.array([[1024, 1024, 1024], [64, 64, 64]]), 3.0, len(losses), tails)
     return dataclasses.replace(whole, **change)
 
 

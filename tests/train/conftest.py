@@ -9,6 +9,12 @@ from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.ops import Target
 from tilewise.train import ModelSettings, TrainingResult, TrainSettings, TuneSettings, pool_of, train
+from tilewise.train.baseline import Baselines
+from tilewise.train.boosting import Bins
+from tilewise.train.cross_validation import make_folds
+from tilewise.train.dataset import Table, build_table
+from tilewise.train.result import Tuning
+from tilewise.train.tune import tune
 
 TARGET = Target.parse(CONV)
 
@@ -16,6 +22,11 @@ TARGET = Target.parse(CONV)
 @pytest.fixture(scope="session")
 def frame() -> pd.DataFrame:
     return measurements(n_problems=45, n_kernels=16, repeats=6, seed=2)
+
+
+@pytest.fixture(scope="session")
+def table(frame: pd.DataFrame) -> Table:
+    return build_table(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), 0.18)
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +38,10 @@ def settings() -> TrainSettings:
 @pytest.fixture(scope="session")
 def result(frame: pd.DataFrame, settings: TrainSettings) -> TrainingResult:
     return train(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), settings)
+
+
+def search(table: Table, settings: TrainSettings) -> Tuning:
+    """What tuning finds."""
+    bins = Bins(table.matrix, table.features.names, 255, 1)
+    folds = make_folds(table, settings.n_splits, settings.seed)
+    return tune(table, bins, Baselines(table, settings.model, settings.seed), folds, settings)

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
-import pytest
 
-from synthetic import CONV
-from tilewise.arch import load_arch
 from tilewise.features.estimate import Terms
-from tilewise.ops import Target
 from tilewise.train.baseline import Baselines
 from tilewise.train.calibrate import calibrate
-from tilewise.train.dataset import Table, build_table
-from tilewise.train.pool import pool_of
+from tilewise.train.dataset import Table
 from tilewise.train.settings import ModelSettings
 
 SETTINGS = ModelSettings(label="residual")
-
-
-@pytest.fixture(scope="module")
-def table(frame: pd.DataFrame) -> Table:
-    target = Target.parse(CONV)
-    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
 
 
 def test_sums_of_costs_and_factors_of_kernels_are_found() -> None:

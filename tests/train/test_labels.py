@@ -6,23 +6,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from synthetic import CONV
-from tilewise.arch import load_arch
-from tilewise.ops import Target
-from tilewise.train.dataset import Table, build_table
+from tilewise.train.dataset import Table
 from tilewise.train.labels import Labels, labels, to_tflops
-from tilewise.train.pool import pool_of
 from tilewise.train.ranking import MOST_RESIDUAL
 from tilewise.train.settings import ModelSettings
-
-
-@pytest.fixture(scope="module")
-def table(frame: pd.DataFrame) -> Table:
-    target = Target.parse(CONV)
-    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
 
 
 def learn(table: Table, **settings: Any) -> Labels:

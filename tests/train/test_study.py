@@ -14,24 +14,17 @@ from pathlib import Path
 
 import numpy as np
 import optuna
-import pandas as pd
 import pytest
 
 from synthetic import CONV
-from tilewise.arch import load_arch
 from tilewise.errors import ConfigError
-from tilewise.ops import Target
 from tilewise.train import study as studies
-from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import make_folds
-from tilewise.train.dataset import Table, build_table
-from tilewise.train.pool import pool_of
-from tilewise.train.result import Tuning
+from tilewise.train.dataset import Table
 from tilewise.train.settings import ModelSettings, TrainSettings
 from tilewise.train.study import FoldPruner, fingerprint, importances
-from tilewise.train.tune import tune
 from tilewise.train.tune_settings import TuneSettings
+from train.conftest import search
 
 SETTINGS = TrainSettings(
     ModelSettings(label="relative", num_leaves=50),
@@ -41,12 +34,6 @@ SETTINGS = TrainSettings(
 )
 
 
-@pytest.fixture(scope="module")
-def table(frame: pd.DataFrame) -> Table:
-    target = Target.parse(CONV)
-    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
-
-
 @pytest.fixture
 def storage(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/new/optuna.db"
@@ -54,12 +41,6 @@ def storage(tmp_path: Path) -> str:
 
 def with_tune(**changes: object) -> TrainSettings:
     return dataclasses.replace(SETTINGS, tune=dataclasses.replace(SETTINGS.tune, **changes))  # type: ignore[arg-type]
-
-
-def search(table: Table, settings: TrainSettings) -> Tuning:
-    folds = make_folds(table, settings.n_splits, settings.seed)
-    bins = Bins(table.matrix, table.features.names, 255, 1)
-    return tune(table, bins, Baselines(table, settings.model, settings.seed), folds, settings)
 
 
 class TestResume:

@@ -5,21 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from synthetic import CONV
-from tilewise.arch import load_arch
-from tilewise.ops import Target
-from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import Bins
-from tilewise.train.cross_validation import Fold, make_folds
-from tilewise.train.dataset import Table, build_table
-from tilewise.train.pool import pool_of
+from tilewise.train.dataset import Table
 from tilewise.train.result import Tuning
 from tilewise.train.settings import ModelSettings, TrainSettings
-from tilewise.train.tune import tune
 from tilewise.train.tune_settings import TuneSettings
+from train.conftest import search
 
 SPACE = {"num_leaves": (3, 31), "feature_fraction": (0.2, 0.9)}
 SETTINGS = TrainSettings(
@@ -28,18 +20,6 @@ SETTINGS = TrainSettings(
     n_splits=3,
     threads=1,
 )
-
-
-@pytest.fixture(scope="module")
-def table(frame: pd.DataFrame) -> Table:
-    target = Target.parse(CONV)
-    return build_table(frame, target, pool_of(frame, target), load_arch("sm90"), 0.18)
-
-
-def search(table: Table, settings: TrainSettings) -> Tuning:
-    folds: tuple[Fold, ...] = make_folds(table, settings.n_splits, settings.seed)
-    bins = Bins(table.matrix, table.features.names, 255, 1)
-    return tune(table, bins, Baselines(table, settings.model, settings.seed), folds, settings)
 
 
 def test_trials_are_recorded_and_the_best_is_taken(table: Table) -> None:
