@@ -22,7 +22,10 @@ ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "MLproject").re
 VERB_FILES = sorted(path for path in (ROOT / "src/tilewise/cli").glob("*.py") if path.stem in VERBS)
 
 # Sources that cannot change what a stage writes: messages, atomic writing, tables on the terminal.
-SHOWN_ONLY = ("__init__.py", "errors.py", "files.py", "markdown.py", "cli/__init__.py", "cli/figures.py", "cli/main.py")
+SHOWN_ONLY = (
+    "__init__.py", "checks.py", "errors.py", "files.py", "markdown.py",
+    "cli/__init__.py", "cli/figures.py", "cli/main.py",
+)  # fmt: skip
 # prepare's verb describes data as well. train logs to MLflow and shows the noise ceiling, but writes neither into the
 # model.
 # What train keeps of a tuning goes to conf/, and a run after it begins there.

@@ -19,6 +19,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from tilewise.checks import is_whole, require
 from tilewise.data.schema import read_measurements
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
@@ -61,8 +62,8 @@ def settings_from_config(cfg: DictConfig) -> SearchSettings:
     """
     s = cfg.search
     for name, value in (("count", s.count), ("problems", s.problems)):
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise ConfigError(f"search.{name} must be a whole number of at least 1, got {value!r}")
+        ok = value is None or (is_whole(value) and value >= 1)
+        require(f"search.{name} must be a whole number of at least 1", ok, value)
     return SearchSettings(s.method, s.n_evaluations, s.seed, s.start, s.caution)
 
 

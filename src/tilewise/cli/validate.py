@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.console import Console
 
+from tilewise.checks import is_whole, require
 from tilewise.cli.collect import devices_of, plan_from_config
 from tilewise.collect.plan import Plan
 from tilewise.collect.problems import problem_set
@@ -51,8 +52,7 @@ def run(cfg: DictConfig) -> None:
     if cfg.mode not in MODES:
         raise ConfigError(f"mode must be one of {', '.join(MODES)}, got {cfg.mode}")
     count = cfg.validate.problems
-    if not isinstance(count, int) or count < 1:
-        raise ConfigError(f"validate.problems must be a whole number of at least 1, got {count!r}")
+    require("validate.problems must be a whole number of at least 1", is_whole(count) and count >= 1, count)
     console = Console()
     report = _backward(cfg) if cfg.mode == "backward" else _measured(cfg, console)
     if report is None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
+from tilewise.checks import is_whole, require
 from tilewise.collect.forecast import PROBLEM_S, pair_seconds
 from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.data.rows import is_of
@@ -47,11 +48,9 @@ class PlanSettings:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        if not (self.budget_s > 0 and isinstance(self.members, int) and self.members >= 1):
-            raise ConfigError(
-                "plan.budget_s must be positive and plan.members a whole number of at least 1, got "
-                f"{self.budget_s} and {self.members}"
-            )
+        require("plan.budget_s must be positive", self.budget_s > 0, self.budget_s)
+        whole = is_whole(self.members) and self.members >= 1
+        require("plan.members must be a whole number of at least 1", whole, self.members)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
 from tilewise.ops import Target
 
@@ -32,12 +33,11 @@ class SliceRule:
     n_resamples: int = 10_000
 
     def __post_init__(self) -> None:
-        if not _is_number(self.level) or not 0 < self.level < 1:
-            raise ConfigError(f"gate: slices.level must lie between 0 and 1, got {self.level!r}")
+        level = self.level
+        require("gate: slices.level must lie between 0 and 1", _is_number(level) and 0 < level < 1, level)
         for name in ("min_problems", "n_resamples"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"gate: slices.{name} must be a positive whole number, got {value!r}")
+            require(f"gate: slices.{name} must be a positive whole number", is_whole(value) and value >= 1, value)
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,9 @@ class Thresholds:
         floors = tuple(name for name in ("floor_mean", "floor_p10") if getattr(self, name) is not None)
         for name in (*_DROPS, *floors):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value <= 100:
-                raise ConfigError(f"gate: {name} must be a number from 0 to 100, got {value!r}")
+            require(f"gate: {name} must be a number from 0 to 100", _is_number(value) and 0 <= value <= 100, value)
         factor = self.selection_time_factor
-        if not _is_number(factor) or not factor >= 1:
-            raise ConfigError(f"gate: selection_time_factor must be a number of 1 or more, got {factor!r}")
+        require("gate: selection_time_factor must be a number of 1 or more", _is_number(factor) and factor >= 1, factor)
 
     @property
     def drops(self) -> dict[str, float]:

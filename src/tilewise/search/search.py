@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.errors import ConfigError, KernelError
+from tilewise.checks import is_whole, require
+from tilewise.errors import KernelError
 from tilewise.model.artefact import TrainedModel
 from tilewise.ops import Problem
 from tilewise.search.methods import METHODS
@@ -38,14 +39,12 @@ class SearchSettings:
     caution: float = CAUTION
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ConfigError(f"search.method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        require(f"search.method must be one of {', '.join(METHODS)}", self.method in METHODS, self.method)
         for name, least in (("n_evaluations", 1), ("seed", 0), ("start", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(f"search.{name} must be a whole number of at least {least}, got {value!r}")
-        if not self.caution >= 0:
-            raise ConfigError(f"search.caution must not be negative, got {self.caution}")
+            ok = is_whole(value) and value >= least
+            require(f"search.{name} must be a whole number of at least {least}", ok, value)
+        require("search.caution must not be negative", self.caution >= 0, self.caution)
 
 
 @dataclass(frozen=True)

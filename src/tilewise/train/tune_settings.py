@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tilewise.train.checks import is_whole, require
+from tilewise.checks import is_whole, require
 
 # What a trial can be judged by; the last is the only one that is better when lower. See tilewise.train.objectives.
 EFFICIENCIES = ("efficiency", "mean", "p10")

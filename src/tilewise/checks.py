@@ -1,4 +1,4 @@
-"""What the settings' own checks have in common."""
+"""Refusing a setting: the rule that it breaks, and what it got."""
 
 from __future__ import annotations
 
