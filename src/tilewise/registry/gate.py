@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.errors import DataError
-from tilewise.registry.slices import TOLERANCE_POINTS, Slice, SliceCheck, check_slices
-from tilewise.registry.thresholds import Thresholds
+from tilewise.registry.slices import Slice, SliceCheck, check_slices
+from tilewise.registry.thresholds import TOLERANCE_POINTS, Thresholds
 
 _STATISTICS: dict[str, Callable[[NDArray[np.float64]], float]] = {
     "mean": lambda e: float(np.mean(e)),

@@ -11,6 +11,9 @@ from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
 from tilewise.ops import Target
 
+# Rounding in means must not decide: 93.5 % against 94.0 % is a drop of 0.5 points, not of 0.5000000000000004.
+TOLERANCE_POINTS = 1e-9
+
 _DROPS = ("mean_drop", "median_drop", "p10_drop", "problem_drop")
 _SLICES = ("level", "min_problems", "n_resamples")
 
