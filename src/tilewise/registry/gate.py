@@ -7,7 +7,7 @@ is its own control. Efficiencies are fractions of the oracle in [0, 1]; differen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.errors import DataError
+from tilewise.evaluate.bootstrap import STATISTICS
 from tilewise.registry.slices import Slice, SliceCheck, check_slices
 from tilewise.registry.thresholds import TOLERANCE_POINTS, Thresholds
 
-_STATISTICS: dict[str, Callable[[NDArray[np.float64]], float]] = {
-    "mean": lambda e: float(np.mean(e)),
-    "median": lambda e: float(np.median(e)),
-    "p10": lambda e: float(np.percentile(e, 10)),
-}
+_JUDGED = ("mean", "median", "p10")  # of the bootstrap's statistics
 
 
 @dataclass(frozen=True)
@@ -203,7 +200,7 @@ def _require_efficiencies(whose: str, values: NDArray[np.float64], n: int) -> No
 def _summary(efficiency: NDArray[np.float64]) -> dict[str, float]:
     if not efficiency.size:
         return {}
-    return {name: f(efficiency) for name, f in _STATISTICS.items()} | {"min": float(np.min(efficiency))}
+    return {name: float(STATISTICS[name](efficiency)) for name in _JUDGED} | {"min": float(np.min(efficiency))}
 
 
 def _selftest(error: str | None) -> Condition:
@@ -221,10 +218,11 @@ def _selection_time(ratio: float, factor: float) -> Condition:
 
 def _floor_checks(candidate: NDArray[np.float64], thresholds: Thresholds) -> tuple[Check, ...]:
     floors = {"mean": thresholds.floor_mean, "p10": thresholds.floor_p10}
+    figures = _summary(candidate)
     checks = []
     for name, floor in floors.items():
         if floor is not None:
-            value = _STATISTICS[name](candidate)
+            value = figures[name]
             passed = value * 100 > floor
             relation = "exceeds" if passed else "does not exceed"
             reason = f"{name} efficiency {value:.2%} {relation} the first model's floor of {floor:g} %"
@@ -235,9 +233,10 @@ def _floor_checks(candidate: NDArray[np.float64], thresholds: Thresholds) -> tup
 def _drop_checks(
     candidate: NDArray[np.float64], production: NDArray[np.float64], thresholds: Thresholds
 ) -> tuple[Check, ...]:
+    of_candidate, of_production = _summary(candidate), _summary(production)
     checks = []
     for name, points in thresholds.drops.items():
-        ours, theirs = _STATISTICS[name](candidate), _STATISTICS[name](production)
+        ours, theirs = of_candidate[name], of_production[name]
         drop = (theirs - ours) * 100
         passed = drop <= points + TOLERANCE_POINTS
         reason = (
