@@ -13,6 +13,7 @@ A class exists where a caller would act differently::
     ├── PromotionRefusedError   the gate said no; production stays as it is
     ├── RegistryUnavailableError  the tracking server or its store cannot be reached
     │   └── AccessDeniedError   it can, but the user may not do this there, or is not known
+    ├── LibraryError            a kernel library fails: it does not start, or a call of it gives an error code
     ├── ServersError            a server of tilewise.servers does not start
     └── MeasurementError        measuring itself failed (no GPU, a worker that cannot start)
         └── UnfinishedError     its budget is spent and problems are left; the same command goes on
@@ -71,6 +72,10 @@ class RegistryUnavailableError(TilewiseError):
 
 class AccessDeniedError(RegistryUnavailableError):
     """The tracking server does not know the user, or does not let him do this."""
+
+
+class LibraryError(TilewiseError):
+    """A kernel library fails: it does not start, or a call of it gives an error code; names file and function."""
 
 
 class ServersError(TilewiseError):

@@ -15,16 +15,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from alone import run_alone
 from kernels.dispatchers import dispatcher_of
 from kernels.shapes import TINY, TINY_CONFIGS
-from tilewise.dispatch import Dispatcher, bind, launch
+from tilewise.dispatch import bind, launch
 from tilewise.errors import KernelError, ProblemError
 from tilewise.kernels.backends import unsupported
-from tilewise.kernels.ck.kernel import CkKernel
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
 from tilewise.kernels.triton.family import FAMILIES, family_of
 from tilewise.kernels.triton.program import Launch, Program, interpreted
 from tilewise.kernels.triton.tensors import empty_result, integer_operands, random_operands
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 
 needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 CONV = ("grouped_conv", "forward")
@@ -170,11 +168,6 @@ class TestInterpreted:
         operands, _ = case(CONV, PLAIN)
         with pytest.raises(KernelError, match=rf"no kernel of .* could be launched for .*: .*{BROKEN}: Interpreter"):
             dispatcher_of(*CONV, BROKEN).run(PLAIN, *operands)
-
-    def test_kernels_of_another_backend_are_refused(self) -> None:
-        pool = Pool(*CONV, "fp16", (CkKernel(16, 64, 128, "compv4", 2),))
-        with pytest.raises(KernelError, match=r"fp16_2d_16x64x128_compv4 is no Triton kernel"):
-            Dispatcher(Target(*CONV, "fp16", "gfx950"), pool, None).run(PLAIN, *case(CONV, PLAIN)[0])
 
     def test_impossible_problems_are_refused_before_tensors_are_looked_at(self) -> None:
         with pytest.raises(ProblemError, match=r"^op: a gemm problem"):

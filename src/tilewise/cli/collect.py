@@ -4,6 +4,7 @@ tilewise collect [target=NAME] [output=FILE] [collect.devices=[0,1]] [collect.bu
 tilewise collect collect.dry_run=true                what would be measured, why pairs are dropped, how long it may take
 tilewise collect collect.plan=PLAN.json              write what would be measured, and stop
 tilewise collect input=PLAN.json output=FILE         measure what a plan says
+tilewise collect target=NAME collect.libraries=FOLDER measure CK Tile's kernels, see docs/ck-tile-client.md
 tilewise collect collect.simulate=TABLE output=FILE  look up in a recorded table what would be measured
 
 A killed run, or one whose budget is spent (exit status 4), goes on when the same command is given again. On a machine
@@ -20,16 +21,19 @@ from omegaconf import ListConfig, OmegaConf
 from rich.console import Console
 
 from tilewise.arch import HardwareProfile
+from tilewise.collect.ck_kernels import find_kernels, find_kernels_of
 from tilewise.collect.forecast import forecast
 from tilewise.collect.plan import Item, Plan, Timing, load_plan
 from tilewise.collect.problems import problem_set
 from tilewise.collect.progress import ProgressLine
 from tilewise.collect.recorded import RecordedMeasurements, recorded_engine
-from tilewise.collect.run import Devices, Limits, collect, collect_on_gpus
+from tilewise.collect.run import Devices, Limits, collect, collect_from_libraries, collect_on_gpus
 from tilewise.data.splits import holdout_mask
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels.backends import backend_of_target
+from tilewise.kernels.ck.libraries import Libraries
+from tilewise.kernels.pool import Pool, load_pool
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
@@ -48,7 +52,17 @@ def run(cfg: DictConfig) -> None:
     console = Console()
     settings = cfg.collect
     recorded = Path(settings.simulate) if settings.simulate else None
-    plan = load_plan(Path(cfg.input)) if cfg.input else _recorded_plan(cfg) if recorded else plan_from_config(cfg)
+    found = None
+    if cfg.input:
+        plan = load_plan(Path(cfg.input))
+    elif recorded:
+        plan = _recorded_plan(cfg)
+    elif backend_of_target(target := Target.parse(cfg.target)).name == "ck_tile":
+        libraries = Libraries.find(target.op, settings.libraries, settings.memory)
+        found = find_kernels(target, libraries, [item.problem for item in _items(cfg)])
+        plan = plan_from_config(cfg, found.pool(target))
+    else:
+        plan = plan_from_config(cfg)
     output = Path(cfg.output or cfg.out or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
     console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
     if settings.plan:
@@ -64,6 +78,9 @@ def run(cfg: DictConfig) -> None:
     limits = Limits(settings.budget_s, settings.partial)
     if recorded:
         report = collect(plan, output, recorded_engine(recorded), [0], ProgressLine(), limits)
+    elif plan.pool.backend.name == "ck_tile":
+        found = found or find_kernels_of(plan, settings.libraries, settings.memory)
+        report = collect_from_libraries(plan, output, found, devices, ProgressLine(), limits)
     else:
         report = collect_on_gpus(plan, output, devices, jobs, ProgressLine(), limits)
     console.print(str(report), soft_wrap=True, highlight=False)
@@ -89,20 +106,26 @@ def devices_of(values: ListConfig) -> Devices:
     return list(values)
 
 
-def plan_from_config(cfg: DictConfig) -> Plan:
-    """The plan that the configuration describes.
+def plan_from_config(cfg: DictConfig, pool: Pool | None = None) -> Plan:
+    """The plan that the configuration describes, with the pool shipped for the target unless another one is given.
 
     Raises:
         ConfigError: a setting is out of its range, or there is no such problem set.
         DataError: a file of problems cannot be used.
     """
     target = Target.parse(cfg.target)
-    items = _part(problem_set(target.op, cfg.collect.problems), cfg.collect.part)
-    if cfg.collect.repeat is not None:
-        items = repeated(items, target.op, cfg.holdout.fraction, cfg.collect.repeat)
     timing = Timing(**OmegaConf.to_container(cfg.collect.timing))  # type: ignore[arg-type]
     arch = HardwareProfile.from_dict(OmegaConf.to_container(cfg.arch), source="arch")  # type: ignore[arg-type]
-    return Plan(target, arch, load_pool(target), items, timing, cfg.collect.run_id)
+    return Plan(target, arch, pool or load_pool(target), _items(cfg), timing, cfg.collect.run_id)
+
+
+def _items(cfg: DictConfig) -> tuple[Item, ...]:
+    """The problems that the configuration describes."""
+    op = Target.parse(cfg.target).op
+    items = _part(problem_set(op, cfg.collect.problems), cfg.collect.part)
+    if cfg.collect.repeat is None:
+        return items
+    return repeated(items, op, cfg.holdout.fraction, cfg.collect.repeat)
 
 
 def _part(items: tuple[Item, ...], part: Any) -> tuple[Item, ...]:

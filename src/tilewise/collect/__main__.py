@@ -14,10 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilewise.collect.ck_kernels import find_kernels_of
 from tilewise.collect.forecast import forecast
 from tilewise.collect.plan import load_plan
 from tilewise.collect.progress import ProgressLine
-from tilewise.collect.run import Devices, Limits, collect_on_gpus
+from tilewise.collect.run import Devices, Limits, collect_from_libraries, collect_on_gpus
 from tilewise.errors import TilewiseError, UnfinishedError, UsageError
 
 EXIT_LEFT = 4
@@ -32,7 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.dry_run:
             print(forecast(plan, args.output, devices, args.jobs, args.like))
             return 0
-        report = collect_on_gpus(plan, args.output, devices, args.jobs, ProgressLine(), limits)
+        if plan.pool.backend.name == "ck_tile":
+            found = find_kernels_of(plan, args.libraries, args.memory)
+            report = collect_from_libraries(plan, args.output, found, devices, ProgressLine(), limits)
+        else:
+            report = collect_on_gpus(plan, args.output, devices, args.jobs, ProgressLine(), limits)
         print(report)
         report.require_complete()
     except TilewiseError as e:
@@ -51,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("output", type=Path)
     parser.add_argument("--devices", default="0", help="GPU indices, separated by commas, or all; default: 0")
     parser.add_argument("--jobs", type=int, help="compiling processes; default: one a core")
+    parser.add_argument(
+        "--libraries", help="CK Tile's, files and folders separated by colons, for a plan of its kernels"
+    )
+    parser.add_argument("--memory", choices=["host", "device"], help="that its convolutions take; default: device")
     parser.add_argument("--budget-s", type=float, help="begin no problem after so many seconds of measuring")
     parser.add_argument("--partial", action="store_true", help="write what there is where the budget ends first")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it may take")

@@ -194,6 +194,8 @@ def _number(devices: Devices) -> int:
 
 
 def _programs(plan: Plan, left: Sequence[int]) -> int | None:
+    if plan.pool.backend.name != "triton":  # others come compiled
+        return 0
     try:
         return len(compile_jobs(plan, left))
     except ImportError:

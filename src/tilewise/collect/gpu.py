@@ -7,7 +7,6 @@ careful sweep, which waits after each kernel, finds out.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ from tilewise.kernels.backends import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
 from tilewise.kernels.triton.program import Launch, Program, compile_program, launch_all
-from tilewise.kernels.triton.tensors import empty_result, random_operands
+from tilewise.kernels.triton.tensors import empty_result, random_operands, seed_of
 from tilewise.ops import Problem
 
 _LEADERS = 3
@@ -237,8 +236,7 @@ class GpuEngine:
         return {i: Outcome("ok", None, s) for i, s in zip(clocked, samples, strict=True)}
 
     def _tensors(self, problem: Problem) -> _Tensors:
-        seed = int.from_bytes(hashlib.sha256(repr(problem.group_key).encode()).digest()[:7])
-        operands = random_operands(self._family, problem, self._dtype, "cuda", seed)
+        operands = random_operands(self._family, problem, self._dtype, "cuda", seed_of(problem))
         result = empty_result(self._family, problem, self._dtype, "cuda")
         rtol = self._plan.timing.rtol + self._family.imprecision(problem, self._dtype)
         return _Tensors(operands, result, rtol)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from tilewise.collect.ahead import compile_ahead
+from tilewise.collect.ck_kernels import Found
 from tilewise.collect.coordinator import Coordinator
 from tilewise.collect.engine import EngineFactory
 from tilewise.collect.journal import Journal
@@ -138,6 +139,31 @@ def collect_on_gpus(
     from tilewise.collect.gpu import GpuEngine
 
     return collect(plan, output, GpuEngine, indices, progress, limits)
+
+
+def collect_from_libraries(
+    plan: Plan, output: Path, found: Found, devices: Devices, progress: Progress, limits: Limits = Limits()
+) -> Report:  # fmt: skip
+    """:func:`collect` the kernels of CK Tile's libraries.
+
+    Args:
+        plan: what to measure.
+        output: the table to write.
+        found: the libraries of the plan's kernels.
+        devices: GPU indices, or ``"all"``; libraries that take the host's memory need none to be there.
+        progress: called as work goes on.
+        limits: how far to go.
+
+    Raises:
+        ConfigError: a kernel of the plan has no library.
+        MeasurementError: torch or triton is missing, or one of the devices is.
+        DataError: see :func:`collect`.
+    """
+    if limits.budget_s == 0:
+        return collect(plan, output, _no_engine, [], progress, limits)
+    on_host = [0] if devices == "all" else devices
+    indices = on_host if found.memory == "host" else _gpus(devices)
+    return collect(plan, output, found.engine(plan), indices, progress, limits)
 
 
 def collect(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch.export import export_json
 from tilewise.dispatch.generation import Generation
+from tilewise.dispatch.launchers import launcher_of
 from tilewise.dispatch.origin import Origin, parse_target, pool_without_model
 from tilewise.dispatch.selection import Selection
 from tilewise.dispatch.service import Problems, Service
@@ -202,7 +203,8 @@ class Dispatcher(Service):
 
         Args:
             problem: a problem, or its dimensions.
-            tensors: the operands as :class:`tilewise.dispatch.launch.Launcher` describes them, on one device.
+            tensors: the operands as :class:`tilewise.dispatch.launch.Launcher` describes them, on one device; for CK
+                Tile's kernels arrays as :class:`tilewise.dispatch.ck_launch.CkLauncher` has them.
             out: where the result goes; None: a new tensor.
 
         Returns:
@@ -215,10 +217,8 @@ class Dispatcher(Service):
         generation = self._generation
         launcher = generation.launcher
         if launcher is None:
-            from tilewise.dispatch.launch import Launcher  # imports torch and triton
-
-            spare = generation.before.bound if generation.before is not None else None
-            launcher = Launcher(generation.target, partial(self._decided, generation), generation.rank, spare)
+            select, made_by = partial(self._decided, generation), generation.pool.backend
+            launcher = launcher_of(made_by, generation.target, select, generation.rank, generation.before)
             generation.launcher, generation.before = launcher, None
         parsed = self._problem(problem)
         if self._record is not None:

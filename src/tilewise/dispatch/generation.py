@@ -24,7 +24,7 @@ from tilewise.model.artefact import TrainedModel
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
-    from tilewise.dispatch.launch import Launcher
+    from tilewise.dispatch.launchers import Launches
 
 
 class Generation:
@@ -66,8 +66,8 @@ class Generation:
         self.known: Recent[Problem, Selection] = Recent(switches.decisions)
         self.fast = self.known if not switches.record else Recent[Problem, Selection](0)
         self.by_mapping: Recent[tuple[Any, ...], Selection] = Recent(0 if switches.record else switches.decisions)
-        self.before: Launcher | None = None  # of the generation that served before, if that ran anything
-        self.launcher: Launcher | None = None  # made by the first run(): selecting needs no GPU, no torch, no triton
+        self.before: Launches | None = None  # of the generation that served before, if that ran anything
+        self.launcher: Launches | None = None  # made by the first run(): selecting needs no GPU, no torch, no triton
 
     @property
     def content_hash(self) -> str | None:

@@ -21,7 +21,8 @@ from tilewise.dispatch import bind
 from tilewise.dispatch.measure import capturing
 from tilewise.errors import KernelError, ProblemError, one_line
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.family import Shape, family_of
+from tilewise.kernels.operands import Shape, forms
+from tilewise.kernels.triton.family import family_of
 from tilewise.kernels.triton.program import RESULT_TYPES, interpreted
 from tilewise.kernels.triton.tensors import TORCH_TYPES
 from tilewise.ops import Problem, Target
@@ -149,12 +150,12 @@ class Launcher:
 
     def _complaint(self, problem: Problem, tensors: Sequence[torch.Tensor]) -> ProblemError:
         """What is wrong with operands of which something is."""
-        names, forms = self._family.tensors[:-1], list(_shapes(self._family, problem))
+        names, allowed = self._family.tensors[:-1], list(forms(self._family, problem))
         if len(tensors) != len(names):
             return ProblemError("tensors", f"{self._target.name} takes {' and '.join(names)}, got {len(tensors)}")
         for i, (name, t) in enumerate(zip(names, tensors, strict=True)):
             device = getattr(tensors[0], "device", None)
-            wrong = self._wrong(t, tuple(form[i] for form in forms), self._dtype, device)
+            wrong = self._wrong(t, tuple(form[i] for form in allowed), self._dtype, device)
             if wrong:
                 return ProblemError(name, wrong)
         got = ", ".join(f"{name} {tuple(t.shape)}" for name, t in zip(names, tensors, strict=True))
@@ -177,7 +178,7 @@ class Launcher:
 
     def _first(self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
         """Bind the best kernel that can be launched, launch it, and keep it."""
-        shapes = _shapes(self._family, problem)
+        shapes = forms(self._family, problem)
         out = self._checked(problem, shapes, tensors, out)
         if tensors[0].device.type != self._device_type:
             raise self._complaint(problem, tensors)
@@ -189,8 +190,6 @@ class Launcher:
             return out
         reasons = []
         for choice in self._choices(problem):
-            if not isinstance(choice.kernel, Kernel):
-                raise KernelError(f"{choice.kernel_name} is no Triton kernel, so it cannot be launched from here")
             if self._class(problem, choice.kernel_name, device) in _failed:
                 continue
             try:
@@ -249,16 +248,3 @@ def arch_of(device: int) -> str:
     with torch.cuda.device(device):
         arch = target().arch
     return f"sm{arch}" if isinstance(arch, int) else str(arch).partition(":")[0]
-
-
-def _shapes(family: Any, problem: Problem) -> dict[tuple[Shape, ...], Shape]:
-    """Shapes of the operands -> shape of the result: all with the depth axis, or for 2D convolution all without."""
-    operands, result = family.operands(problem), family.result(problem)
-    forms = {operands: result}
-    if getattr(problem, "ndim", 3) == 2:
-        forms[tuple(_flat(shape) for shape in operands)] = _flat(result)
-    return forms
-
-
-def _flat(shape: Shape) -> Shape:
-    return (shape[0], *shape[2:])

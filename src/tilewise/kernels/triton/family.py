@@ -11,11 +11,9 @@ from typing import Any
 
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.operands import TENSORS, Shape
 from tilewise.kernels.triton import conv, conv_bwd_data, conv_bwd_weight, conv_forward, gemm
 from tilewise.kernels.triton.program import Launch, Program
-from tilewise.ops import GemmProblem, GroupedConvProblem
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -26,32 +24,15 @@ class Family:
     :data:`~tilewise.kernels.triton.program.RESULT_TYPES` of it, sums are fp32.
     """
 
-    tensors: tuple[str, ...]  # names of the operands and of the result
-    operands: Callable[[Any], tuple[Shape, ...]]  # problem -> shapes of the operands
-    result: Callable[[Any], Shape]  # problem -> shape of the result
+    tensors: tuple[str, ...]  # these three as in tilewise.kernels.operands
+    operands: Callable[[Any], tuple[Shape, ...]]
+    result: Callable[[Any], Shape]
     workspace_elements: Callable[[Kernel, Any], int]  # fp32 elements that a launch needs beside the tensors
     programs: Callable[[Kernel, Any, str], tuple[Program, ...]]  # what a kernel runs for a problem and dtype, in order
     launches: Callable[..., tuple[Launch, ...]]  # (kernel, problem, dtype, *operands, result, workspace)
     reference: Callable[..., Any]  # (problem, *operands) -> the right result in fp32; needs torch
     alignment: Callable[[Any, str], Hashable]  # (problem, dtype): where equal, every kernel runs the same programs
     imprecision: Callable[[Any, str], float] = lambda problem, dtype: 0.0  # what the hardware's sums add to rtol
-
-
-def _input(p: GroupedConvProblem) -> Shape:
-    return (p.N, p.Di, p.Hi, p.Wi, p.C)
-
-
-def _filter(p: GroupedConvProblem) -> Shape:
-    return (p.K, p.Z, p.Y, p.X, p.C // p.G)
-
-
-def _output(p: GroupedConvProblem) -> Shape:
-    return (p.N, *p.output_sizes, p.K)
-
-
-def _matrices(p: GemmProblem) -> tuple[Shape, Shape]:
-    """A and B as stored."""
-    return (p.M, p.K) if p.layout[0] == "r" else (p.K, p.M), (p.K, p.N) if p.layout[1] == "r" else (p.N, p.K)
 
 
 def _reference(name: str) -> Callable[..., Any]:
@@ -65,9 +46,7 @@ def _reference(name: str) -> Callable[..., Any]:
 
 FAMILIES: dict[tuple[str, str], Family] = {
     ("grouped_conv", "forward"): Family(
-        tensors=("x", "w", "y"),
-        operands=lambda p: (_input(p), _filter(p)),
-        result=_output,
+        *TENSORS["grouped_conv", "forward"],
         workspace_elements=conv_forward.workspace_elements,
         programs=conv_forward.programs,
         launches=conv_forward.launches,
@@ -75,9 +54,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         alignment=conv.alignment,
     ),
     ("grouped_conv", "bwd_data"): Family(
-        tensors=("dy", "w", "dx"),
-        operands=lambda p: (_output(p), _filter(p)),
-        result=_input,
+        *TENSORS["grouped_conv", "bwd_data"],
         workspace_elements=conv_bwd_data.workspace_elements,
         programs=conv_bwd_data.programs,
         launches=conv_bwd_data.launches,
@@ -85,9 +62,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         alignment=conv.alignment,
     ),
     ("grouped_conv", "bwd_weight"): Family(
-        tensors=("dy", "x", "dw"),
-        operands=lambda p: (_output(p), _input(p)),
-        result=_filter,
+        *TENSORS["grouped_conv", "bwd_weight"],
         workspace_elements=conv_bwd_weight.workspace_elements,
         programs=conv_bwd_weight.programs,
         launches=conv_bwd_weight.launches,
@@ -95,9 +70,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         alignment=conv.alignment,
     ),
     ("gemm", "universal"): Family(
-        tensors=("a", "b", "c"),
-        operands=_matrices,
-        result=lambda p: (p.M, p.N),
+        *TENSORS["gemm", "universal"],
         workspace_elements=gemm.workspace_elements,
         programs=gemm.programs,
         launches=gemm.launches,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 
 from tilewise.kernels.triton.family import Family
@@ -9,6 +11,11 @@ from tilewise.kernels.triton.program import RESULT_TYPES
 from tilewise.ops import Problem
 
 TORCH_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
+
+
+def seed_of(problem: Problem) -> int:
+    """A seed of a problem's own, the same in every process."""
+    return int.from_bytes(hashlib.sha256(repr(problem.group_key).encode()).digest()[:7])
 
 
 def random_operands(

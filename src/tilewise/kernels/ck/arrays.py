@@ -1,0 +1,60 @@
+"""What a library is told of an array: NumPy's for host memory, PyTorch's for either. Needs NumPy alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Names of the element types that hold a target's operands; the plain integers are bit patterns, for NumPy has neither.
+ELEMENTS = {
+    "fp16": ("float16",),
+    "bf16": ("bfloat16", "uint16"),
+    "fp8": ("float8_e4m3fn", "float8_e4m3fnuz", "uint8"),  # gfx942 multiplies fnuz, gfx950 fn: its library knows
+}
+RESULTS = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp8": ("float16",)}
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array's memory.
+
+    Attributes:
+        pointer: to its first element.
+        shape: its sizes.
+        element: the element type's name, as NumPy and PyTorch have it.
+        place: ``host``, or the device as PyTorch names it.
+        contiguous: whether it lies row by row, without gaps.
+        writeable: whether a result may go there.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    element: str
+    place: str
+    contiguous: bool
+    writeable: bool = True
+
+
+def array_of(value: Any) -> Array | None:
+    """What an array is made of; None for anything else."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        return Array(value.ctypes.data, value.shape, value.dtype.name, "host", flags.c_contiguous, flags.writeable)
+    if not hasattr(value, "data_ptr"):
+        return None
+    place = "host" if value.device.type == "cpu" else str(value.device)
+    element = str(value.dtype).removeprefix("torch.")
+    return Array(value.data_ptr(), tuple(value.shape), element, place, value.is_contiguous())
+
+
+def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    """An array for a result of the operands' type `dtype`, of the kind and in the place of the operand `like`."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, dtype=np.float16 if dtype == "fp8" else like.dtype)
+    if dtype != "fp8":
+        return like.new_empty(shape)
+    import torch  # whose tensor `like` is
+
+    return like.new_empty(shape, dtype=torch.float16)
