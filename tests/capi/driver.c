@@ -136,13 +136,25 @@ static void ck_names(const char *gemm, const char *conv)
     EXPECT(dispatcher_get_kernel_count() > 0 && dispatcher_is_supported(64, 64, 64) == 1);
     EXPECT(dispatcher_is_supported(0, -1, INT64_MAX) == 0);
     EXPECT(!dispatcher_select_kernel(64, 64, 64, name, sizeof name) && *name);
-    EXPECT(dispatcher_select_kernel(64, 64, 64, name, 3) == -1 && dispatcher_select_kernel(64, 64, 64, name, -1) == -1);
+    int length = (int)strlen(name);
+    EXPECT(!dispatcher_select_kernel(64, 64, 64, name, length + 1) && (int)strlen(name) == length);
+    EXPECT(dispatcher_select_kernel(64, 64, 64, name, length) == -1 && !*name);
+    for (int size = -1; size < 3; size++)
+        EXPECT(dispatcher_select_kernel(64, 64, 64, name, size) == -1);
+    EXPECT(dispatcher_select_kernel(64, 64, 64, NULL, sizeof name) == -1);
+    EXPECT(dispatcher_run_gemm(NULL, b, c, 8, 8, 8, &ms) == -1 && dispatcher_run_gemm(a, b, NULL, 8, 8, 8, &ms) == -1);
+    EXPECT(dispatcher_run_gemm(a, b, c, 8, 8, 8, NULL) == 0 && dispatcher_run_gemm(a, b, c, 0, 8, 8, &ms) == -1);
     EXPECT(!dispatcher_run_gemm(a, b, c, 8, 8, 8, &ms) && ms >= 0 && c[0] == 0x4000);
     EXPECT(dispatcher_run_gemm(a, NULL, c, 8, 8, 8, &ms) == -1 && ms == -1);
     EXPECT(!conv_dispatcher_init_from(conv) && conv_dispatcher_get_kernel_count() > 0);
     EXPECT(conv_dispatcher_is_supported(&p) == 1 && !conv_dispatcher_select_kernel(&p, name, sizeof name));
     EXPECT(conv_dispatcher_run(a, b, c, &p, NULL) >= 0 && c[0] == 0x4000);
     EXPECT(conv_dispatcher_run(a, b, c, &p, a) == -1 && conv_dispatcher_run(a, b, c, NULL, NULL) == -1);
+    EXPECT(conv_dispatcher_run(NULL, b, c, &p, NULL) == -1 && conv_dispatcher_run(a, NULL, c, &p, NULL) == -1);
+    EXPECT(conv_dispatcher_run(a, b, NULL, &p, NULL) == -1 && conv_dispatcher_select_kernel(NULL, name, 256) == -1);
+    EXPECT(conv_dispatcher_select_kernel(&p, NULL, 256) == -1 && conv_dispatcher_select_kernel(&p, name, 3) == -1);
+    EXPECT(conv_dispatcher_select_kernel(&p, name, 0) == -1 && conv_dispatcher_select_kernel(&p, name, -1) == -1);
+    EXPECT(conv_dispatcher_init_from(NULL) == -1 && conv_dispatcher_is_supported(&p) == 1);
     p.direction = 1;
     EXPECT(conv_dispatcher_select_kernel(&p, name, sizeof name) == -1 && !*name);
     p.direction = INT_MAX;
@@ -153,10 +165,40 @@ static void ck_names(const char *gemm, const char *conv)
     EXPECT(dispatcher_is_supported(64, 64, 64) == 0);
 }
 
+/* Some ask while others load and clean up: an answer may be an error, but is whole. */
+static void *ck_asking(void *unused)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        char name[256];
+        ConvProblemC p = {1, 1, 8, 8, 1, 2, 2, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0};
+        int code = dispatcher_select_kernel(64, 64, 64, name, sizeof name);
+        EXPECT(code ? code == -1 : !strncmp(name, "gemm_", 5));
+        code = conv_dispatcher_select_kernel(&p, name, sizeof name);
+        EXPECT(code ? code == -1 : !strncmp(name, "grouped_conv_", 13));
+        EXPECT(dispatcher_get_kernel_count() >= 0 && conv_dispatcher_get_kernel_count() >= 0);
+    }
+    return unused;
+}
+
+static void ck_names_in_threads(const char *gemm, const char *conv)
+{
+    pthread_t threads[THREADS];
+    for (int t = 0; t < THREADS; t++)
+        EXPECT(!pthread_create(&threads[t], NULL, ck_asking, NULL));
+    for (int i = 0; i < ROUNDS / 10; i++) {
+        EXPECT(!dispatcher_init_from(gemm, "rcr") && !conv_dispatcher_init_from(conv));
+        dispatcher_cleanup();
+        EXPECT(!conv_dispatcher_cleanup());
+    }
+    for (int t = 0; t < THREADS; t++)
+        pthread_join(threads[t], NULL);
+}
+
 int main(int argc, char **argv)
 {
     misuse(argv[1]);
     ck_names(argv[1], argv[2]);
+    ck_names_in_threads(argv[1], argv[2]);
     int refused = 0;
     for (int i = 1; i < argc; i++) {
         tilewise_model *m;

@@ -130,11 +130,17 @@ def test_gpu_helper_validates(folder: Path) -> None:
         [client.helper(), "33", "20", "50", "--validate", "--model", path], capture_output=True, check=True
     )
     document = json.loads(told.stdout)
-    assert document["problem"] == {"M": 33, "N": 20, "K": 50}
-    assert document["kernel"] == model.pool.names[model.rank(GemmProblem(33, 20, 50))[0]]
-    assert document["validation"] == {"accuracy": 1.0}
-    assert document["execution"]["time_ms"] > 0
-    assert document["status"] == "success"
+    figures = document["execution"]
+    assert figures["time_ms"] > 0
+    assert figures["tflops"] == pytest.approx(2e-9 * 33 * 20 * 50 / figures["time_ms"], abs=1e-5)
+    expected = {
+        "problem": {"M": 33, "N": 20, "K": 50},
+        "kernel": model.pool.names[model.rank(GemmProblem(33, 20, 50))[0]],
+        "execution": {"time_ms": figures["time_ms"], "tflops": figures["tflops"]},
+        "validation": {"accuracy": 1.0},
+        "status": "success",
+    }
+    assert json.dumps(document) == json.dumps(expected), "no other key, and in this order"
     for wrong in (["1", "2"], ["1", "2", "x", "--model", path], ["1", "2", "3", "--model", "/nowhere"]):
         refused = subprocess.run([client.helper(), *wrong], capture_output=True, check=False)
         assert refused.returncode == 1
@@ -153,23 +159,33 @@ def test_the_registry_as_json(folder: Path) -> None:
     assert algorithm["block_size"] == 32 * kernel.num_warps
 
 
-SANITIZED = (
-    "-std=gnu11",
-    "-O1",
-    "-g",
-    "-ffp-contract=off",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-)
+def sanitized(folder: Path, sanitizers: str, source: Path) -> Path:
+    """A program that errors end, with the library compiled likewise; skips where the compiler has no sanitizers."""
+    library, program = folder / f"libtilewise-{sanitizers}.so", folder / f"{source.stem}-{sanitizers}"
+    flags = f"-std=gnu11 -O1 -g -fPIC -ffp-contract=off -fsanitize={sanitizers} -fno-sanitize-recover=all".split()
+    flags += ["-Dtarget_clones(...)=unused"] * (sanitizers == "thread")  # gcc's crashes where the loader chooses clones
+    for made, parts in ((library, ["-shared", *SOURCES]), (program, [source, library, f"-Wl,-rpath,{folder}"])):
+        if not made.exists():
+            command = [client.CC, *flags, f"-I{INCLUDE}", *parts, "-o", made, *LIBRARIES]
+            done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+            assert done.returncode == 0 or made is library, done.stderr
+            if done.returncode:
+                pytest.skip(f"the compiler has no {sanitizers} sanitizers: {done.stderr[-200:]}")
+    return program
+
+
+def run_sanitized(*command: str | Path) -> str:
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+DRIVER = Path(__file__).with_name("driver.c")
 
 
 def test_a_client_under_sanitizers(folder: Path) -> None:
     """Files whose checksum was made right again reach every check behind it."""
-    program = folder / "driver"
-    command = [client.CC, *SANITIZED, f"-I{INCLUDE}", Path(__file__).with_name("driver.c"), *SOURCES, "-o", program]
-    made = subprocess.run([*map(str, command), *LIBRARIES], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"the compiler has no sanitizers: {made.stderr[-200:]}")
+    program = sanitized(folder, "address,undefined", DRIVER)
     gemm, conv = exported(GEMM, 4, folder)[1], exported(CONV, 4, folder)[1]
     files, rng = [], np.random.default_rng(0)
     for i in range(150):
@@ -180,9 +196,25 @@ def test_a_client_under_sanitizers(folder: Path) -> None:
             sections[at : at + 4] = value.to_bytes(4, "little", signed=True)
         files.append(folder / f"{i}.twm")
         files[-1].write_bytes(seal(bytes(sections)))
-    done = subprocess.run([str(x) for x in (program, gemm, conv, *files)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert 10 < int(done.stdout.split()[-1]) < 150  # some are refused, some cannot be told from a model
+    told = run_sanitized(program, gemm, conv, *files)
+    assert 10 < int(told.split()[-1]) < 150  # some are refused, some cannot be told from a model
+
+
+def test_threads_under_a_sanitizer(folder: Path) -> None:
+    program = sanitized(folder, "thread", DRIVER)
+    run_sanitized(program, exported(GEMM, 4, folder)[1], exported(CONV, 4, folder)[1])
+
+
+def test_gpu_helper_under_sanitizers(folder: Path) -> None:
+    program = sanitized(
+        folder, "address,undefined", Path(client.__file__).parents[2] / "src/tilewise/capi/gpu_helper.c"
+    )
+    path = exported(GEMM, 4, folder)[1]
+    run_sanitized(program, "17", "33", "65", "--validate", "--model", path)
+    for wrong in (["1", "2"], ["1", "2", "x"], ["0", "1", "1", "--model", path], ["1", "1", "1", "1"], ["--model"]):
+        done = subprocess.run([program, *wrong], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, ""), wrong
+        assert json.loads(done.stdout)["status"] == "error"
 
 
 def test_a_second_build_is_the_first() -> None:

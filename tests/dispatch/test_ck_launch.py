@@ -222,7 +222,12 @@ def test_device_tensors_come_with_their_stream(folder: Path, monkeypatch: pytest
     stub(folder, "a", conv_name(), CONV=1)
     monkeypatch.setenv("TILEWISE_CK_CONV_MEMORY", "device")
     entered: list[str] = []
-    monkeypatch.setattr(torch.cuda, "device", lambda place: nullcontext(entered.append(str(place))))
+
+    def entering(place: str) -> nullcontext[None]:
+        entered.append(str(place))
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "device", entering)
     stream = SimpleNamespace(cuda_stream=0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     x, w = np.ones((2, 1, 5, 5, 16), np.float16), np.ones((16, 1, 3, 3, 16), np.float16)

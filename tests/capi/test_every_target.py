@@ -1,0 +1,56 @@
+"""Python and C pick the same kernel on every validation problem of every target."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capi.client import NO_KERNEL, Client, c_problem, needs_compiler
+from model.test_ranker import CK, compiled
+from small_model import write_model
+from tilewise.capi.file import export_model
+from tilewise.cli.compose import compose
+from tilewise.collect.problems import problem_set
+from tilewise.collect.problems.sets import SETS
+from tilewise.data.splits import holdout_mask
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.ops import Problem, Target
+
+pytestmark = needs_compiler
+MODELS = Path(__file__).parents[2] / "models"
+TRAINED = tuple(compose(["stages=all"]).targets)
+
+
+def validation_problems(op: str) -> list[Problem]:
+    """The holdout of every problem set, as evaluation splits it."""
+    problems = [i.problem for name, s in SETS.items() if s.op == op for i in problem_set(op, name)]
+    held = holdout_mask(op, np.array([p.group_key for p in problems]), compose().holdout.fraction)
+    return list(dict.fromkeys(p for p, h in zip(problems, held, strict=True) if h))
+
+
+def model_of(name: str, folder: Path) -> TrainedModel:
+    """The pipeline's model where there is one, else a small one; for CK Tile's kernels one of made-up trees."""
+    if name in TRAINED:
+        there = MODELS / name
+        return load_artefact(there if there.is_dir() else write_model(folder / name, target=name))
+    _, pool, arch, table, trees, estimate = compiled(name)
+    any_model, target = load_artefact(write_model(folder / "any", trees=4)), Target.parse(name)
+    made = {"target": target, "pool": pool, "arch": arch, "features": table, "scores": trees}
+    return dataclasses.replace(any_model, **made, scale=None, estimate=estimate)
+
+
+@pytest.mark.parametrize("name", [*TRAINED, *CK])
+def test_python_and_c_pick_the_same_kernel(name: str, tmp_path: Path) -> None:
+    model = model_of(name, tmp_path)
+    export_model(model, tmp_path / "model.twm")
+    problems = validation_problems(model.target.op)
+    assert len(problems) > 100
+    names = model.pool.names
+    python = [names[best[0]] if len(best := model.best(p, 1)[0]) else NO_KERNEL for p in problems]
+    with Client(tmp_path / "model.twm") as asked:
+        assert asked.code == 0, asked.error
+        assert [asked.select(c_problem(p)) for p in problems] == python
+    assert len(set(python)) > 5, "a model that always answers alike would prove nothing"
