@@ -21,6 +21,7 @@ from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
 from tilewise.errors import ConfigError, KernelError, LibraryError
 from tilewise.kernels.backends import unsupported
+from tilewise.kernels.ck.arrays import fp8_element
 from tilewise.kernels.ck.libraries import KINDS, Memory
 from tilewise.kernels.ck.library import Library
 from tilewise.kernels.triton.check import scale_of
@@ -88,8 +89,8 @@ class _Case:
         target, place = plan.target, "cuda" if memory == "device" else "cpu"
         self.problem, self.variant, self._family = problem, target.variant, family_of(target.op, target.variant)
         self.operands = random_operands(self._family, problem, target.dtype, place, seed_of(problem))
-        if target.dtype == "fp8" and target.arch == "gfx942":  # whose fp8 has another bias and no infinities
-            self.operands = tuple(o.float().to(torch.float8_e4m3fnuz) for o in self.operands)
+        if target.dtype == "fp8":
+            self.operands = tuple(o.float().to(getattr(torch, fp8_element(target.arch))) for o in self.operands)
         result_type = torch.float16 if target.dtype == "fp8" else TORCH_TYPES[target.dtype]
         self.result = torch.empty(self._family.result(problem), device=place, dtype=result_type)
         self._rtol = plan.timing.rtol
@@ -100,7 +101,7 @@ class _Case:
         return self._mismatches(self._right) and self._mismatches(self._exact)
 
     def _mismatches(self, right: torch.Tensor) -> int:
-        error = (self.result.float() - right).abs()
+        error = (self.result.to(right.device).float() - right).abs()
         return int((~(error <= self._rtol * (right.abs() + scale_of(right)))).sum())  # also where it is NaN
 
     @cached_property
@@ -108,7 +109,8 @@ class _Case:
         return self._reference([o.double() for o in self.operands])
 
     def _reference(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        right: torch.Tensor = self._family.reference(self.problem, *operands).float()
+        place = "cuda" if torch.cuda.is_available() else "cpu"  # the fastest there is, wherever the operands lie
+        right: torch.Tensor = self._family.reference(self.problem, *(o.to(place) for o in operands)).float()
         return right
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilewise.dispatch import forks
 from tilewise.dispatch.launchers import Rank, Select
 from tilewise.errors import ConfigError, KernelError, LibraryError, ProblemError
-from tilewise.kernels.ck.arrays import ELEMENTS, RESULTS, Array, array_of, empty
+from tilewise.kernels.ck.arrays import Array, array_of, empty, operand_elements, result_elements
 from tilewise.kernels.ck.libraries import Libraries, chosen_kernel
 from tilewise.kernels.ck.library import Library
 from tilewise.kernels.operands import TENSORS, Shape, forms
@@ -22,7 +22,7 @@ from tilewise.ops import Problem, Target
 _log = logging.getLogger(__name__)
 
 _ALIGNMENT = 16  # bytes; device memory is read by the widest loads
-_MAX_READY = 4096  # problems whose library is remembered
+_MAX_KEPT = 4096  # problems whose library is remembered, and failures
 _MAX_REASONS = 3
 
 
@@ -78,12 +78,14 @@ class CkLauncher:
                 self._launch(library, problem, operands, result)
             except (KernelError, LibraryError) as e:
                 self._ready.pop(problem, None)
+                if len(self._failed) >= _MAX_KEPT:
+                    self._failed.clear()  # they are tried again
                 self._failed.add((problem, name))
                 reasons.append(str(e))
                 _log.warning("%s failed, the next in rank is launched: %s", name, e)
                 continue
             if problem not in self._ready:
-                while len(self._ready) >= _MAX_READY:
+                while len(self._ready) >= _MAX_KEPT:
                     self._ready.pop(next(iter(self._ready)), None)
                 self._ready[problem] = name, library
             return out
@@ -144,7 +146,8 @@ class CkLauncher:
         if len(tensors) != len(names):
             raise ProblemError("tensors", f"{self._target.name} takes {' and '.join(names)}, got {len(tensors)}")
         allowed = forms(self._tensors, problem)
-        elements, operands = ELEMENTS[self._target.dtype], list[Array]()
+        dtype, arch = self._target.dtype, self._target.arch
+        elements, operands = operand_elements(dtype, arch), list[Array]()
         for i, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
             place = operands[0].place if operands else None
             operands.append(self._array(name, tensor, [form[i] for form in allowed], elements, place))
@@ -152,9 +155,8 @@ class CkLauncher:
         if shape is None:
             raise ProblemError("tensors", "all with a depth axis or none")
         if out is None:
-            out = empty(shape, self._target.dtype, tensors[0])
-        elements = RESULTS[self._target.dtype]
-        result = self._array(result_name, out, [shape], elements, operands[0].place)
+            out = empty(shape, dtype, tensors[0])
+        result = self._array(result_name, out, [shape], result_elements(dtype, arch), operands[0].place)
         if not result.writeable:
             raise ProblemError(result_name, "out must be writeable")
         return operands, result, out

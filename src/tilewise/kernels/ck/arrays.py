@@ -7,13 +7,22 @@ from typing import Any
 
 import numpy as np
 
-# Names of the element types that hold a target's operands; the plain integers are bit patterns, for NumPy has neither.
-ELEMENTS = {
-    "fp16": ("float16",),
-    "bf16": ("bfloat16", "uint16"),
-    "fp8": ("float8_e4m3fn", "float8_e4m3fnuz", "uint8"),  # gfx942 multiplies fnuz, gfx950 fn: its library knows
-}
-RESULTS = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp8": ("float16",)}
+
+def operand_elements(dtype: str, arch: str) -> tuple[str, ...]:
+    """Names of the element types that hold a target's operands; plain integers hold bits that NumPy has no type for."""
+    if dtype == "fp8":
+        return fp8_element(arch), "uint8"
+    return {"fp16": ("float16",), "bf16": ("bfloat16", "uint16")}[dtype]
+
+
+def result_elements(dtype: str, arch: str) -> tuple[str, ...]:
+    """The same of its result."""
+    return ("float16",) if dtype == "fp8" else operand_elements(dtype, arch)
+
+
+def fp8_element(arch: str) -> str:
+    """The e4m3 that an arch multiplies: gfx942's has another bias and no negative zero."""
+    return "float8_e4m3fnuz" if arch == "gfx942" else "float8_e4m3fn"
 
 
 @dataclass(frozen=True)
