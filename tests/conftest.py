@@ -6,6 +6,8 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before LightGBM loads: xdist already fills the cores
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,11 @@ def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TILEWISE_MEASURE", "off")  # a GPU is for the tests that ask for it
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_library_of_the_test_before() -> Iterator[None]:
+    """Kernel libraries stay open as long as a process; another test may mean another model behind the same file."""
+    yield
+    if opened := sys.modules.get("tilewise.kernels.ck.library"):
+        opened.close_all()

@@ -226,7 +226,7 @@ class TestFinding:
         ("op", "paths", "memory", "message"),
         [
             ("gemm", None, None, "no CK Tile library of gemm is named: set TILEWISE_CK_GEMM_LIB"),
-            ("grouped_conv", "", None, "set TILEWISE_CK_CONV_LIB"),
+            ("grouped_conv", ":", None, "set TILEWISE_CK_CONV_LIB"),
             ("grouped_conv", "a.so", "both", "must be host or device, got 'both'"),
             ("softmax", "a.so", None, "CK Tile has no libraries of softmax; it has those of gemm, grouped_conv"),
         ],

@@ -170,6 +170,14 @@ def test_tilewise_s_own_library_runs_what_it_selects(folder: Path, monkeypatch: 
         assert np.array_equal(dispatcher.run(problem, a, b), right)
 
 
+def test_tilewise_s_own_library_of_convolutions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, path = model_of(folder, conv_name(16), conv_name(32))
+    monkeypatch.setenv("TILEWISE_CK_CONV_LIB", str(build()))
+    monkeypatch.setenv("TILEWISE_CONV_MODEL", str(path))
+    x, w = np.ones((2, 5, 5, 16), np.float16), np.ones((16, 3, 3, 16), np.float16)
+    assert (Dispatcher(model.target, model.pool, model).run(CONV, x, w) == np.full((2, 3, 3, 16), 9 * 16)).all()
+
+
 def test_threads_and_forked_children_run(folder: Path) -> None:
     stub(folder, "a", gemm_name(16))
     run_alone(f"""

@@ -125,6 +125,8 @@ def test_a_backend_goes_from_problem_to_selection(conf: Path, tmp_path: Path) ->
     best = dispatcher.select({"M": 5000, "K": 3000})
     assert isinstance(best.kernel, loops.LoopKernel)
     assert {s.kernel.unroll for s in dispatcher.rank({"M": 9, "K": 1})} == {1}
+    with pytest.raises(KernelError, match="kernels of loops cannot be launched from here"):
+        dispatcher.run({"M": 9, "K": 1})
 
 
 def test_an_arch_is_one_file(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,9 @@ def test_both_libraries_describe_the_same_memory() -> None:
     assert kept is not None
     assert not kept.writeable
     assert array_of([1, 2]) is None
+    swapped = array_of(np.zeros(3, dtype=">f2"))
+    assert swapped is not None
+    assert swapped.element not in operand_elements("fp16", "gfx942")
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

@@ -19,6 +19,7 @@ from tilewise.capi.build import INCLUDE, build
 from tilewise.errors import ConfigError, KernelError, LibraryError
 from tilewise.kernels.ck.conv_library import ConvLibrary, ConvProblemC
 from tilewise.kernels.ck.gemm_library import GemmLibrary
+from tilewise.kernels.ck.library import close_all
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
 pytestmark = needs_compiler
@@ -240,6 +241,16 @@ class TestLife:
         with pytest.raises(LibraryError, match="is closed"):
             first.is_supported(GEMM, "universal")
         with GemmLibrary.open(path) as again:
+            run_gemm(again)
+        assert [what for what, *_ in log_of(log)] == ["init", "cleanup"] * 2
+
+    def test_all_are_closed_at_once(self, tmp_path: Path, log: Path) -> None:
+        library = GemmLibrary.open(stub(tmp_path, "one"))
+        close_all()
+        with pytest.raises(LibraryError, match="is closed"):
+            library.is_supported(GEMM, "universal")
+        library.close()
+        with GemmLibrary.open(tmp_path / "one.so") as again:
             run_gemm(again)
         assert [what for what, *_ in log_of(log)] == ["init", "cleanup"] * 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def fp8_element(arch: str) -> str:
     return "float8_e4m3fnuz" if arch == "gfx942" else "float8_e4m3fn"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Array:
     """An array's memory.
 
@@ -50,12 +51,18 @@ def array_of(value: Any) -> Array | None:
     """What an array is made of; None for anything else."""
     if isinstance(value, np.ndarray):
         flags = value.flags
-        return Array(value.ctypes.data, value.shape, value.dtype.name, "host", flags.c_contiguous, flags.writeable)
+        element = _name_of(value.dtype)
+        return Array(value.ctypes.data, value.shape, element, "host", flags.c_contiguous, flags.writeable)
     if not hasattr(value, "data_ptr"):
         return None
     place = "host" if value.device.type == "cpu" else str(value.device)
-    element = str(value.dtype).removeprefix("torch.")
-    return Array(value.data_ptr(), tuple(value.shape), element, place, value.is_contiguous())
+    return Array(value.data_ptr(), tuple(value.shape), _name_of(value.dtype), place, value.is_contiguous())
+
+
+@cache
+def _name_of(dtype: Any) -> str:
+    """The name of NumPy's or PyTorch's element type; a foreign byte order belongs to it."""
+    return str(dtype).removeprefix("torch.")
 
 
 def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:

@@ -51,10 +51,10 @@ class Libraries:
         """
         if op not in KINDS:
             raise ConfigError(f"CK Tile has no libraries of {op}; it has those of {', '.join(KINDS)}")
-        paths = paths or os.environ.get(_VARIABLES[op])
-        if not paths:
-            raise ConfigError(f"no CK Tile library of {op} is named: set {_VARIABLES[op]} to files or folders of them")
+        paths = paths or os.environ.get(_VARIABLES[op], "")
         files = [file for path in paths.split(":") if path for file in _files(Path(path))]
+        if not files:
+            raise ConfigError(f"no CK Tile library of {op} is named: set {_VARIABLES[op]} to files or folders of them")
         if op == "gemm":
             memory = "host"
         memory = memory or os.environ.get(_CONV_MEMORY) or "device"

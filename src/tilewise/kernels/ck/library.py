@@ -8,7 +8,6 @@ a GPU's driver holds does not survive a fork: a child refuses what its parent op
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import logging
 import os
@@ -82,7 +81,7 @@ class Library(ABC):
         """Give it back; the last who does cleans up."""
         with _opening:
             self._users -= 1
-            if self._users == 0 and self._pid == os.getpid():
+            if self._users == 0 and _open.get((type(self), self.path)) is self:
                 del _open[type(self), self.path]
                 self._end()
 
@@ -206,9 +205,11 @@ def _machine(head: bytes) -> str:
 
 
 @atexit.register
-def _end_all() -> None:
-    for library in list(_open.values()):
-        with contextlib.suppress(LibraryError):
+def close_all() -> None:
+    """Clean up whatever this process has open, as happens at exit by itself; its users find it closed."""
+    with _opening:
+        while _open:
+            _, library = _open.popitem()
             library._end()
 
 
