@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from math import log2
+from math import log2, prod
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 
+from kernels.shapes import REAL, TINY
 from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.features import feature_table
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.ck.kernel import CkKernel
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.rules import shared_memory_bytes
+from tilewise.kernels.triton.family import family_of
 from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
+CONVS: list[Any] = [*TINY["grouped_conv"].values(), *REAL["grouped_conv"].values()]
 TABLE = feature_table("grouped_conv")
 # a grouped 3x3 layer: 8 x 14 x 14 = 1568 pixels, 48 input and 96 output channels a group, 2 groups
 GROUPED = GroupedConvProblem(N=8, C=96, K=192, G=2, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
@@ -39,6 +44,27 @@ def features(problem: GroupedConvProblem, kernel: Kernel | str, **change: Any) -
 def check(problem: GroupedConvProblem, config: str, expected: dict[str, float]) -> None:
     seen = features(problem, config)
     assert {k: seen[k] for k in expected} == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("variant", "config"),
+    [
+        ("forward", "64x64x32_taps_w4_s3_g1_k1"),
+        ("forward", "64x64x32_flat_w4_s3_g1_k2"),
+        ("forward", "64x64x32_box_w4_s3_g1_k1"),
+        ("forward", "32x16x1_lanes_w1_s3_g1_k1"),
+        ("bwd_data", "128x64x32_box_w4_s3_g1_k2"),
+    ],
+)
+def test_the_grid_is_the_launched_one(variant: str, config: str) -> None:
+    family, kernel = family_of("grouped_conv", variant), Kernel.from_config(config)
+    problems = [p for p in CONVS if not unsupported(kernel, p, variant)]
+    assert problems
+    for problem in problems:
+        tensors = [torch.empty(s, device="meta") for s in (*family.operands(problem), family.result(problem), (0,))]
+        grid = family.launches(kernel, problem, "bf16", *tensors)[0].grid
+        seen = features(problem, kernel, variant=variant)["grid_programs_log2"]
+        assert seen == pytest.approx(log2(prod(grid))), problem
 
 
 def test_problem_golden() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.arch import load_arch
+from tilewise.kernels.backends import illegal
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.pool import Pool, load_pool
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 TINY: dict[str, dict[str, Problem]] = {
     "grouped_conv": {
@@ -11,11 +15,19 @@ TINY: dict[str, dict[str, Problem]] = {
         "stride 2, padding": GroupedConvProblem(1, 8, 8, 1, 6, 7, 3, 3, 2, 2, 1, 1),
         "depthwise": GroupedConvProblem(1, 3, 3, 3, 6, 5, 3, 2, pad_h=1, pad_w=1),
         "depthwise with a multiplier, stride": GroupedConvProblem(1, 2, 4, 2, 4, 6, 2, 3, stride_w=2, dilation_w=2),
+        "depthwise, stride, 3D": GroupedConvProblem(2, 5, 5, 5, 5, 4, 3, 2, 2, 2, 1, 1, Di=4, Z=2, pad_d=1, stride_d=3),
         "stride 3 beyond the filter": GroupedConvProblem(1, 4, 4, 2, 7, 4, 2, 1, 3, 3),
         "1x1": GroupedConvProblem(1, 33, 17, 1, 4, 4, 1, 1),
         "1x1, groups, stride": GroupedConvProblem(1, 32, 40, 2, 5, 5, 1, 1, stride_h=2, stride_w=2),
         "3D": GroupedConvProblem(1, 2, 3, 1, 3, 3, 2, 2, 2, pad_h=1, Di=4, Z=2, pad_d=1, stride_d=2),
         "one pixel": GroupedConvProblem(1, 16, 16, 1, 1, 1, 1, 1),
+        "boxes, stride 2": GroupedConvProblem(3, 16, 72, 1, 10, 6, 3, 2, 2, 2, 1, 1, 1, 2),
+        "boxes, stride 1 x 3, groups": GroupedConvProblem(2, 32, 48, 2, 3, 9, 1, 3, 1, 3, 0, 1),
+        "boxes, dilation": GroupedConvProblem(2, 24, 16, 1, 9, 11, 3, 3, 1, 1, 2, 1, 2, 1),
+        "boxes, rows": GroupedConvProblem(2, 16, 16, 1, 5, 7, 1, 3, pad_w=1),
+        "boxes, many pixels": GroupedConvProblem(5, 16, 8, 1, 6, 5, 1, 1),
+        "boxes, 3D": GroupedConvProblem(2, 16, 16, 1, 4, 5, 2, 3, pad_h=1, pad_w=1, Di=3, Z=2, pad_d=1),
+        "boxes, 3D, stride 2": GroupedConvProblem(2, 16, 16, 1, 4, 5, 2, 3, 2, 2, 1, 1, Di=3, Z=3, pad_d=1, stride_d=2),
     },
     "gemm": {
         "even": GemmProblem(32, 48, 64),
@@ -35,9 +47,12 @@ _CONV_CONFIGS = (
     "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
     "16x16x16_point_w1_s2_g4_k1", "16x16x16_point_w1_s2_g1_k2", "8x8x1_depth_w1_s1_g1_k1", "8x8x1_depth_w1_s1_g2_k1",
 )  # fmt: skip
+_PIXEL_CONFIGS = (
+    "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
+)  # fmt: skip
 TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("grouped_conv", "forward"): _CONV_CONFIGS,
-    ("grouped_conv", "bwd_data"): _CONV_CONFIGS,
+    ("grouped_conv", "forward"): _CONV_CONFIGS + _PIXEL_CONFIGS,
+    ("grouped_conv", "bwd_data"): _CONV_CONFIGS + _PIXEL_CONFIGS,
     ("grouped_conv", "bwd_weight"): (*_CONV_CONFIGS[:-1], "8x8x1_depth_w1_s1_g1_k2"),
     ("gemm", "universal"): (
         "16x16x16_plain_w1_s2_g2_k1",
@@ -90,3 +105,15 @@ REAL: dict[str, dict[str, Problem]] = {
         "ragged ccr, stored by descriptor": GemmProblem(400, 1000, 720, "ccr"),
     },
 }
+# Of walks that no shipped pool has kernels of.
+_BEYOND = (
+    "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",
+    "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1",
+)  # fmt: skip
+
+
+def wide_pool(target: Target) -> Pool:
+    """The shipped pool, and kernels of the walks that it lacks."""
+    arch, beyond = load_arch(target.arch), [Kernel.from_config(config) for config in _BEYOND]
+    legal = [k for k in beyond if illegal(k, target, arch) is None]
+    return Pool(target.op, target.variant, target.dtype, (*load_pool(target).kernels, *legal))

@@ -12,13 +12,13 @@ from functools import cache
 import pytest
 import torch
 
-from kernels.shapes import REAL, TINY, TINY_CONFIGS
+from kernels.shapes import REAL, TINY, TINY_CONFIGS, wide_pool
 from tilewise.arch import load_arch
 from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool, load_pool
+from tilewise.kernels.pool import Pool
 from tilewise.kernels.rules import DTYPES, PIPELINES
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import FAMILIES, Family, family_of
@@ -69,9 +69,9 @@ def run(
 
 @cache
 def compiled_pool(op: str, variant: str, dtype: str) -> Pool:
-    """The shipped pool, compiled on all cores for all real problems."""
+    """The wide pool, compiled on all cores for all real problems."""
     target = Target(op, variant, dtype, "sm90")
-    pool, items = load_pool(target), tuple(Item(p, "test") for p in REAL[op].values())
+    pool, items = wide_pool(target), tuple(Item(p, "test") for p in REAL[op].values())
     assert compile_ahead(Plan(target, load_arch("sm90"), pool, items, Timing(), "test"), None, lambda *_: None) == {}
     return pool
 

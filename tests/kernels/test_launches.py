@@ -5,15 +5,17 @@ Either the rules give a reason, or the launches are such as CUDA and Triton acce
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernels.shapes import wide_pool
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import load_pool
 from tilewise.kernels.rules import DTYPES, MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYTES
 from tilewise.kernels.triton.family import FAMILIES, family_of
 from tilewise.kernels.triton.program import RESULT_TYPES, Launch, descriptor
@@ -76,7 +78,7 @@ def problems(op: str) -> st.SearchStrategy[Problem]:
 @given(data=st.data())
 def test_every_kernel_is_refused_with_a_reason_or_well_formed(target: Target, data: st.DataObject) -> None:
     problem = data.draw(problems(target.op))
-    pool = load_pool(target)
+    pool = wide_pool(target)
     mask = pool.supported(problem)
     for kernel, supported in zip(pool.kernels, mask, strict=True):
         reason = unsupported(kernel, problem, target.variant)
@@ -113,11 +115,14 @@ def check_launch(item: Launch) -> None:
         if kind.startswith("tensordesc<"):
             assert isinstance(tensor, TensorDescriptor)
             element = kind.removeprefix("tensordesc<").partition("[")[0]
-            rows, cols = tensor.block_shape
-            assert kind == descriptor(element, (rows, cols))
+            *outer, inner = tensor.strides
+            assert kind == descriptor(element, tensor.block_shape)
             assert tensor.base.dtype == TYPES[element], name
-            assert tensor.strides[0] * tensor.base.element_size() % 16 == 0
-            assert max(rows, cols) <= 256  # of a box of the tensor memory accelerator
+            assert inner == 1
+            assert all(stride * tensor.base.element_size() % 16 == 0 for stride in outer)
+            assert max(tensor.block_shape) <= 256  # of a box of the tensor memory accelerator
+            assert len(tensor.shape) == len(tensor.block_shape) <= 5
+            assert prod(tensor.shape) == tensor.base.numel()
         else:
             assert tensor.dtype == TYPES[kind] or name.endswith("_rest"), name
     for name, size in zip(program.sizes, item.sizes, strict=True):

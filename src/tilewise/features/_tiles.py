@@ -18,14 +18,21 @@ import numpy as np
 
 from tilewise.features._base import Feature, Inputs, Term
 from tilewise.kernels.ck.rules import GEMM_PIPELINES as _CK_PIPELINES
-from tilewise.kernels.rules import CONV_PIPELINES, GEMM_PIPELINES, accumulators_per_thread, shared_memory_bytes
+from tilewise.kernels.rules import (
+    CONV_PIPELINES,
+    GEMM_PIPELINES,
+    PIXEL_PIPELINES,
+    WARPGROUP_ROWS,
+    accumulators_per_thread,
+    is_product,
+    shared_memory_bytes,
+)
 from tilewise.ops import GemmDims
 from tilewise.ops.dtypes import operand_bytes, result_bytes
 from tilewise.ops.gemm import LAYOUTS
 
 WARPGROUP = 4  # warps that issue one warpgroup matrix instruction (Hopper)
-WARPGROUP_ROWS = 64  # rows of such an instruction: smaller tiles fall back to the older, slower ones
-FALLBACK_RATE = 0.6  # share of the peak that the older instructions reach
+FALLBACK_RATE = 0.6  # share of the peak that the older instructions reach, which smaller tiles fall back to
 BASE_REGISTERS = 40  # 32-bit registers a thread spends on addresses, loop state and masks
 MAX_REGISTERS = 255
 BLOCK_RESERVE_BYTES = 1024  # shared memory that the system takes for each block
@@ -39,8 +46,9 @@ VECTOR = 8  # elements of 16 bits in the widest load; sizes that divide by it co
 CK_WARPS = 4  # of a CK Tile kernel whose name does not tell
 
 CK_PIPELINES = _CK_PIPELINES
-WALKS = tuple(sorted({*CONV_PIPELINES, *GEMM_PIPELINES, *CK_PIPELINES}))
-_WALKS = np.array(WALKS)
+# Models keep their numbers, so new walks come last.
+WALKS = (*sorted({*CONV_PIPELINES, *GEMM_PIPELINES, *CK_PIPELINES}), *PIXEL_PIPELINES)
+_SORTED = np.argsort(WALKS)
 CLASSES_PER_WALK = 64  # room for what an op tells apart
 
 
@@ -112,7 +120,7 @@ class TileInputs(Inputs):
     @property
     def depth(self) -> Any:
         """Where the kernel filters without matrix units; groups are columns then, not a grid dimension."""
-        return self.k.pipeline == "depth"
+        return ~is_product(self.k)
 
     # ---- problem ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +171,7 @@ class TileInputs(Inputs):
     @cached_property
     def walk(self) -> Any:
         """The pipeline as a number."""
-        return np.searchsorted(_WALKS, self.k.pipeline)
+        return _SORTED[np.searchsorted(np.array(WALKS), self.k.pipeline, sorter=_SORTED)]
 
     @property
     def alignment_class(self) -> Any:

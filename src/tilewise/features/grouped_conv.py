@@ -31,7 +31,8 @@ from tilewise.features._tiles import (
     log2,
     pipeline_features,
 )
-from tilewise.kernels.rules import CONV_PIPELINES
+from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of
+from tilewise.kernels.rules import CONV_PIPELINES, PIXEL_PIPELINES
 from tilewise.ops import GemmDims
 from tilewise.ops import grouped_conv as op
 from tilewise.ops.dtypes import operand_bytes, result_bytes
@@ -46,7 +47,7 @@ class ConvInputs(TileInputs):
         Raises:
             KernelError: a pipeline is unknown.
         """
-        known = CK_PIPELINES if hasattr(self.k, "warp_m") else CONV_PIPELINES
+        known = CK_PIPELINES if hasattr(self.k, "warp_m") else CONV_PIPELINES + PIXEL_PIPELINES
         unknown = sorted({str(name) for name in np.unique(self.k.pipeline.astype(str))} - set(known))
         if unknown:
             raise KernelError(f"pipeline must be one of {', '.join(known)}, got {', '.join(unknown)}")
@@ -106,7 +107,22 @@ class ConvInputs(TileInputs):
     def steps(self) -> Any:
         """Steps along all of K."""
         tap_steps = self.gemm.k // self.channels * ceil_div(self.channels, self.k.tile_k)
-        return np.where(self.k.pipeline == "taps", tap_steps, ceil_div(self.gemm.k, self.k.tile_k))
+        tapwise = (self.k.pipeline == "taps") | self.boxed
+        return np.where(tapwise, tap_steps, ceil_div(self.gemm.k, self.k.tile_k))
+
+    @cached_property
+    def boxed(self) -> Any:
+        """Where the kernel loads its pixels as boxes."""
+        return self.k.pipeline == "box"
+
+    @cached_property
+    def tiles_m(self) -> Any:
+        """Tiles along M; of boxes, those that cover each image (of each residue class)."""
+        tiles = ceil_div(self.gemm.m, self.k.tile_m)
+        if not self.boxed.any():
+            return tiles
+        pixels = fewest_pixels(grid_of(self.p, self.variant), np.maximum(self.k.tile_m, BOX_PIXELS[0]))
+        return np.where(self.boxed, self.residue_classes * pixels // self.k.tile_m, tiles)
 
     # ---- the grid as launched ---------------------------------------------------------------------------------------
 
@@ -131,7 +147,8 @@ class ConvInputs(TileInputs):
         k, walk = self.k, self.k.pipeline
         tiles_m, tiles_n, groups = self.tiles_m, self.tiles_n, np.where(self.depth, 1, self.gemm.batch)
         if self.variant == "bwd_data":
-            tiles_m = ceil_div(ceil_div(self.gemm.m, self.residue_classes), k.tile_m) * self.residue_classes
+            by_class = ceil_div(ceil_div(self.gemm.m, self.residue_classes), k.tile_m) * self.residue_classes
+            tiles_m = np.where(self.boxed, tiles_m, by_class)
         if self.variant == "bwd_weight":
             tapwise = self.taps * ceil_div(self.p.C // self.p.G, k.tile_n)
             tiles_n = np.where(walk == "taps", tapwise, tiles_n)

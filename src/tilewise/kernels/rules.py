@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.arch import HardwareProfile
+from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import GroupedConvProblem, Problem, Target
 from tilewise.ops.dtypes import operand_bytes
@@ -23,7 +24,13 @@ from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elem
 #   flat   tiles cover the flattened (tap, channel) index; best where it has few
 #   point  a 1x1 filter without padding: a plain matrix product
 #   depth  one input channel a group: no matrix product; tile_m pixels x tile_n channels a step
+# and forward and bwd_data besides:
+#   box    as taps, but tile_m pixels are a box, which a tensor descriptor loads
+#   lanes  as depth, with one output channel a group too; num_stages taps are loaded at once
 CONV_PIPELINES = ("taps", "flat", "point", "depth")
+PIXEL_PIPELINES = ("box", "lanes")
+PIXEL_VARIANTS = ("forward", "bwd_data")  # whose rows are pixels
+DEPTHWISE = ("depth", "lanes")  # without a matrix product, and so without staging
 
 # How a matrix product loads its operands and shares out its tiles:
 #   plain       loads through pointers, one program a tile
@@ -31,14 +38,20 @@ CONV_PIPELINES = ("taps", "flat", "point", "depth")
 #   persistent  loads and stores through them, and one program a multiprocessor that takes tile after tile
 GEMM_PIPELINES = ("plain", "tma", "persistent")
 
+DESCRIBED = ("tma", "persistent", "box")  # load through tensor descriptors
+
 PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
-    **{("grouped_conv", v): CONV_PIPELINES for v in GroupedConvProblem.variants},
+    **{
+        ("grouped_conv", v): CONV_PIPELINES + PIXEL_PIPELINES * (v in PIXEL_VARIANTS)
+        for v in GroupedConvProblem.variants
+    },
     ("gemm", "universal"): GEMM_PIPELINES,
 }
 DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
 
 MIN_DOT = 16  # tl.dot needs at least 16 along each dimension
 MIN_DOT_BYTES = 32  # ... and this many bytes along K
+WARPGROUP_ROWS = 64  # of a warpgroup's matrix instruction (Hopper)
 MAX_ACCUMULATORS = 128  # 32-bit registers a thread may spend on the output tile, of the 255 it has
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
@@ -72,10 +85,13 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
         return f"{accumulators} accumulators a thread, more than {MAX_ACCUMULATORS}"
     if accumulators < 1:
         return f"{threads} threads for {kernel.tile_m * kernel.tile_n} outputs"
-    if kernel.pipeline == "depth":
+    if kernel.pipeline in DEPTHWISE:
         if kernel.tile_k != 1:
-            return "depth takes tile_k 1"
-        return "depth takes split_k 1" if kernel.split_k > 1 and target.variant != "bwd_weight" else None
+            return f"{kernel.pipeline} takes tile_k 1"
+        whole = kernel.split_k > 1 and target.variant != "bwd_weight"
+        return f"{kernel.pipeline} takes split_k 1" if whole else None
+    if kernel.pipeline == "box" and (kernel.tile_m not in BOX_PIXELS or kernel.tile_n < WARPGROUP_ROWS):
+        return f"box takes a tile_m of {', '.join(map(str, BOX_PIXELS))} and a tile_n of at least {WARPGROUP_ROWS}"
     least_k = max(MIN_DOT, MIN_DOT_BYTES // operand_bytes(target.dtype))
     if min(kernel.tile_m, cols) < MIN_DOT or kernel.tile_k < least_k:
         return f"tile_m and tile_n must be at least {MIN_DOT}, tile_k at least {least_k}"
@@ -94,12 +110,17 @@ def accumulators_per_thread(kernel: Any, arch: HardwareProfile) -> Any:
 
 
 def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
-    """Bytes that the operand tiles in flight take: one A and one B tile a stage. ``depth`` stages nothing.
+    """Bytes that the operand tiles in flight take: one A and one B tile a stage of a matrix product.
 
     `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays.
     """
     staged = kernel.num_stages * (kernel.tile_m + kernel.tile_n) * kernel.tile_k * operand_bytes(dtype)
-    return (kernel.pipeline != "depth") * staged
+    return is_product(kernel) * staged
+
+
+def is_product(kernel: Any) -> Any:
+    """Whether the kernel computes a matrix product; `kernel` as for :func:`shared_memory_bytes`."""
+    return (kernel.pipeline != DEPTHWISE[0]) & (kernel.pipeline != DEPTHWISE[1])
 
 
 def _store_bytes(kernel: Kernel) -> int:
@@ -107,7 +128,7 @@ def _store_bytes(kernel: Kernel) -> int:
 
     Barriers, and where the next tile is loaded while one is stored, that one as 16-bit results.
     """
-    if kernel.pipeline not in GEMM_PIPELINES[1:]:
+    if kernel.pipeline not in DESCRIBED:
         return 0
     stores = kernel.pipeline == "persistent" and kernel.split_k == 1
     return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n * RESULT_BYTES
@@ -128,7 +149,7 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     taps, padding = problem.Z * problem.Y * problem.X, problem.pad_d | problem.pad_h | problem.pad_w
     yield (kernel.pipeline == "point") & ((taps > 1) | (padding > 0)), "point needs a 1x1 filter without padding"
     yield (kernel.pipeline == "depth") & (problem.C != problem.G), "depth needs one input channel a group"
-    gemm, product = implicit_gemm(problem, variant), kernel.pipeline != "depth"
+    gemm, product = implicit_gemm(problem, variant), is_product(kernel)
     yield product & (gemm.batch > MAX_GRID_YZ), f"more than {MAX_GRID_YZ} groups"
     classes, m, k = 1, gemm.m, gemm.k
     if variant == "bwd_data":
@@ -137,8 +158,14 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
         yield classes * kernel.split_k > MAX_GRID_YZ, f"more than {MAX_GRID_YZ} residue classes x split_k"
     steps = -(-k // np.where(product, kernel.tile_k, kernel.tile_m))
     yield from _shares(kernel, steps, counts[variant](problem))
+    several = (problem.C != problem.G) | (problem.K != problem.G)
+    yield (kernel.pipeline == "lanes") & several, "lanes needs one input and one output channel a group"
     leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
     flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
+    box = kernel.pipeline == "box"
+    if np.any(box):  # most pools would compute this for nothing
+        yield from _boxed(kernel, problem, variant)
+        rows = np.where(box, fewest_pixels(grid_of(problem, variant), np.maximum(kernel.tile_m, BOX_PIXELS[0])), rows)
     if variant == "bwd_weight":  # a walk by taps pads its columns, not K
         cols = np.where(flat, _padded(gemm.n, kernel.tile_n), taps * _padded(gemm.n // taps, kernel.tile_n))
         depth = _padded(k, kernel.tile_k)
@@ -146,6 +173,20 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
         cols = _padded(gemm.n, kernel.tile_n)
         depth = np.where(flat, _padded(k, kernel.tile_k), taps * _padded(k // taps, kernel.tile_k))
     yield product & _wasteful(2.0 * classes * gemm.batch * rows * cols * depth, leanest), _WASTE
+
+
+def _boxed(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+    """Rules of the walk that loads boxes of pixels."""
+    box, forward = kernel.pipeline == "box", variant == "forward"
+    inner = p.C // p.G if forward else p.K // p.G  # channels that are summed over
+    strided = forward & ((p.stride_d > 1) | (p.stride_h > 1) | (p.stride_w > 1))
+    rows = np.gcd(p.C // p.G, 0 if forward else p.K)  # elements of what descriptors load
+    yield box & (rows % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
+    # what lies beyond is another group's or pixel's: multiplied by zero, but perhaps infinite
+    yield box & ((p.G > 1) | strided) & (inner % kernel.tile_k != 0), "tile_k must divide the channels of a box"
+    flat = (p.Di == 1) & (p.Z == 1) & (p.pad_d == 0) & (p.stride_d == 1)
+    whole = flat & (p.Hi % p.stride_h == 0) & (p.Wi % p.stride_w == 0)
+    yield box & strided & np.logical_not(whole), "a strided box needs 2D images that the stride divides"
 
 
 def _residue_classes(p: Any) -> Any:

@@ -11,12 +11,12 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.program import TRITON_TYPES, VECTOR, Launch, Program
+from tilewise.kernels.triton.program import TRITON_TYPES, VECTOR, Launch, Program, descriptor
 from tilewise.kernels.triton.tiles import divisible, sum_launch, sum_program
 from tilewise.ops import GroupedConvProblem
 
 _CHANNELS = ("C", "K", "Cg", "Kg")
-_CONSTANTS = ("TILE_M", "TILE_N", "TILE_K", "GROUP_M", "SPLIT_K")
+_CONSTANTS = ("TILE_M", "TILE_N", "TILE_K", "GROUP_M", "SPLIT_K", "NUM_STAGES")
 
 
 @triton.jit
@@ -78,28 +78,31 @@ def output_sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
 
 
 def programs_of(
-    function: Any, tensors: tuple[str, str, str], kernel: Kernel, problem: GroupedConvProblem, dtype: str,
-    contiguous: int, reduce_block: int,
+    function: Any, tensors: Mapping[str, tuple[int, ...] | None], kernel: Kernel, problem: GroupedConvProblem,
+    dtype: str, contiguous: int, reduce_block: int, constants: Mapping[str, Any] | None = None,
 ) -> tuple[Program, ...]:  # fmt: skip
     """The programs of one walk, in order.
 
     Args:
         function: the walk's function; its arguments are `tensors` and perhaps ``partial``, then sizes, then constants.
-        tensors: names of the operands and the result.
+        tensors: the operands and the result; of those that are passed as descriptors, what a load brings.
         kernel: the kernel.
         problem: the shape.
         dtype: element type of all three tensors.
         contiguous: how many results lie side by side, for the sum of the shares of K.
         reduce_block: results that a program of that sum takes.
+        constants: of the function, beside those that are settings of the kernel.
     """
-    element = {**dict.fromkeys(tensors, TRITON_TYPES[dtype]), "partial": "fp32"}
+    kind = TRITON_TYPES[dtype]
+    element = {n: descriptor(kind, block) if block else kind for n, block in tensors.items()} | {"partial": "fp32"}
     names = function.arg_names
-    sizes = tuple(n for n in names if n not in element and n not in _CONSTANTS)
+    settings = {n: getattr(kernel, n.lower()) for n in names if n in _CONSTANTS} | dict(constants or {})
+    sizes = tuple(n for n in names if n not in element and n not in settings)
     main = Program(
         function,
         tuple((n, element[n]) for n in names if n in element),
         sizes,
-        tuple((n, getattr(kernel, n.lower())) for n in names if n in _CONSTANTS),
+        tuple((n, settings[n]) for n in names if n in settings),
         _aligned_channels(problem) & frozenset(sizes),
         kernel.num_warps,
         kernel.num_stages,
@@ -135,5 +138,5 @@ def _aligned_channels(problem: GroupedConvProblem) -> frozenset[str]:
 
 
 def alignment(problem: GroupedConvProblem, dtype: str) -> Hashable:
-    """Problems of equal alignment share their programs, whatever the kernel."""
+    """Problems of equal alignment share the programs of the walks without boxes, whatever the kernel."""
     return _aligned_channels(problem)

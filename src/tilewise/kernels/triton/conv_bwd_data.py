@@ -10,40 +10,22 @@ that step through the output by one. The walks and split-K are those of the forw
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, sizes_of, store_pixels, within
+from tilewise.kernels.rules import DEPTHWISE
+from tilewise.kernels.triton import conv_box
+from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, store_pixels, within
 from tilewise.kernels.triton.program import Launch, Program
+from tilewise.kernels.triton.residues import class_sizes_of, residues_of, taps_of
 from tilewise.kernels.triton.tiles import indices_of, share_of
 from tilewise.ops import GroupedConvProblem
 from tilewise.ops.grouped_conv import input_elements
 
 _REDUCE_BLOCK = 1024
-
-
-@triton.jit
-def _taps(residue, filter_size, stride, pad, dilation, every, common, inverse):
-    """Taps that reach a residue class along one axis: the first, how many, the first's offset in the output, the leap.
-
-    They solve ``tap * dilation = residue + pad`` modulo the stride and lie `every` apart: `common` is the greatest
-    common divisor of dilation and stride, `every` is stride / common, and `inverse` that of dilation / common modulo
-    `every`. Each next tap reads dilation / common output pixels earlier: the leap.
-    """
-    shift = residue + pad
-    first = (shift // common * inverse) % every
-    count = tl.where((shift % common == 0) & (first < filter_size), (filter_size - first + every - 1) // every, 0)
-    return first, count, (shift - first * dilation) // stride, dilation // common
-
-
-@triton.jit
-def _residues(residue, stride_h, stride_w):
-    """A class's residue along each axis."""
-    return residue // stride_w // stride_h, residue // stride_w % stride_h, residue % stride_w
 
 
 @triton.jit
@@ -58,10 +40,10 @@ def bwd_data_taps(
     g = tl.program_id(1)
     split = tl.program_id(2) % SPLIT_K
     residue = tl.program_id(2) // SPLIT_K
-    rd, rh, rw = _residues(residue, stride_h, stride_w)
-    z0, nz, d0, leap_d = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
-    y0, ny, h0, leap_h = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
-    x0, nx, w0, leap_w = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
+    rd, rh, rw = residues_of(residue, stride_h, stride_w)
+    z0, nz, d0, leap_d = taps_of(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = taps_of(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = taps_of(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
     line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
 
     row, col = indices_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
@@ -104,10 +86,10 @@ def bwd_data_flat(
     g = tl.program_id(1)
     split = tl.program_id(2) % SPLIT_K
     residue = tl.program_id(2) // SPLIT_K
-    rd, rh, rw = _residues(residue, stride_h, stride_w)
-    z0, nz, d0, leap_d = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
-    y0, ny, h0, leap_h = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
-    x0, nx, w0, leap_w = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
+    rd, rh, rw = residues_of(residue, stride_h, stride_w)
+    z0, nz, d0, leap_d = taps_of(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = taps_of(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = taps_of(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
     line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
 
     row, col = indices_of(tl.program_id(0), rows, Cg, TILE_M, TILE_N, GROUP_M)
@@ -163,7 +145,7 @@ def bwd_data_point(
         b = tl.load(w_col + k[:, None] * Cg, mask=(k < Kg)[:, None] & (col < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
     n, od, oh, ow = pixels(row, Do, Ho, Wo)
-    rd, rh, rw = _residues(residue, stride_h, stride_w)
+    rd, rh, rw = residues_of(residue, stride_h, stride_w)
     d, h, v = od * stride_d + rd, oh * stride_h + rh, ow * stride_w + rw
     inside = (row < rows) & (d < Di) & (h < Hi) & (v < Wi)
     pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
@@ -180,10 +162,10 @@ def bwd_data_depth(
 ):  # fmt: skip
     """One input channel a group: each gathers from its own output channels, without a matrix product."""
     residue = tl.program_id(2)
-    rd, rh, rw = _residues(residue, stride_h, stride_w)
-    z0, nz, d0, leap_d = _taps(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
-    y0, ny, h0, leap_h = _taps(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
-    x0, nx, w0, leap_w = _taps(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
+    rd, rh, rw = residues_of(residue, stride_h, stride_w)
+    z0, nz, d0, leap_d = taps_of(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = taps_of(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = taps_of(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
     line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
 
     row, col = indices_of(tl.program_id(0), rows, C, TILE_M, TILE_N, GROUP_M)
@@ -213,25 +195,43 @@ def bwd_data_depth(
     tl.store(dx + pixel[:, None] * C + col[None, :], acc.to(dx.dtype.element_ty), mask=mask)
 
 
-_AXES = ("d", "h", "w")
-_QUOTIENTS = ("Dq", "Hq", "Wq")
+@triton.jit
+def bwd_data_lanes(
+    dy, w, dx,
+    rows, C, Di, Hi, Wi, Do, Ho, Wo, Dq, Hq, Wq, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    every_d, every_h, every_w, common_d, common_h, common_w, inverse_d, inverse_h, inverse_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr, NUM_STAGES: tl.constexpr,
+):  # fmt: skip
+    """One input and one output channel a group: columns are channels, and NUM_STAGES taps are loaded at once."""
+    rd, rh, rw = residues_of(tl.program_id(2), stride_h, stride_w)
+    z0, nz, d0, leap_d = taps_of(rd, Z, stride_d, pad_d, dilation_d, every_d, common_d, inverse_d)
+    y0, ny, h0, leap_h = taps_of(rh, Y, stride_h, pad_h, dilation_h, every_h, common_h, inverse_h)
+    x0, nx, w0, leap_w = taps_of(rw, X, stride_w, pad_w, dilation_w, every_w, common_w, inverse_w)
+    line, plane = tl.maximum(nx, 1), tl.maximum(ny * nx, 1)  # a class without taps must not divide by zero
+
+    row, col = indices_of(tl.program_id(0), rows, C, TILE_M, TILE_N, GROUP_M)
+    n, dq, hq, wq = pixels(row, Dq, Hq, Wq)
+    od0, oh0, ow0 = dq + d0, hq + h0, wq + w0
+    taps = Z * Y * X
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for tap in tl.range(0, nz * ny * nx, loop_unroll_factor=NUM_STAGES):
+        z, y, x = tap // plane, tap % plane // line, tap % line  # counted within the class
+        od, oh, ow = od0 - z * leap_d, oh0 - y * leap_h, ow0 - x * leap_w
+        mask = within(row < rows, od, oh, ow, Do, Ho, Wo)[:, None] & (col < C)[None, :]
+        a = tl.load(dy + pixel_at(n, od, oh, ow, Do, Ho, Wo)[:, None] * C + col[None, :], mask=mask, other=0.0)
+        at = ((z0 + z * every_d) * Y + y0 + y * every_h) * X + x0 + x * every_w
+        b = tl.load(w + col * taps + at, mask=col < C, other=0.0)
+        acc += a.to(tl.float32) * b.to(tl.float32)[None, :]
+    d, h, v = dq * stride_d + rd, hq * stride_h + rh, wq * stride_w + rw
+    mask = within(row < rows, d, h, v, Di, Hi, Wi)[:, None] & (col < C)[None, :]
+    tl.store(dx + pixel_at(n, d, h, v, Di, Hi, Wi)[:, None] * C + col[None, :], acc.to(dx.dtype.element_ty), mask=mask)
+
+
 _FUNCTIONS: dict[str, Any] = {
     "taps": bwd_data_taps, "flat": bwd_data_flat, "point": bwd_data_point, "depth": bwd_data_depth,
+    "lanes": bwd_data_lanes,
 }  # fmt: skip
-
-
-def _sizes(problem: GroupedConvProblem) -> dict[str, int]:
-    """The arguments by name: `rows` are the pixels of one residue class, ``Dq x Hq x Wq`` an image."""
-    sizes = sizes_of(problem)
-    for axis, quotient, size in zip(_AXES, _QUOTIENTS, ("Di", "Hi", "Wi"), strict=True):
-        stride, dilation = sizes[f"stride_{axis}"], sizes[f"dilation_{axis}"]
-        common = gcd(stride, dilation)
-        every = stride // common
-        sizes[quotient] = triton.cdiv(sizes[size], stride)
-        sizes |= {f"every_{axis}": every, f"common_{axis}": common}
-        sizes[f"inverse_{axis}"] = pow(dilation // common, -1, every)
-    sizes["rows"] = problem.N * sizes["Dq"] * sizes["Hq"] * sizes["Wq"]
-    return sizes
 
 
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
@@ -241,8 +241,10 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
+    if kernel.pipeline == "box":
+        return conv_box.bwd_data_programs(kernel, problem, dtype)
     function = _FUNCTIONS[kernel.pipeline]
-    return programs_of(function, ("dy", "w", "dx"), kernel, problem, dtype, problem.C, _REDUCE_BLOCK)
+    return programs_of(function, dict.fromkeys(("dy", "w", "dx")), kernel, problem, dtype, problem.C, _REDUCE_BLOCK)
 
 
 def launches(
@@ -259,8 +261,10 @@ def launches(
         dx: (N, Di, Hi, Wi, C), contiguous; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
-    sizes = _sizes(problem)
-    depth = kernel.pipeline == "depth"
+    if kernel.pipeline == "box":
+        return conv_box.bwd_data_launches(kernel, problem, dtype, dy, w, dx, workspace)
+    sizes = class_sizes_of(problem)
+    depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
     tiles *= triton.cdiv(sizes["C"] if depth else sizes["Cg"], kernel.tile_n)
     classes = problem.stride_d * problem.stride_h * problem.stride_w

@@ -197,7 +197,7 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
     function, contiguous = _FUNCTIONS[kernel.pipeline], problem.C // problem.G
-    return programs_of(function, ("dy", "x", "dw"), kernel, problem, dtype, contiguous, _REDUCE_BLOCK)
+    return programs_of(function, dict.fromkeys(("dy", "x", "dw")), kernel, problem, dtype, contiguous, _REDUCE_BLOCK)
 
 
 def launches(

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.rules import DEPTHWISE
+from tilewise.kernels.triton import conv_box
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -170,7 +172,35 @@ def conv_depth(
     tl.store(y + row[:, None] * K + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
 
 
-_FUNCTIONS: dict[str, Any] = {"taps": conv_taps, "flat": conv_flat, "point": conv_point, "depth": conv_depth}
+@triton.jit
+def conv_lanes(
+    x, w, y,
+    rows, C, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
+    stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr, NUM_STAGES: tl.constexpr,
+):  # fmt: skip
+    """One input and one output channel a group: columns are channels, and NUM_STAGES taps are loaded at once."""
+    row, col = indices_of(tl.program_id(0), rows, C, TILE_M, TILE_N, GROUP_M)
+    n, od, oh, ow = pixels(row, Do, Ho, Wo)
+    id0 = od * stride_d - pad_d
+    ih0 = oh * stride_h - pad_h
+    iw0 = ow * stride_w - pad_w
+    taps = Z * Y * X
+    acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for tap in tl.range(0, taps, loop_unroll_factor=NUM_STAGES):
+        rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+        d, h, v = id0 + rd, ih0 + rh, iw0 + rw
+        mask = within(row < rows, d, h, v, Di, Hi, Wi)[:, None] & (col < C)[None, :]
+        a = tl.load(x + pixel_at(n, d, h, v, Di, Hi, Wi)[:, None] * C + col[None, :], mask=mask, other=0.0)
+        b = tl.load(w + col * taps + tap, mask=col < C, other=0.0)
+        acc += a.to(tl.float32) * b.to(tl.float32)[None, :]
+    mask = (row < rows)[:, None] & (col < C)[None, :]
+    tl.store(y + row[:, None] * C + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "taps": conv_taps, "flat": conv_flat, "point": conv_point, "depth": conv_depth, "lanes": conv_lanes,
+}  # fmt: skip
 
 
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
@@ -180,8 +210,10 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
+    if kernel.pipeline == "box":
+        return conv_box.forward_programs(kernel, problem, dtype)
     function = _FUNCTIONS[kernel.pipeline]
-    return programs_of(function, ("x", "w", "y"), kernel, problem, dtype, problem.K, _REDUCE_BLOCK)
+    return programs_of(function, dict.fromkeys(("x", "w", "y")), kernel, problem, dtype, problem.K, _REDUCE_BLOCK)
 
 
 def launches(
@@ -198,8 +230,10 @@ def launches(
         y: (N, Do, Ho, Wo, K), contiguous; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
+    if kernel.pipeline == "box":
+        return conv_box.forward_launches(kernel, problem, dtype, x, w, y, workspace)
     sizes = output_sizes_of(problem)
-    depth = kernel.pipeline == "depth"
+    depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
     tiles *= triton.cdiv(sizes["K"] if depth else sizes["Kg"], kernel.tile_n)
     grid = (tiles, 1 if depth else problem.G, kernel.split_k)

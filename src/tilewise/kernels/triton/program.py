@@ -56,9 +56,9 @@ class Program:
         return ASTSource(self.fn, signature, dict(self.constants), attrs)
 
 
-def descriptor(element: str, block: tuple[int, int]) -> str:
-    """The type of a two-dimensional tensor descriptor whose loads bring `block`."""
-    return f"tensordesc<{element}[{block[0]}, {block[1]}]>"
+def descriptor(element: str, block: Sequence[int]) -> str:
+    """The type of a tensor descriptor whose loads bring `block`."""
+    return f"tensordesc<{element}[{', '.join(map(str, block))}]>"
 
 
 def _is_descriptor(element: str) -> bool:
