@@ -223,7 +223,10 @@ class Dispatcher(Service):
         parsed = self._problem(problem)
         if self._record is not None:
             self._select(generation, parsed)
-        return launcher.run(parsed, tensors, out)
+        out = launcher.run(parsed, tensors, out)
+        if self._shadow is not None:
+            self._shadow.ran(generation, parsed, tensors, out)
+        return out
 
     def trust(
         self, problem: Problem | Mapping[str, Any], *, tolerance: float = TOLERANCE, level: float = LEVEL

@@ -193,7 +193,7 @@ class Launcher:
             if self._class(problem, choice.kernel_name, device) in _failed:
                 continue
             try:
-                launch = self._bind(choice.kernel, problem, device)
+                launch = self.binding(choice.kernel, problem, device)
                 launch(tensors, out)
             except Exception as e:
                 reasons.append(f"{choice.kernel_name}: {one_line(e)}")
@@ -212,7 +212,17 @@ class Launcher:
         yield selected
         yield from (c for c in self._rank(problem) if c.kernel_name != selected.kernel_name)
 
-    def _bind(self, kernel: Kernel, problem: Problem, device: int) -> bind.Bound:
+    def launched(self, problem: Problem, device: int) -> tuple[str, bind.Bound] | None:
+        """The kernel that runs a problem on a device, by name, and what launches it; None where nothing did yet."""
+        ready = self._ready.get((problem, device))
+        return None if ready is None else (ready.kernel_name, ready.launch)
+
+    def binding(self, kernel: Kernel, problem: Problem, device: int) -> bind.Bound:
+        """What launches any kernel of the target; nothing is launched, kept, or held against the kernel.
+
+        Raises:
+            Exception: whatever Triton or the driver raises where it cannot be compiled or loaded.
+        """
         make = bind.interpreted_launches if interpreted() else bind.loaded_launches
         return make(self._family, kernel, problem, self._target.dtype, device)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -41,6 +41,10 @@ class Recent(Generic[K, V]):
             self.young = young = {}
         if self._half:
             young[key] = value
+
+    def __iter__(self) -> Iterator[K]:
+        """The keys as they are now, each once."""
+        return iter({**self._old, **self.young})
 
     def __len__(self) -> int:
         return len(self.young) + len(self._old)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch import forks
 from tilewise.dispatch.generation import Generation
@@ -23,6 +23,9 @@ from tilewise.errors import KernelError, ProblemError
 from tilewise.kernels.pool import Pool
 from tilewise.model.artefact import TrainedModel
 from tilewise.ops import OPS, Problem, Target
+
+if TYPE_CHECKING:
+    from tilewise.dispatch.shadow import Shadow
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +65,15 @@ class Service:
         self._measurer: Measurer = measurer or (RecordedMeasurer(simulate) if simulate else GpuMeasurer())
         self._journal = Journal(self._switches) if self._switches.journal else None
         self._record = Record(self._switches.record, target) if self._switches.record else None
+        self._shadow: Shadow | None = None  # not before it has something to follow
         self._origin = origin
         self._generation = Generation(target, pool, model, version, self._switches, self._measurer, missing)
         self._warm = tuple(self._problem(p) for p in warm_up)
         self._warm_up(self._generation)
         refresh_s, later = self._switches.refresh_s, self._switches.network == "later"
+        self._shadow = _made_shadow(target, self._switches, origin, self._measurer)
+        if self._shadow is not None:
+            self._shadow.follow(self._generation)
         self._ticker = Ticker(self.refresh, refresh_s, f"tilewise refresh {target.name}")
         self.after_fork()
         forks.register(self)
@@ -76,12 +83,16 @@ class Service:
     def refresh(self) -> bool:
         """Look for a new model in the registry now; whether there was one, which serves from here on.
 
+        A model that is shadowed is looked for as well.
+
         Requests go on meanwhile. Without a registry (from a folder, from a pool, forbidden) nothing is done.
 
         Raises:
             UnknownTargetError, RegistryUnavailableError, ArtefactError: there is none, or none that can be had; the
                 model that served goes on.
         """
+        if self._shadow is not None:
+            self._shadow.refresh()
         if not self._may_refresh or self._origin is None:
             return False
         with self._refreshing:
@@ -96,13 +107,15 @@ class Service:
             fresh.before = present.launcher or present.before
             self._warm_up(fresh)
             self._generation = fresh
+            if self._shadow is not None:
+                self._shadow.follow(fresh)
         _log.info("%s: version %d serves from now on", model.target.name, fetched.version)
         return True
 
     def close(self) -> None:
-        """Stop looking for new models, and write what the journal and the record hold; selecting goes on working."""
+        """Stop looking for new models, write what journal, record and shadow hold; selecting goes on working."""
         self._ticker.stop()
-        for lines in (self._journal, self._record):
+        for lines in (self._journal, self._record, self._shadow):
             if lines is not None:
                 lines.close()
 
@@ -154,4 +167,14 @@ class Service:
             if self._journal is not None:
                 self._journal.note(generation, problem, decision, perf_counter() - begun)
             selection = generation.keep(problem, decision)
+            if self._shadow is not None:
+                self._shadow.decided(generation, problem)
         return selection
+
+
+def _made_shadow(target: Target, switches: Switches, origin: Origin | None, measurer: Measurer) -> Shadow | None:
+    if switches.shadow == "off" or switches.model == "off":
+        return None
+    from tilewise.dispatch.shadow import Shadow  # seldom needed, and selecting should start fast
+
+    return Shadow(target, switches, origin, measurer)

@@ -50,7 +50,7 @@ def fetch(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = No
 
     Args:
         target: name of the target.
-        alias: ``production``, ``candidate`` or ``previous``.
+        alias: ``production``, ``candidate`` or ``previous``; or a version's number.
         uri: of the registry; see :func:`tilewise.registry.tracking.resolve_uri`.
 
     Raises:
@@ -120,7 +120,7 @@ def _take(shelf: Shelf, target: str, alias: str, uri: str) -> Fetched:
 
 
 def _named(target: str, alias: str) -> Version:
-    version = versions.by_alias(target, alias)
+    version = versions.by_number(target, int(alias)) if alias.isdecimal() else versions.by_alias(target, alias)
     if version is None:
         raise UnknownTargetError(_unknown(target, alias))
     return version
@@ -214,6 +214,8 @@ class Shelf:
 def _unknown(target: str, alias: str) -> str:
     known = versions.targets()
     if target in known:
+        if alias.isdecimal():
+            return f"{target} has no version {alias}"
         have = ", ".join(sorted(versions.aliases(target))) or "none"
         return f"{target} has no version with alias {alias!r} (it has {have}); train and promote one"
     return f"{target} is not registered; known targets are {', '.join(known) or 'none yet: train and promote one'}"

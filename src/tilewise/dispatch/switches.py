@@ -68,6 +68,10 @@ class Switches:
         journal_mb: size at which the journal is rotated; one older file is kept.
         record: file that lists the problems asked for, to be tuned offline; nothing is measured then.
         decisions: problems whose decision is kept in memory.
+        shadow: a second model whose picks are timed beside those that are launched: an alias, a version's number, or a
+            model's folder; ``off``: none. See :mod:`tilewise.dispatch.shadow`.
+        shadow_budget: share of the GPU's time that this may take.
+        shadow_journal: file to which the observations are written; "": ``shadow.jsonl`` in the cache.
 
     Raises:
         ConfigError: a value is out of its range; names the switch.
@@ -86,6 +90,9 @@ class Switches:
     journal_mb: float = _switch(16.0, _number(float, "a number of megabytes above 0", 1e-3))
     record: str = _switch("", str)
     decisions: int = _switch(65536, _number(int, "a whole number of at least 2", 2))
+    shadow: str = _switch("off", str)
+    shadow_budget: float = _switch(0.005, _number(float, "a share between 0 and 1", 0, 1))
+    shadow_journal: str = _switch("", str)
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
