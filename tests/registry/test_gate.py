@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from registry.shadowed import A, B, observed
 from tilewise.errors import ConfigError, DataError
 from tilewise.ops import Target
 from tilewise.registry.gate import decide
+from tilewise.registry.observed import evidence
 from tilewise.registry.slices import Slice, check_slices
 from tilewise.registry.thresholds import SliceRule, Thresholds
 
@@ -264,3 +266,23 @@ class TestConditions:
     def test_a_copy_that_fails_its_self_test_is_refused(self) -> None:
         decision = decide(problems(1), np.ones(1), None, Thresholds(), selftest_error="pool.json: damaged")
         assert decision.reasons == ("the registry's copy is refused: pool.json: damaged",)
+
+
+class TestObserved:
+    """What a shadow saw is one more criterion; tests/registry/test_observed.py tries its figures."""
+
+    @pytest.mark.parametrize(("speed_up", "promote"), [(1.1, True), (0.9, False), (None, True)])
+    def test_it_can_refuse(self, speed_up: float | None, promote: bool) -> None:
+        seen = None if speed_up is None else evidence(observed([speed_up] * 20), B, A)
+        equal = np.array(PRODUCTION)
+        decision = decide(problems(10), equal, equal, Thresholds(), observed=seen)
+        assert decision.promote is promote
+        assert (decision.to_dict()["observed"] or {}).get("speed_up") == (
+            None if speed_up is None else [pytest.approx(speed_up)] * 3
+        )
+        assert promote or "it is not shown to be at least 0.995" in decision.reasons[0]
+
+    def test_it_cannot_make_up_for_a_loss_on_the_holdout(self) -> None:
+        seen = evidence(observed([2.0] * 20), B, A)
+        decision = decide(problems(10), np.full(10, 0.5), np.array(PRODUCTION), Thresholds(), observed=seen)
+        assert not decision.promote

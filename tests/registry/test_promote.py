@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -12,18 +13,23 @@ import mlflow
 import pandas as pd
 import pytest
 
+from registry.shadowed import file_of, observed
 from small_model import table, write_model
 from store import fresh_store
-from synthetic import CONV
+from synthetic import CONV, problems
+from tilewise.dispatch import Dispatcher, Switches
 from tilewise.errors import ArtefactError, ConfigError, DataError, RegistryUnavailableError, UnknownTargetError
+from tilewise.ops import Target
 from tilewise.registry import history, tracking, versions
 from tilewise.registry import promote as promotion_module
 from tilewise.registry.judge import fair_fraction
 from tilewise.registry.judge import judge as judge_candidate
+from tilewise.registry.observations import Observations
+from tilewise.registry.observations import read as read_observations
 from tilewise.registry.promote import Promotion, promote
 from tilewise.registry.publish import publish
 from tilewise.registry.rollback import rollback
-from tilewise.registry.thresholds import Thresholds
+from tilewise.registry.thresholds import SliceRule, Thresholds
 
 # Seven held-out problems of which the small models know the answers: any floor between good and bad will do.
 THRESHOLDS = Thresholds(floor_mean=80, floor_p10=50)
@@ -328,3 +334,50 @@ def _manifest(**values: Any) -> Any:
     from types import SimpleNamespace
 
     return SimpleNamespace(manifest=values)
+
+
+class TestObserved:
+    """What dispatchers observed of exactly these two models takes part in the decision, and is recorded."""
+
+    def observations(self, go: Promote, tmp_path: Path) -> Observations:
+        """Dispatchers with the first model in production, and one that picks the slowest kernels beside it."""
+        go(GOOD)
+        path, recorded = tmp_path / "shadow.jsonl", tmp_path / "table.parquet"
+        table().to_parquet(recorded)
+        beside = write_model(tmp_path / "bad", **BAD)
+        switches = Switches(shadow=str(beside), simulate=str(recorded), shadow_journal=str(path))
+        with Dispatcher.from_folder(tmp_path / "models" / CONV, switches=switches) as dispatcher:
+            dispatcher.refresh()
+            for problem in problems(Target.parse(CONV), 30):
+                dispatcher.select(problem)
+        return read_observations(path)
+
+    def test_a_worse_candidate_is_refused_by_what_was_observed(self, go: Promote, tmp_path: Path) -> None:
+        seen = self.observations(go, tmp_path)
+        anything = Thresholds(100, 100, 100, 100, slices=SliceRule(min_problems=20), selection_time_factor=100)
+        loose = dataclasses.replace(anything, mean_drop=20)  # the holdout alone would refuse as well
+        folder = tmp_path / "bad"
+        promotion = promote(folder, table(), loose, tmp_path / "r", holdout_fraction=0.18, observations=seen)
+        assert promotion.outcome == "refused"
+        record = json.loads(promotion.path.read_text())
+        assert record["gate"]["observed"]["n_problems"] == 30
+        assert record["gate"]["observed"]["speed_up"][2] < 0.8
+        assert any("not shown to be at least 0.8" in r for r in record["reasons"])
+        assert "Observed by a shadow" in (promotion.path.with_suffix(".html")).read_text()
+        assert promote(folder, table(), anything, tmp_path / "r", holdout_fraction=0.18).outcome == "promoted"
+
+    def test_observations_of_other_models_are_ignored_and_said_so(self, go: Promote, tmp_path: Path) -> None:
+        seen = self.observations(go, tmp_path)
+        folder = write_model(tmp_path / "models" / CONV, **ALSO_GOOD)
+        promotion = promote(folder, table(), THRESHOLDS, tmp_path / "r", holdout_fraction=0.18, observations=seen)
+        assert promotion.outcome == "promoted"
+        assert "30 observations are of other models and left out" in promotion.record["notes"]
+        assert promotion.record["gate"]["observed"]["n_problems"] == 0
+
+    def test_for_a_first_model_they_do_not_count(self, go: Promote, tmp_path: Path) -> None:
+        seen = file_of(observed([0.1] * 30))
+        folder = write_model(tmp_path / "models" / CONV, **GOOD)
+        promotion = promote(folder, table(), THRESHOLDS, tmp_path / "r", holdout_fraction=0.18, observations=seen)
+        assert promotion.outcome == "promoted"
+        assert promotion.record["gate"]["observed"] is None
+        assert promotion.record["notes"] == ["what was observed does not count: there is no production to compare with"]

@@ -46,6 +46,7 @@ VERBS: dict[str, Verb] = {
     "compare": Verb("compare two models on the same problems"),
     "promote": Verb("let the gate decide whether a model replaces @production"),
     "rollback": Verb("put @previous back into @production"),
+    "shadow": Verb("what dispatchers observed of two models; roll back by it", ("report", "rollback")),
     "registry": Verb("list the registered models, show or compare their versions", ("list", "show", "diff")),
     "select": Verb("pick the kernel for one problem"),
     "explain": Verb("tell why a kernel is selected, or was"),

@@ -1,10 +1,11 @@
 """Publish a model and let the gate decide whether it replaces @production.
 
-tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.mean_drop=0.5 ...]
+tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.mean_drop=0.5 ...] [gate.shadow=FILE]
 
 The candidate and the model in production are evaluated here and now on the same holdout problems. The decision, with
 every number and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also when the answer is
-no; then the exit status is 3. promotion.html beside it is the same to read. Running it again changes nothing.
+no; then the exit status is 3. promotion.html beside it is the same to read. Running it again changes nothing. With
+gate.shadow= the gate also judges what dispatchers observed of the two models (docs/shadow.md).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.table import Table
 from tilewise.data.schema import read_measurements
 from tilewise.errors import PromotionRefusedError
 from tilewise.model.artefact import load_artefact
+from tilewise.registry import observations
 from tilewise.registry.gate import GateDecision
 from tilewise.registry.promote import Promotion, promote
 from tilewise.registry.thresholds import Thresholds
@@ -46,6 +48,7 @@ def run(cfg: DictConfig) -> None:
         cfg.reports,
         holdout_fraction=float(cfg.holdout.fraction),
         experiment=cfg.tracking.experiment,
+        observations=observations.read(cfg.gate.shadow) if cfg.gate.shadow else None,
     )
     _show(promotion, Console())
     if not promotion.in_production:
@@ -73,6 +76,8 @@ def _conditions(gate: GateDecision) -> list[tuple[bool, str]]:
     if gate.slices:
         weak = ", ".join(s.name for s in gate.weak_slices) or "none"
         met.append((not gate.weak_slices, f"{len(gate.slices)} slices of problems judged; too much worse: {weak}"))
+    if gate.observed:
+        met.append((not gate.observed.reasons, f"observed by a shadow: {gate.observed.note}"))
     return met
 
 

@@ -103,7 +103,7 @@ class Shadow:
         return self._pool.served_ms
 
     def follow(self, production: Generation) -> None:
-        """Compare with this generation from now on; look for the model beside it, in a thread, where it is not there."""
+        """Compare with this generation from now on; a thread looks for the model beside it, where it is not there."""
         with self._pairing:
             self._production = production
             self._pair_up()
@@ -113,11 +113,14 @@ class Shadow:
     def refresh(self) -> None:
         """Look for the model beside production, or for a newer one; what goes wrong is said once."""
         with self._refreshing:
+            candidate = self._candidate
             try:
-                candidate = self._challenger.newest(self._candidate)
-            except TilewiseError as e:
+                candidate = self._challenger.newest(candidate)
+            except UnknownTargetError as e:  # no such alias, or not any more
+                candidate = None
                 self._say(f"nothing is compared: {e}")
-                candidate = None if isinstance(e, UnknownTargetError) else self._candidate
+            except TilewiseError as e:
+                self._say(f"its model cannot be had now: {e}")
             with self._pairing:
                 self._candidate = candidate
                 self._pair_up()

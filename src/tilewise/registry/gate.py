@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from tilewise.errors import DataError
 from tilewise.evaluate.bootstrap import STATISTICS
+from tilewise.registry.observed import Evidence
+from tilewise.registry.observed_check import ObservedCheck, check_observed
 from tilewise.registry.slices import Slice, SliceCheck, check_slices
 from tilewise.registry.thresholds import TOLERANCE_POINTS, Thresholds
 
@@ -78,8 +80,8 @@ class GateDecision:
     """The answer, every number behind it, and every regressed problem, worst first.
 
     `candidate` and `production` hold ``mean``, ``median``, ``p10`` and ``min`` efficiency; `production` is None for a
-    first model. `conditions` are the self-test and the selection time. `reasons` says why not, or, where the answer is
-    yes, what was met.
+    first model. `conditions` are the self-test and the selection time; `observed` is what a shadow saw of both, if one
+    did. `reasons` says why not, or, where the answer is yes, what was met.
     """
 
     promote: bool
@@ -91,6 +93,7 @@ class GateDecision:
     conditions: tuple[Condition, ...]
     slices: tuple[SliceCheck, ...]
     regressed: tuple[Regression, ...]
+    observed: ObservedCheck | None
     thresholds: Thresholds
 
     @property
@@ -114,6 +117,7 @@ class GateDecision:
             "conditions": [c.to_dict() for c in self.conditions],
             "slices": [s.to_dict() for s in self.slices],
             "regressed": [{**dataclasses.asdict(r), "drop_points": r.drop_points} for r in self.regressed],
+            "observed": None if self.observed is None else self.observed.to_dict(),
             "thresholds": self.thresholds.to_dict(),
         }
 
@@ -127,6 +131,7 @@ def decide(
     slices: Sequence[Slice] = (),
     selection_time_ratio: float | None = None,
     selftest_error: str | None = None,
+    observed: Evidence | None = None,
 ) -> GateDecision:
     """Judge the candidate against production, or a first model (`production` None) against the floors.
 
@@ -138,6 +143,7 @@ def decide(
         slices: groups of these problems.
         selection_time_ratio: how many times as long as production the candidate takes to select; None: not compared.
         selftest_error: why the files that the registry would serve are refused; None: they are sound.
+        observed: what a shadow saw of both models; None: there was none, or there is no production.
 
     Raises:
         DataError: the two do not cover the problems, or an efficiency is no number in [0, 1].
@@ -161,10 +167,12 @@ def decide(
         regressed = _regressions(problems, candidate, production, thresholds)
         checks = (*_drop_checks(candidate, production, thresholds), _problem_check(candidate, production, thresholds))
         by_slice = check_slices(slices, candidate, production, thresholds.drops, thresholds.slices)
+    seen = None if observed is None else check_observed(observed, thresholds)
     failed = (
         *(c.reason for c in checks if not c.passed),
         *(reason for s in by_slice for reason in s.reasons),
         *(c.reason for c in conditions if not c.passed),
+        *(() if seen is None else seen.reasons),
     )
     return GateDecision(
         promote=not failed,
@@ -176,6 +184,7 @@ def decide(
         conditions=tuple(conditions),
         slices=by_slice,
         regressed=regressed,
+        observed=seen,
         thresholds=thresholds,
     )
 

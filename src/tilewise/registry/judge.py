@@ -25,6 +25,8 @@ from tilewise.model.artefact import TrainedModel
 from tilewise.ops import OPS, Target
 from tilewise.registry import versions
 from tilewise.registry.gate import GateDecision, decide, rounded
+from tilewise.registry.observations import Observations
+from tilewise.registry.observed import Evidence, evidence
 from tilewise.registry.selection_time import selection_time_ratio
 from tilewise.registry.slices import Slice
 from tilewise.registry.thresholds import Thresholds
@@ -72,6 +74,7 @@ def judge(
     frame: pd.DataFrame,
     thresholds: Thresholds,
     fraction: float,
+    observations: Observations | None = None,
 ) -> Judgement:
     """Evaluate both models and decide.
 
@@ -82,6 +85,7 @@ def judge(
         frame: measurements.
         thresholds: of the gate.
         fraction: of the holdout rule, see :func:`tilewise.data.splits.holdout_mask`.
+        observations: of a shadow; those of other models are left out.
 
     Raises:
         ConfigError: the candidate was trained on some of that holdout.
@@ -98,6 +102,9 @@ def judge(
     ratio = None
     if incumbent is not None and theirs is not None:
         ratio = selection_time_ratio(candidate, incumbent, both, allowed=thresholds.selection_time_factor)
+    observed = None
+    if observations is not None:
+        observed = _observed(observations, candidate, incumbent, notes)
     gate = decide(
         both[list(OPS[candidate.target.op].column_names())].to_dict("records"),
         both["efficiency"].to_numpy(dtype=np.float64),
@@ -106,6 +113,7 @@ def judge(
         slices=_slices(candidate.target.op, both),
         selection_time_ratio=ratio,
         selftest_error=_selftest_error(version),
+        observed=observed,
     )
     holdout_hash = table_hash(holdout)
     if incumbent is not None and production is not None:
@@ -213,6 +221,23 @@ def _align(op: str, ours: Evaluation, theirs: Evaluation | None) -> pd.DataFrame
 
 def _slices(op: str, both: pd.DataFrame) -> list[Slice]:
     return [Slice(label, value, members) for label, value, members in groups(both, slice_names(op, both))]
+
+
+def _observed(
+    observations: Observations, candidate: TrainedModel, incumbent: TrainedModel | None, notes: list[str]
+) -> Evidence | None:
+    """What a shadow saw of exactly these two, with a note on what does not count."""
+    if observations.damaged:
+        notes.append(f"{observations.damaged} lines of the observations are damaged and left out")
+    if incumbent is None:
+        notes.append("what was observed does not count: there is no production to compare with")
+        return None
+    found = evidence(observations.found, candidate.content_hash, incumbent.content_hash)
+    if found.others:
+        notes.append(f"{found.others} observations are of other models and left out")
+    if found.untimed:
+        notes.append(f"{found.untimed} observed problems have two picks that were not timed, and are left out")
+    return found
 
 
 def _changes(candidate: TrainedModel, incumbent: TrainedModel) -> list[str]:

@@ -19,6 +19,7 @@ from tilewise.registry.gate import GateDecision
 from tilewise.registry.history import Entry
 from tilewise.registry.judge import Judgement, Outcome, identity, judge
 from tilewise.registry.log_decision import log_decision, log_plots, logged_record
+from tilewise.registry.observations import Observations
 from tilewise.registry.publish import publish
 from tilewise.registry.record import PAGE, RECORD, parse, read, to_text, write
 from tilewise.registry.report import to_html
@@ -56,6 +57,7 @@ def promote(
     *,
     holdout_fraction: float,
     experiment: str | None = None,
+    observations: Observations | None = None,
 ) -> Promotion:
     """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``.
 
@@ -66,6 +68,7 @@ def promote(
         reports: folder that gets ``promotion.json``, also when the answer is no, and ``promotion.html``.
         holdout_fraction: of the holdout rule, see :func:`tilewise.data.splits.holdout_mask`.
         experiment: MLflow experiment; None: named after the target.
+        observations: of a shadow, which the gate judges as well; None: it does not.
 
     Raises:
         ArtefactError: the candidate is not sound.
@@ -84,7 +87,7 @@ def promote(
             if production.number == version.number or _mended(head, version):
                 return _reconcile(version, candidate, folder)
             continue
-        judged = judge(version, candidate, production, frame, thresholds, holdout_fraction)
+        judged = judge(version, candidate, production, frame, thresholds, holdout_fraction, observations)
         if history.settle(target) == head:
             promotion = _carry_out(judged, head, folder, experiment or target)
             if promotion:

@@ -35,7 +35,7 @@ def to_html(record: Mapping[str, Any]) -> str:
         _models(record),
     ]
     if gate:
-        body += [_efficiency(record, gate), _checks(gate), _slices(gate), _regressed(gate)]
+        body += [_efficiency(record, gate), _checks(gate), _slices(gate), _regressed(gate), _observed(gate)]
     if record.get("notes"):
         body += ["<h2>To be known</h2>", _list(record["notes"])]
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -101,6 +101,23 @@ def _regressed(gate: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     return "<h2>Problems that fall too far</h2>\n" + _table(("problem", "production", "candidate", "points"), rows)
+
+
+def _observed(gate: Mapping[str, Any]) -> str:
+    seen = gate.get("observed")
+    if not seen:
+        return ""
+    said = f"{seen['note']}; candidate right {seen['candidate_right']}, production {seen['production_right']}"
+    rows = [
+        [
+            "<code>" + escape(" ".join(f"{k}={v}" for k, v in r["problem"].items())) + "</code>",
+            str(r["observations"]),
+            f"{r['speed_up']:.3f}",
+        ]
+        for r in seen["regressed"]
+    ]
+    slower = _table(("problem that is surely slower", "observations", "speed-up"), rows) if rows else ""
+    return f"<h2>Observed by a shadow</h2>\n<p>{_verdict(seen['passed'])}: {escape(said)}</p>\n{slower}"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = ()) -> str:

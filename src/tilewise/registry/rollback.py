@@ -9,20 +9,23 @@ from tilewise.registry.versions import Version
 _ATTEMPTS = 5
 
 
-def rollback(target: str, number: int | None = None, *, reason: str = "") -> tuple[Version, Version]:
+def rollback(
+    target: str, number: int | None = None, *, reason: str = "", over: int | None = None
+) -> tuple[Version, Version]:
     """Put an earlier version back into production. The one it replaces is not promoted again by itself.
 
     Args:
         target: name of the target.
         number: version; None: the one with alias ``previous``.
         reason: why, in words; kept with both versions and in the target's history.
+        over: the version that is to be replaced; None: whichever is in production.
 
     Returns:
         The version now in production, and the one that was.
 
     Raises:
         UnknownTargetError: nothing of the target is in production, or it has no such version.
-        ConfigError: the version is in production already, or was itself rolled back.
+        ConfigError: the version is in production already, was itself rolled back, or another one than `over` is there.
         ArtefactError: the version's files are not sound.
         RegistryUnavailableError: the registry went away, or others kept promoting.
     """
@@ -32,6 +35,8 @@ def rollback(target: str, number: int | None = None, *, reason: str = "") -> tup
         current = None if head.production is None else versions.by_number(target, head.production)
         if current is None:
             raise UnknownTargetError(f"{target} has nothing in production to roll back from")
+        if over not in (None, current.number):
+            raise ConfigError(f"{current} is in production, no longer version {over}: judge again")
         goal = _goal(target, current, number)
         versions.load(goal)  # never a broken model into production
         # Before the alias moves: who promotes next must know.
