@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import collect_rate, do_bench, run_overhead, tuning, vendor_figures
+from benchmarks import collect_rate, do_bench, run_overhead, shadow_overhead, tuning, vendor_figures
 from benchmarks.results import RESULTS, load
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
@@ -25,6 +25,7 @@ def blocks(results: Path) -> dict[str, str]:
         "collect-rate": _of(results / "collect_rate.json", _collect_rate),
         "do-bench": _of(results / "do_bench.json", _do_bench),
         "run-overhead": _of(results / "run_overhead.json", _run_overhead),
+        "shadow-overhead": _of(results / "shadow_overhead.json", _shadow_overhead),
         "tuning": _of(results / "tuning.json", tuning.text),
         "vendor": _vendor(rivals) if rivals else _NOT_YET,
         "picks": _picks(rivals),
@@ -62,6 +63,12 @@ def _do_bench(result: Mapping[str, Any]) -> str:
 
 def _run_overhead(result: Mapping[str, Any]) -> str:
     return f"{run_overhead.text(result['cases'])}\n{_machine(result)}."
+
+
+def _shadow_overhead(result: Mapping[str, Any]) -> str:
+    m = result["machine"]
+    where = _machine(result) if "gpu" in result else f"Python {m['python']}, {m['measured_at'][:10]}, no GPU"
+    return f"{shadow_overhead.text(result)}\n{where}."
 
 
 def _vendor(rivals: list[dict[str, Any]]) -> str:

@@ -29,10 +29,12 @@ from tilewise.kernels.triton.program import interpreted
 from tilewise.kernels.triton.tensors import integer_operands
 from tilewise.model.artefact import load_artefact
 from tilewise.ops import GroupedConvProblem, Problem, Target
-from tilewise.registry import tracking, versions
+from tilewise.registry import history, tracking, versions
 from tilewise.registry.observations import Observation, read
 from tilewise.registry.observed import evidence
 from tilewise.registry.publish import publish
+from tilewise.registry.regret import roll_back_on_regret
+from tilewise.registry.thresholds import Thresholds
 
 TARGET = Target.parse(CONV)
 SHAPES = problems(TARGET, 40)
@@ -183,6 +185,28 @@ class TestRegistry:
             dispatcher.refresh()
             assert dispatcher._shadow is not None
             assert dispatcher._shadow.content_hash == bad
+
+    def test_a_bad_production_is_rolled_back_by_what_its_dispatchers_saw(
+        self, folders: dict[str, Path], uri: str, recorded: Path, tmp_path: Path
+    ) -> None:
+        with tracking.session(uri):
+            for name in ("good", "bad"):
+                version, head = publish(folders[name]), history.settle(CONV)
+                history.commit(head, version.number, "promoted", "", previous=head.production)
+        switches = Switches(shadow="previous", simulate=str(recorded), shadow_journal=str(tmp_path / "j"))
+        with Dispatcher.from_registry(CONV, uri=uri, switches=switches) as dispatcher:
+            dispatcher.refresh()
+            for p in SHAPES:
+                dispatcher.select(p)
+            assert dispatcher._shadow is not None
+            dispatcher._shadow.prepare()
+            dispatcher._shadow._appender.flush()
+            with tracking.session(uri):
+                assert roll_back_on_regret(CONV, read(tmp_path / "j"), Thresholds()).rolled_back
+                assert not roll_back_on_regret(CONV, read(tmp_path / "j"), Thresholds()).rolled_back
+            assert dispatcher.refresh()
+            good, bad = hashes(folders, "good", "bad")
+            assert (dispatcher.content_hash, dispatcher._shadow.content_hash) == (good, bad)
 
 
 @pytest.mark.usefixtures("alone")

@@ -54,10 +54,10 @@ class GpuTimer:
         self, pair: Pair, case: Case, tensors: Sequence[torch.Tensor], out: torch.Tensor | None
     ) -> Running | None:
         """See :class:`tilewise.dispatch.timers.Timer`."""
-        if out is None or capturing():
+        if out is None or interpreted() or capturing():
             return None
         launches = self._launches(pair, case, out.get_device())
-        if launches is None or out.device.type != "cuda":
+        if launches is None:
             return None
         with torch.cuda.device(out.device):
             self.device = torch.cuda.get_device_name()
@@ -68,7 +68,7 @@ class GpuTimer:
             # asking first: an allocation that fails makes torch give back all that it keeps, and wait for the device
             if _SPARE * needed > torch.cuda.mem_get_info()[0]:
                 return None
-            return queue(launches, tensors, torch.empty_like(out), Cache(), case.observed)
+            return queue(launches, tensors, torch.empty_like(out), case.observed)
 
     def _launches(self, pair: Pair, case: Case, device: int) -> Launches | None:
         """What launches the picks; None where production's was not launched yet.
@@ -90,16 +90,13 @@ class GpuTimer:
         return ours, theirs
 
 
-def queue(
-    launches: Launches, tensors: Sequence[torch.Tensor], scratch: torch.Tensor, cache: Cache, turn: int
-) -> Running:  # fmt: skip
+def queue(launches: Launches, tensors: Sequence[torch.Tensor], scratch: torch.Tensor, turn: int) -> Running:
     """Queue all samples on the current stream.
 
     Args:
         launches: of production's and the candidate's kernel.
         tensors: operands, which are only read.
         scratch: where the results go.
-        cache: to be cleared before each sample.
         turn: which kernel begins, by turns.
 
     Returns:
@@ -109,6 +106,7 @@ def queue(
     samples: list[tuple[int, torch.cuda.Event, torch.cuda.Event, float]] = []
     begin.record()
     begun = perf_counter()
+    cache = Cache()  # torch keeps its memory for the next time; nobody else has to
     for _ in range(HEAD_START):
         cache.clear()
     for launch in launches:  # whatever only a first launch costs

@@ -1,0 +1,153 @@
+"""Timing beside a call, on a made-up device with a clock of its own; test_shadow_on_gpu.py has a real one."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.dispatchers import dispatcher_of
+from kernels.shapes import TINY
+from tilewise.dispatch import Dispatcher, gpu_timer, launch
+from tilewise.dispatch.gpu_timer import ROUNDS, GpuTimer, queue
+from tilewise.dispatch.pair import Case, Pair
+from tilewise.dispatch.selection import Selection
+from tilewise.errors import KernelError
+from tilewise.kernels.triton.family import family_of
+from tilewise.kernels.triton.program import interpreted
+from tilewise.kernels.triton.tensors import integer_operands
+
+CONV = ("grouped_conv", "forward")
+FAST, SLOW = "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2"
+PROBLEM = TINY["grouped_conv"]["plain"]
+CLEARING_MS = 0.03
+
+
+class MadeUp:
+    """A device that works through a queue; the host takes `host_ms` to put something into it.
+
+    Attributes:
+        order: what was launched.
+        done: whether the device has reached the end.
+    """
+
+    def __init__(self, host_ms: float = 0.01) -> None:
+        self.host_ms, self.host, self.device = host_ms, 0.0, 0.0
+        self.order: list[str] = []
+        self.done = True
+
+    def work(self, ms: float, name: str = "clear") -> None:
+        self.host += self.host_ms
+        self.device = max(self.device, self.host) + ms
+        self.order.append(name)
+
+    def event(self) -> SimpleNamespace:
+        event = SimpleNamespace(at=0.0)
+
+        def record() -> None:
+            event.at = self.device = max(self.device, self.host)
+
+        event.record, event.query = record, lambda: self.done
+        event.elapsed_time = lambda later: later.at - event.at
+        return event
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
+    made = MadeUp()
+    monkeypatch.setattr(gpu_timer, "_event", made.event)
+    monkeypatch.setattr(gpu_timer, "perf_counter", lambda: made.host / 1e3)
+    monkeypatch.setattr(gpu_timer, "Cache", lambda: SimpleNamespace(clear=lambda: made.work(CLEARING_MS)))
+    return made
+
+
+def queued(device: MadeUp, turn: int = 0) -> Any:
+    launches = (lambda *_: device.work(0.05, "a"), lambda *_: device.work(0.2, "b"))
+    return queue(launches, (), torch.empty(0), turn)()
+
+
+class TestQueue:
+    def test_each_kernel_is_timed_cold_by_turns(self, device: MadeUp) -> None:
+        times = queued(device)
+        assert times.production == pytest.approx((0.05,) * ROUNDS)
+        assert times.candidate == pytest.approx((0.2,) * ROUNDS)
+        assert times.cost_ms == pytest.approx(device.device, abs=0.02)  # all of it
+        assert "".join(name[0] for name in device.order) == "cccc" + "ab" + "cacb" + "cbca" + "cacb"
+
+    def test_the_other_begins_the_next_time(self, device: MadeUp) -> None:
+        queued(device, turn=1)
+        assert "".join(name[0] for name in device.order)[6:] == "cbca" + "cacb" + "cbca"
+
+    def test_what_the_host_held_up_does_not_count(self, device: MadeUp) -> None:
+        device.host_ms = 1.0
+        times = queued(device)
+        assert (times.production, times.candidate) == ((), ())
+        assert times.cost_ms > 15  # but is paid
+
+    def test_not_before_the_device_is_done(self, device: MadeUp) -> None:
+        device.done = False
+        assert queued(device) is None
+
+
+@pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+class TestStart:
+    @pytest.fixture(autouse=True)
+    def _a_gpu(self, device: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(launch, "_failed", set())
+        monkeypatch.setattr(gpu_timer, "interpreted", lambda: False)
+        for name, value in {
+            "device": lambda _: nullcontext(), "get_device_name": lambda: "made up",
+            "get_device_properties": lambda _: SimpleNamespace(L2_cache_size=1000), "mem_get_info": lambda: (2**30, 0),
+        }.items():  # fmt: skip
+            monkeypatch.setattr(torch.cuda, name, value)
+
+    @pytest.fixture
+    def dispatcher(self) -> Dispatcher:
+        return dispatcher_of(*CONV, FAST, SLOW)
+
+    @pytest.fixture
+    def operands(self) -> tuple[torch.Tensor, ...]:
+        return integer_operands(family_of(*CONV), PROBLEM, "fp16", "cpu", seed=7)
+
+    def start(self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...], out: torch.Tensor) -> Any:
+        generation = dispatcher._generation
+        ours, theirs = (Selection(k, generation.pool.names[i], 1.0, "model") for i, k in enumerate(dispatcher.kernels))
+        case = Case(PROBLEM, ours)
+        case.rival = theirs
+        return GpuTimer().start(Pair(generation, generation), case, operands, out)
+
+    def test_results_go_elsewhere(self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...]) -> None:
+        out = dispatcher.run(PROBLEM, *operands)
+        before = [t.clone() for t in (*operands, out)]
+        running = self.start(dispatcher, operands, out)
+        assert running is not None
+        assert running() is not None
+        assert all(torch.equal(a, b) for a, b in zip((*operands, out), before, strict=True))
+
+    def test_not_where_memory_lacks(
+        self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = dispatcher.run(PROBLEM, *operands)
+        needed = 2 * 1000 + out.numel() * 2 + 4 * family_of(*CONV).workspace_elements(dispatcher.kernels[1], PROBLEM)
+        for free, starts in ((4 * needed - 1, False), (4 * needed, True)):
+            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 0))
+            assert (self.start(dispatcher, operands, out) is not None) == starts
+
+    def test_not_during_a_capture(
+        self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = dispatcher.run(PROBLEM, *operands)
+        monkeypatch.setattr(gpu_timer, "capturing", lambda: True)
+        assert self.start(dispatcher, operands, out) is None
+
+    def test_not_before_production_ran(self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...]) -> None:
+        assert self.start(dispatcher, operands, torch.empty(0)) is None
+
+    def test_another_kernel_than_production_s_pick(self, operands: tuple[torch.Tensor, ...]) -> None:
+        dispatcher = dispatcher_of(*CONV, "16x16x24_taps_w1_s2_g1_k1", FAST)  # no tile has 24
+        out = dispatcher.run(PROBLEM, *operands)
+        with pytest.raises(KernelError, match=r"production's .*16x16x24.* could not be launched, .*16x16x16.* was"):
+            self.start(dispatcher, operands, out)
