@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,7 +114,7 @@ def made_up_share(calls: int) -> dict[str, float]:
         shadow, production = shadow_of(generation("b", 1), Path(scratch, "journal"))
         highest = 0.0
         for i in range(calls):
-            shadow.ran(production, SHAPES[i % len(SHAPES)], (), None)  # type: ignore[arg-type]
+            shadow.ran(production, SHAPES[i % len(SHAPES)], (), None)
             if i < len(SHAPES):
                 shadow.prepare()
             highest = max(highest, shadow.spent_ms / shadow.served_ms)
@@ -147,7 +147,7 @@ def real_share(production: str, candidate: str, calls: int) -> dict[str, float]:
             dispatcher.run(problem, *operands[problem])
         end.record()
         torch.cuda.synchronize()
-        return begin.elapsed_time(end)
+        return float(begin.elapsed_time(end))
 
     with tempfile.TemporaryDirectory() as scratch:
         switches = Switches(shadow=candidate, measure="off", shadow_journal=str(Path(scratch, "journal")))
@@ -172,14 +172,14 @@ def real_share(production: str, candidate: str, calls: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def text(result: dict[str, Any]) -> str:
+def text(result: Mapping[str, Any]) -> str:
     """The figures in Markdown."""
     rows = [[name, f"{us:.2f}"] for name, us in result["idle_us"].items()]
     made_up, real = result["made_up"], result.get("gpu")
     said = (
         f"{table(['a call, shadow', 'us'], rows)}\n"
-        f"The goal is {GOAL_US:g} us. Over {made_up['calls']:,} made-up calls, with timings that cost half as much again "
-        f"as expected, {made_up['share']:.2%} of the GPU's time is spent, {made_up['highest_share']:.2%} at the "
+        f"The goal is {GOAL_US:g} us. Over {made_up['calls']:,} made-up calls, with timings that cost half as much "
+        f"again as expected, {made_up['share']:.2%} of the GPU's time is spent, {made_up['highest_share']:.2%} at the "
         f"highest; the goal is {GOAL_SHARE:.0%}.\n"
     )
     if real:
@@ -208,7 +208,7 @@ def main() -> int:
             "made_up": made_up_share(5 * args.calls),
         }
         if args.models:
-            result["gpu"] = real_share(*args.models, 2 * args.calls)
+            result["gpu"] = real_share(args.models[0], args.models[1], 2 * args.calls)
         if args.json:
             save(args.json, result)
     except TilewiseError as e:

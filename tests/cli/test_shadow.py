@@ -68,8 +68,8 @@ def test_the_gate_refuses_and_production_is_rolled_back(
         history.commit(history.settle(CONV), first.number, "promoted", "", previous=None)
     second = write_model(tmp_path / "models" / CONV, note="second")
     with tracking.session(uri):
-        models = {"production": first.content_hash, "candidate": publish(second).content_hash}
-    source = write(tmp_path / "j", observed([0.9] * 20, **models))
+        candidate = publish(second).content_hash
+    source = write(tmp_path / "j", observed([0.9] * 20, candidate=candidate, production=first.content_hash))
     promote = ["promote", f"tracking.uri={uri}", "data=data.parquet"]
     assert main([*promote, f"gate.shadow={tmp_path}/j"]) == EXIT_REFUSED
     out, err = capsys.readouterr()

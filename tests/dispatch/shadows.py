@@ -85,5 +85,5 @@ class Calls:
         if problem not in self.production.known:
             decide(self.production, problem)
         for _ in range(times):
-            self.shadow.ran(self.production, problem, (), None)  # type: ignore[arg-type]
+            self.shadow.ran(self.production, problem, (), None)
             self.shadow.prepare()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dispatch.shadows import Calls, FakeTimer, decide, generation_of
 from small_model import table, write_model
 from synthetic import CONV, problems
+from tilewise.collect.recorded import RecordedMeasurements
 from tilewise.dispatch import Dispatcher, Switches, launch, shadow
 from tilewise.dispatch.budget import NEVER, Account
 from tilewise.dispatch.gpu_timer import GpuTimer
@@ -93,14 +94,10 @@ class TestSimulated:
         seen = evidence(found.found, *hashes(folders, "good", "bad"))
         assert seen.right()[0] > 35
         assert seen.speed_up(0.95, 200).low > 1.5
-        for o in found.found[:3]:  # what the table says, of what the models say
-            rows = table().query(
-                "N == @o.problem.N and C == @o.problem.C and K == @o.problem.K and Hi == @o.problem.Hi"
-            )
-            rows = rows[lambda f, p=o.problem: (f["Y"] == p.Y) & (f["G"] == p.G) & (f["stride_h"] == p.stride_h)]
-            ms = dict(zip(rows["kernel_name"], rows["latency_ms"], strict=True))
-            assert o.production.ms == (pytest.approx(ms[o.production.kernel_name]),)
-            assert o.candidate.ms == (pytest.approx(ms[o.candidate.kernel_name]),)
+        answers = RecordedMeasurements.load(recorded, TARGET)
+        for o in found.found:
+            for pick in (o.production, o.candidate):
+                assert list(pick.ms) == pytest.approx([answers.latency_ms(o.problem, pick.kernel_name)])
 
     def test_models_that_agree_gain_nothing(self, folders: dict[str, Path], recorded: Path, tmp_path: Path) -> None:
         with simulated(folders["good"], folders["also good"], recorded, tmp_path / "j") as dispatcher:
@@ -303,7 +300,7 @@ class TestCalls:
         assert run.shadow._queued is not None
         before, run.production = run.production, generation_of(folders["also good"], 2)
         run.shadow.follow(run.production)
-        run.shadow.ran(before, SHAPES[0], (), None)  # type: ignore[arg-type]
+        run.shadow.ran(before, SHAPES[0], (), None)
         run(SHAPES[1], 40)
         seen = self.observations(run)
         good, also, bad = hashes(folders, "good", "also good", "bad")
@@ -318,7 +315,7 @@ class TestCalls:
 
         def call() -> None:
             for i in range(4000):
-                run.shadow.ran(run.production, SHAPES[i % 4], (), None)  # type: ignore[arg-type]
+                run.shadow.ran(run.production, SHAPES[i % 4], (), None)
 
         threads = [threading.Thread(target=call) for _ in range(8)]
         for thread in threads:
@@ -353,7 +350,7 @@ class TestCalls:
         run(SHAPES[0], 10)
         begun = perf_counter()
         for _ in range(10000):
-            run.shadow.ran(run.production, SHAPES[0], (), None)  # type: ignore[arg-type]
+            run.shadow.ran(run.production, SHAPES[0], (), None)
         assert (perf_counter() - begun) / 10000 < 20e-6
 
 
