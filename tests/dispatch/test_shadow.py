@@ -20,7 +20,7 @@ from small_model import table, write_model
 from synthetic import CONV, problems
 from tilewise.collect.recorded import RecordedMeasurements
 from tilewise.dispatch import Dispatcher, Switches, launch, shadow
-from tilewise.dispatch.budget import NEVER, Account
+from tilewise.dispatch.budget import NEVER, SAVED_MS, Account
 from tilewise.dispatch.gpu_timer import GpuTimer
 from tilewise.dispatch.pair import Case, Pair, Times
 from tilewise.dispatch.ticker import Ticker
@@ -416,26 +416,30 @@ def test_selecting_imports_no_torch(folders: dict[str, Path], tmp_path: Path) ->
 
 
 class TestAccount:
-    @given(
-        st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), max_size=50),
-        st.floats(0, 1),
-    )
+    @given(st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 1e3)), max_size=30), st.floats(0, 1))
     def test_it_never_spends_what_was_not_earned(self, steps: list[tuple[float, float]], share: float) -> None:
-        account = Account()
+        """Neither in all, nor in any stretch of calls beyond what may be saved up."""
+        account, spent = Account(), [0.0]
         for served, wanted in steps:
             account.served_ms += served
-            if account.affords(wanted, share):
-                account.spent_ms += wanted
-            assert account.spent_ms <= share * account.served_ms
+            affords = account.affords(wanted, share)
+            account.gone_ms += wanted if affords else 0.0
+            spent.append(wanted if affords else 0.0)
+            assert sum(spent) <= share * account.served_ms + 1e-6
+        for begin in range(len(steps)):
+            for end in range(begin, len(steps) + 1):
+                earned = share * sum(served for served, _ in steps[begin:end])
+                assert sum(spent[begin + 1 : end + 1]) <= earned + share * SAVED_MS + 1e-6
 
-    @given(st.floats(0, 100), st.floats(1e-3, 1), st.floats(1e-3, 100))
+    @given(st.floats(0, 50), st.floats(1e-3, 1), st.floats(1e-3, 100))
     def test_how_long_it_takes_to_earn(self, wanted: float, share: float, ms: float) -> None:
-        account = Account()
-        calls = account.calls_until(wanted, share, ms)
-        account.served_ms = calls * ms
+        calls, account, earlier = Account().calls_until(wanted, share, ms), Account(), Account()
+        account.served_ms, earlier.served_ms = calls * ms, (calls - 1) * ms
         assert account.affords(wanted * (1 - 1e-9), share)
-        account.served_ms = max(calls - 1, 0) * ms
-        assert calls == 0 or not account.affords(wanted * (1 + 1e-9), share)
+        assert calls == 0 or not earlier.affords(wanted * (1 + 1e-9), share)
 
-    def test_what_is_never_earned(self) -> None:
-        assert Account().calls_until(1.0, 0.0, 1.0) == Account().calls_until(1.0, 1.0, 0.0) == NEVER
+    @pytest.mark.parametrize(
+        ("ms", "share", "ms_a_call"), [(1.0, 0.0, 1.0), (1.0, 1.0, 0.0), (1.01 * SAVED_MS, 1.0, 1.0)]
+    )
+    def test_what_is_never_earned(self, ms: float, share: float, ms_a_call: float) -> None:
+        assert Account().calls_until(ms, share, ms_a_call) == NEVER

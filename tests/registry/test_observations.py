@@ -37,6 +37,7 @@ PICK = dataclasses.asdict(SEEN[0].candidate)
 @pytest.mark.parametrize("line", [
     "", "[]", "null", "{", LINES[0][:-9], _changed(format=2), _changed(problem={"N": 0}), _changed(target="no"),
     _changed(calls=-1), _changed(calls="3"), _changed(ms_a_call=0), _changed(ms_a_call=float("nan")), _changed(extra=1),
+    _changed(time=1), _changed(device=None), _changed(error={}), _changed(error=[1]), _changed(pid="7"),
     _changed(candidate={**PICK, "ms": [1.0, 2.0]}), _changed(candidate={**PICK, "ms": [-1.0]}),
     _changed(candidate={**PICK, "ms": ["1"]}), _changed(candidate={**PICK, "content_hash": "b"}),
     _changed(candidate={**PICK, "kernel_name": None}), _changed(candidate="b"), _changed(candidate=None),

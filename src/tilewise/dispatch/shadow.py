@@ -29,7 +29,7 @@ from tilewise.dispatch.pair import Case, Pair, Times
 from tilewise.dispatch.switches import Switches
 from tilewise.dispatch.ticker import Ticker
 from tilewise.dispatch.timers import RecordedTimer, Running, Timer
-from tilewise.errors import TilewiseError, UnknownTargetError
+from tilewise.errors import UnknownTargetError
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Shadow:
             except UnknownTargetError as e:  # no such alias, or not any more
                 candidate = None
                 self._say(f"nothing is compared: {e}")
-            except TilewiseError as e:
+            except Exception as e:  # whatever it is, production goes on
                 self._say(f"its model cannot be had now: {e}")
             with self._pairing:
                 self._candidate = candidate
@@ -136,17 +136,20 @@ class Shadow:
         pair = self._pair
         if pair is None or pair.production is not generation:
             return
-        case = pair.cases.get(problem) or self._meet(pair, problem)
-        if case is None:
-            return
-        case.calls += 1
-        case.account.served_ms += case.ms
-        self._pool.served_ms += case.ms
-        if (case.calls >= case.due or self._queued is not None) and self._busy.acquire(blocking=False):
-            try:
-                self._attend(pair, case, tensors, out)
-            finally:
-                self._busy.release()
+        try:
+            case = pair.cases.get(problem) or self._meet(pair, problem)
+            if case is None:
+                return
+            case.calls += 1
+            case.account.served_ms += case.ms
+            self._pool.served_ms += case.ms
+            if (case.calls >= case.due or self._queued is not None) and self._busy.acquire(blocking=False):
+                try:
+                    self._attend(pair, case, tensors, out)
+                finally:
+                    self._busy.release()
+        except Exception as e:  # the call is done, and well
+            self._say(f"{type(e).__name__}: {e}")
 
     def prepare(self) -> None:
         """Let the candidate rank what waits, and compile what it picks."""
@@ -154,7 +157,8 @@ class Shadow:
             while self._waiting:
                 pair, case = self._waiting.popleft()
                 try:
-                    self._rank(pair, case)
+                    if case.rival is None and case.error is None:  # else two threads met it at once
+                        self._rank(pair, case)
                 except Exception as e:
                     self._fail(pair, case, e)
 
@@ -229,7 +233,7 @@ class Shadow:
             return
         case.due = case.calls + _SOON
         if running is not None:
-            account.spent_ms += case.cost_ms
+            account.gone_ms += case.cost_ms
             self._queued = _Queued(running, pair, case, account, case.cost_ms)
             self._settle()
 
@@ -247,7 +251,7 @@ class Shadow:
         if times is None:
             return
         self._queued = None
-        account.spent_ms += times.cost_ms - reserved_ms
+        account.gone_ms += times.cost_ms - reserved_ms
         self.spent_ms += times.cost_ms
         case.cost_ms = times.cost_ms
         if times.production:

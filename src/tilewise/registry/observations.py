@@ -94,6 +94,9 @@ class Observation:
                 raise ValueError("times without their counterparts")
             if not (isinstance(found.calls, int) and found.calls >= 0 and _is_time(found.ms_a_call)):
                 raise ValueError("calls or ms_a_call are none")
+            said = (found.device, found.time, "" if found.error is None else found.error)
+            if not (all(isinstance(text, str) for text in said) and isinstance(found.pid, int)):
+                raise ValueError("device, time, error or pid are none")
         except (UsageError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise DataError(f"no observation of a shadow: {e!r:.200}") from e
         return found
