@@ -68,7 +68,8 @@ def generation(content_hash: str, kernel: int) -> Any:
 def shadow_of(candidate: Any, journal: Path) -> tuple[Shadow, Any]:
     """A shadow of a made-up production, with the production."""
     shadow = Shadow(TARGET, Switches(shadow="candidate", shadow_journal=str(journal)), None, GpuMeasurer())
-    shadow._timer, shadow._candidate, production = MadeUp(), candidate, generation("a", 0)
+    shadow._timer, shadow._candidate, shadow._looked = MadeUp(), candidate, True
+    production = generation("a", 0)
     shadow.follow(production)
     return shadow, production
 

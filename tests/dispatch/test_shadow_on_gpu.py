@@ -141,7 +141,7 @@ def test_the_budget_is_kept_by_the_clock(tmp_path: Path) -> None:
     production.known[LARGE] = production.pick
     switches = Switches(shadow=str(tmp_path), shadow_journal=str(tmp_path / "j"))  # the default budget
     shadow = Shadow(ours.target, switches, None, GpuMeasurer())
-    shadow._candidate = candidate
+    shadow._candidate, shadow._looked = candidate, True
     shadow.follow(production)
     for _ in range(CALLS):
         ours.run(LARGE, *given, out=out)

@@ -37,7 +37,7 @@ def run(cfg: DictConfig) -> None:
     from omegaconf import OmegaConf
 
     problem = OmegaConf.to_container(cfg.problem, resolve=True) if cfg.problem else None
-    switches = Switches.read(measure="off", journal="", record="")
+    switches = Switches.read(measure="off", journal="", record="", shadow="off")
     if cfg.input:
         told = _replay(_line(cfg.input, problem), cfg, switches)
     elif problem:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.dispatch import Dispatcher, Selection
+from tilewise.dispatch import Dispatcher, Selection, Switches
 from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.files import write_text
 from tilewise.model.trust import Trust
@@ -52,7 +52,7 @@ def run(cfg: DictConfig) -> None:
 def _dispatcher(target: str, uri: str | None) -> Dispatcher:
     """From the registry; where that answers but has nothing in production, the shipped pool's default kernel."""
     try:
-        return Dispatcher.from_registry(target, uri=uri, fallback=False)
+        return Dispatcher.from_registry(target, uri=uri, fallback=False, switches=Switches.read(shadow="off"))
     except UnknownTargetError as reason:
         try:
             dispatcher = Dispatcher.from_pool(target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch.budget import NEVER, Account
 from tilewise.dispatch.generation import Generation
@@ -74,6 +74,13 @@ class Pair:
     def __init__(self, production: Generation, candidate: Generation) -> None:
         self.production, self.candidate = production, candidate
         self.cases: dict[Problem, Case] = {}
+
+    @classmethod
+    def of(cls, production: Generation | None, candidate: Generation | None) -> Self | None:
+        """A pair of two models; None where there are no two."""
+        if production is None or production.model is None or candidate is None:
+            return None
+        return None if production.content_hash == candidate.content_hash else cls(production, candidate)
 
     def observation(self, case: Case, times: Times | None, device: str) -> Observation:
         """What is to be said of a case now; its calls count as told."""

@@ -75,6 +75,7 @@ class Shadow:
         self._production: Generation | None = None
         self._candidate: Generation | None = None
         self._said: set[str] = set()
+        self._ticker = Ticker(self._tick, _PAUSE_S, f"tilewise shadow {target.name}")
         self.after_fork()
         forks.register(self)
 
@@ -86,8 +87,7 @@ class Shadow:
         self._queued: _Queued | None = None
         self._pool, self.spent_ms = Account(), 0.0
         self._pair: Pair | None = None
-        self._preparer = Ticker(self.prepare, _PAUSE_S, f"tilewise shadow {self._target.name}")
-        self._loader = Ticker(self.refresh, 0, f"tilewise shadow {self._target.name}")
+        self._looked = self._candidate is not None
         if self._production is not None:
             self.follow(self._production)
 
@@ -107,13 +107,13 @@ class Shadow:
         with self._pairing:
             self._production = production
             self._pair_up()
-        if self._candidate is None:
-            self._loader.start(at_once=True)
+        if production.model is not None:
+            self._ticker.start(at_once=True)
 
     def refresh(self) -> None:
         """Look for the model beside production, or for a newer one; what goes wrong is said once."""
         with self._refreshing:
-            candidate = self._candidate
+            candidate, self._looked = self._candidate, True
             try:
                 candidate = self._challenger.newest(candidate)
             except UnknownTargetError as e:  # no such alias, or not any more
@@ -164,8 +164,7 @@ class Shadow:
 
     def close(self) -> None:
         """Write what is known; nothing more is compared."""
-        self._preparer.stop()
-        self._loader.stop()
+        self._ticker.stop()
         self.prepare()
         with self._busy:
             self._settle()
@@ -175,17 +174,22 @@ class Shadow:
             self._tell_rest(pair)
         self._appender.close()
 
+    def _tick(self) -> None:
+        """What is done in the background."""
+        if not self._looked:
+            self.refresh()
+        self.prepare()
+
     def _pair_up(self) -> None:
         """A pair of what is there now; under the lock."""
-        before, production, candidate = self._pair, self._production, self._candidate
-        if production is None or production.model is None or candidate is None or _same(production, candidate):
-            self._pair = None
-        elif before is None or before.production is not production or before.candidate is not candidate:
-            self._pair = Pair(production, candidate)
-            if self._offline:
-                for problem in production.known:
-                    self._meet(self._pair, problem)
-        if before is not None and before is not self._pair:
+        before = self._pair
+        if before is not None and before.production is self._production and before.candidate is self._candidate:
+            return
+        self._pair = pair = Pair.of(self._production, self._candidate)
+        if pair is not None and self._offline:
+            for problem in pair.production.known:
+                self._meet(pair, problem)
+        if before is not None:
             self._tell_rest(before)
 
     def _meet(self, pair: Pair, problem: Problem) -> Case | None:
@@ -196,7 +200,6 @@ class Shadow:
         case = pair.cases.setdefault(problem, Case(problem, selection))
         if selection.why == "model" and case.rival is None:
             self._waiting.append((pair, case))
-            self._preparer.start()
         return case
 
     def _rank(self, pair: Pair, case: Case) -> None:
@@ -293,7 +296,3 @@ class Shadow:
 
             self._timer = GpuTimer()
         return self._timer
-
-
-def _same(a: Generation, b: Generation) -> bool:
-    return a.content_hash == b.content_hash
