@@ -90,7 +90,7 @@ class TestSimulated:
             dispatcher.refresh()
         found = read(journal)
         assert Counter(o.problem for o in found.found) == Counter(SHAPES)
-        assert all(o.device == "recorded in table.parquet" for o in found.found)
+        assert all((o.device, o.calls) == ("recorded in table.parquet", 1) for o in found.found)
         seen = evidence(found.found, *hashes(folders, "good", "bad"))
         assert seen.right()[0] > 35
         assert seen.speed_up(0.95, 200).low > 1.5

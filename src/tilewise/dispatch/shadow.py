@@ -198,6 +198,7 @@ class Shadow:
         if selection is None or len(pair.cases) >= _MOST:
             return None
         case = pair.cases.setdefault(problem, Case(problem, selection))
+        case.calls += self._offline  # where nothing has to run, a decision counts
         if selection.why == "model" and case.rival is None:
             self._waiting.append((pair, case))
         return case
