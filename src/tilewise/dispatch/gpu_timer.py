@@ -15,6 +15,7 @@ import torch
 
 from tilewise.collect.stopwatch import HEAD_START, Cache
 from tilewise.dispatch.bind import Bound
+from tilewise.dispatch.launch import Launcher
 from tilewise.dispatch.measure import capturing
 from tilewise.dispatch.pair import Case, Pair, Times, milliseconds
 from tilewise.dispatch.timers import Running
@@ -78,8 +79,10 @@ class GpuTimer:
             Exception: the candidate's cannot be loaded.
         """
         launcher = pair.production.launcher
-        launched = None if launcher is None else launcher.launched(case.problem, device)
-        if launcher is None or launched is None or case.rival is None:
+        if not isinstance(launcher, Launcher) or case.rival is None:
+            return None
+        launched = launcher.launched(case.problem, device)
+        if launched is None:
             return None
         name, ours = launched
         if name != case.selection.kernel_name:

@@ -9,7 +9,7 @@ capture them (bind before: compiling or loading has no place in a graph).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from tilewise.errors import KernelError, ProblemError, one_line
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.operands import Shape, forms
 from tilewise.kernels.triton.family import family_of
-from tilewise.kernels.triton.program import RESULT_TYPES, interpreted
+from tilewise.kernels.triton.program import RESULT_TYPES, Program, interpreted
 from tilewise.kernels.triton.tensors import TORCH_TYPES
 from tilewise.ops import Problem, Target
 
@@ -33,8 +33,8 @@ _MAX_BOUND = 4096  # bound kernels that a launcher keeps; some KB each
 _MAX_REASONS = 3
 _SHAPE = attrgetter("shape")
 
-# (target, kernel, alignment of the problem, device): its programs failed here, so they are not tried again
-_failed: set[tuple[str, str, Hashable, int]] = set()
+# (the programs of a kernel, device): they failed here, so they are not tried again
+_failed: set[tuple[tuple[Program, ...], int]] = set()
 
 
 class Choice(Protocol):
@@ -190,7 +190,7 @@ class Launcher:
             return out
         reasons = []
         for choice in self._choices(problem):
-            if self._class(problem, choice.kernel_name, device) in _failed:
+            if self._programs(problem, choice.kernel_name, device) in _failed:
                 continue
             try:
                 launch = self.binding(choice.kernel, problem, device)
@@ -230,9 +230,11 @@ class Launcher:
         if device >= 0 and (arch := arch_of(device)) != self._target.arch:
             raise KernelError(f"{self._target.name} runs on {self._target.arch}, device {device} is {arch}")
 
-    def _class(self, problem: Problem, kernel_name: str, device: int) -> tuple[str, str, Hashable, int]:
-        """Problems of one class run the same programs of a kernel."""
-        return self._target.name, kernel_name, self._family.alignment(problem, self._target.dtype), device
+    def _programs(self, problem: Problem, kernel_name: str, device: int) -> tuple[tuple[Program, ...], int]:
+        """What a kernel runs for a problem, and for every other of like alignment."""
+        t = self._target
+        kernel = Kernel.from_config(kernel_name.removeprefix(f"{t.op}_{t.variant}_{t.dtype}_"))
+        return self._family.programs(kernel, problem, t.dtype), device
 
     def _give_up(self, problem: Problem, kernel_name: str, device: int, error: Exception) -> None:
         """Note that a kernel failed; what fails inside a graph's capture or for want of memory may work elsewhere.
@@ -248,7 +250,7 @@ class Launcher:
                 raise error from None
         self._ready.pop((problem, device), None)
         if not captured and not isinstance(error, torch.OutOfMemoryError):
-            _failed.add(self._class(problem, kernel_name, device))
+            _failed.add(self._programs(problem, kernel_name, device))
         _log.warning("%s failed, the next in rank is launched: %s", kernel_name, one_line(error))
 
 

@@ -71,7 +71,7 @@ class Service:
         self._warm = tuple(self._problem(p) for p in warm_up)
         self._warm_up(self._generation)
         refresh_s, later = self._switches.refresh_s, self._switches.network == "later"
-        self._shadow = _made_shadow(target, self._switches, origin, self._measurer)
+        self._shadow = _made_shadow(target, pool, self._switches, origin, self._measurer)
         if self._shadow is not None:
             self._shadow.follow(self._generation)
         self._ticker = Ticker(self.refresh, refresh_s, f"tilewise refresh {target.name}")
@@ -172,8 +172,13 @@ class Service:
         return selection
 
 
-def _made_shadow(target: Target, switches: Switches, origin: Origin | None, measurer: Measurer) -> Shadow | None:
+def _made_shadow(
+    target: Target, pool: Pool, switches: Switches, origin: Origin | None, measurer: Measurer
+) -> Shadow | None:
     if switches.shadow == "off" or switches.model == "off":
+        return None
+    if pool.backend.name != "triton" and not switches.simulate:
+        _log.warning("shadow=%s: nothing is compared, only Triton's kernels can be timed here", switches.shadow)
         return None
     from tilewise.dispatch.shadow import Shadow  # seldom needed, and selecting should start fast
 

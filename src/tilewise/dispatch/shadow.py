@@ -29,7 +29,7 @@ from tilewise.dispatch.pair import Case, Pair, Times
 from tilewise.dispatch.switches import Switches
 from tilewise.dispatch.ticker import Ticker
 from tilewise.dispatch.timers import RecordedTimer, Running, Timer
-from tilewise.errors import UnknownTargetError
+from tilewise.errors import UnknownTargetError, one_line
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Shadow:
 
     def _fail(self, pair: Pair, case: Case, error: Exception) -> None:
         """Compare this problem no more."""
-        case.due, case.error = NEVER, f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        case.due, case.error = NEVER, one_line(error)
         self._say(f"{case.problem} is not compared: {case.error}")
         self._tell(pair, case, None)
 
