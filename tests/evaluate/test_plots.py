@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewise.evaluate.learning_plots import plot_by_problems, plot_by_trees
 from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions, plot_regret, plot_slices
 from tilewise.evaluate.result import NoiseCeiling
+from tilewise.train.result import CurvePoint
 
 RNG = np.random.default_rng(0)
 MEASURED = np.exp(RNG.normal(3, 2, 500))
@@ -17,6 +19,7 @@ SLICES = [
     {"slice": "size", "value": str(i), "n_problems": 20, "mean_efficiency": 0.9, "p10_efficiency": 0.8}
     for i in range(9)
 ]
+CURVE = [CurvePoint(n, 1 - 1 / n, 1 - 3 / n) for n in (10, 20, 39, 80)]
 PLOTS = {
     "efficiency": lambda path: plot_efficiency({"cv": RNG.uniform(0.5, 1, 50), "holdout": np.ones(1)}, path),
     "predictions": lambda path: plot_predictions(MEASURED, MEASURED * 1.1, path),
@@ -25,6 +28,8 @@ PLOTS = {
     "regret_without_ceiling": lambda path: plot_regret(REGRET, None, path),
     "slices": lambda path: plot_slices(SLICES, path),
     "no_slices": lambda path: plot_slices([], path),
+    "by_problems": lambda path: plot_by_problems(CURVE, path),
+    "by_trees": lambda path: plot_by_trees(CURVE[:1], path),
     "no_gain": lambda path: plot_importances({"a": 0.0}, path),
 }
 

@@ -199,6 +199,9 @@ class TestLogTraining:
         assert run.data.metrics["cv/mean_efficiency"] == pytest.approx(result.cv_metrics["mean_efficiency"])
         folds = client.get_metric_history(run_id, "fold/mean_efficiency")
         assert [m.step for m in folds] == [0, 1]
+        for by, points in (("by_problems", result.by_problems), ("by_trees", result.by_trees)):
+            curve = client.get_metric_history(run_id, f"{by}/p10_efficiency")
+            assert {m.step: m.value for m in curve} == {p.n: p.p10_efficiency for p in points}
         assert run.data.tags["data_hash"] == result.data_hash
         assert run.inputs is not None
         (used,) = run.inputs.dataset_inputs

@@ -22,6 +22,7 @@ from tilewise.cli.compose import overrides_for
 from tilewise.cli.figures import show_figures
 from tilewise.cli.tuned import write_tuned
 from tilewise.data.schema import read_measurements
+from tilewise.evaluate.learning_plots import plot_by_problems, plot_by_trees
 from tilewise.evaluate.noise import noise_ceiling
 from tilewise.evaluate.plots import plot_efficiency, plot_importances, plot_predictions, plot_regret
 from tilewise.evaluate.study_plots import plot_study
@@ -119,5 +120,7 @@ def _plots(result: TrainingResult, folder: Path) -> list[Path]:
         plot_predictions(predicted.measured, predicted.predicted, folder / "predictions.png"),
         plot_regret(regret, None, folder / "regret.png"),
         plot_importances(result.feature_importances, folder / "feature_importances.png"),
+        plot_by_trees(result.by_trees, folder / "learning_curve_trees.png"),
+        *([plot_by_problems(result.by_problems, folder / "learning_curve.png")] if result.by_problems else []),
         *plot_study(result.tuning, folder),
     ]

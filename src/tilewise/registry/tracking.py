@@ -287,6 +287,10 @@ def log_training(
         for fold in result.folds:
             mlflow.log_metrics({f"fold/{k}": v for k, v in _finite(fold.metrics).items()}, step=fold.fold)
         mlflow.log_metrics({f"cv/{k}": v for k, v in _finite(result.cv_metrics).items()})
+        for by, curve in (("by_problems", result.by_problems), ("by_trees", result.by_trees)):
+            for p in curve:
+                figures = {f"{by}/mean_efficiency": p.mean_efficiency, f"{by}/p10_efficiency": p.p10_efficiency}
+                mlflow.log_metrics(figures, step=p.n)
         importances = result.feature_importances
         mlflow.log_table(
             {"feature": list(importances), "gain": [float(v) for v in importances.values()]},

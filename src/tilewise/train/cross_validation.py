@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from tilewise.train.labels import Labels, labels, to_tflops
 from tilewise.train.result import FoldRecord, OutOfFold
 from tilewise.train.settings import ModelSettings, TrainSettings
 
+# How often a fold's selections are looked at while its trees grow: for a curve, not for a decision.
+LOOKS = 8
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -28,11 +32,19 @@ class Fold:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Out-of-fold predictions and what they amount to."""
+    """Out-of-fold predictions and what they amount to.
+
+    Attributes:
+        out_of_fold: the predictions.
+        folds: metrics of each.
+        metrics: over all problems.
+        grown: (problems,) out-of-fold efficiency by the number of trees, a few times while they grew, and at the end.
+    """
 
     out_of_fold: OutOfFold
     folds: tuple[FoldRecord, ...]
     metrics: dict[str, float]
+    grown: dict[int, Floats]
 
 
 def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
@@ -73,10 +85,13 @@ def cross_validate(
     """
     scale = _ScaleFolds(table, settings) if model.label == "relative" else None
     score, log_best = np.empty(len(table.problem)), np.empty(len(table.problems))
-    records = []
+    grown: defaultdict[int, Floats] = defaultdict(lambda: np.empty(len(table.problems)))
+    records, every = [], max(1, model.n_estimators // LOOKS)
     for number, fold in enumerate(folds):
         rows = table.rows_of(fold.test)
-        score[rows] = fold_score(table, bins, baselines, fold, model, settings)
+        for growth in fold_growth(table, bins, baselines, fold, model, settings, every=every):
+            score[rows] = growth.scores
+            grown[growth.n_trees][fold.test] = judge(table, rows, growth.scores).efficiency
         if scale:
             log_best[fold.test] = scale.predict(fold)
         predicted = _tflops(table, model, score, log_best, rows)
@@ -87,7 +102,7 @@ def cross_validate(
     predicted = _tflops(table, model, score, log_best, everything)
     chosen = judge(table, everything, score)
     out_of_fold = OutOfFold(table.problem, table.kernel, table.tflops, predicted, chosen.efficiency)
-    return CrossValidation(out_of_fold, tuple(records), summarise(chosen, table.tflops, predicted))
+    return CrossValidation(out_of_fold, tuple(records), summarise(chosen, table.tflops, predicted), dict(grown))
 
 
 def fold_score(

@@ -21,6 +21,7 @@ from tilewise.train.boosting import SCALE_SETTINGS, Bins, model_text
 from tilewise.train.cross_validation import Fold, cross_validate, make_folds, scale_bins
 from tilewise.train.dataset import Floats, Table, build_table
 from tilewise.train.labels import Labels, labels
+from tilewise.train.learning_curve import curve_by_problems, curve_by_trees
 from tilewise.train.provenance import git_revision, library_versions
 from tilewise.train.result import FoldRecord, TrainingResult, TrialRecord
 from tilewise.train.settings import ModelSettings, TrainSettings
@@ -109,6 +110,10 @@ def train(
         tuning=tuning,
         feature_importances=importances,
         out_of_fold=validated.out_of_fold,
+        by_trees=curve_by_trees(validated.grown),
+        by_problems=()
+        if base
+        else curve_by_problems(table, bins, baselines, folds[0], model, settings, validated.grown),
         data_hash=data_hash,
         n_problems=len(table.problems),
         n_rows=len(table.problem),

@@ -69,6 +69,15 @@ class FoldRecord:
 
 
 @dataclass(frozen=True)
+class CurvePoint:
+    """How well a model selects, out of fold, that learnt from `n` problems or has `n` trees."""
+
+    n: int
+    mean_efficiency: float
+    p10_efficiency: float
+
+
+@dataclass(frozen=True)
 class OutOfFold:
     """Every training row, predicted by the fold that did not see its group.
 
@@ -101,6 +110,9 @@ class TrainingResult:
         tuning: what the search for parameters found.
         feature_importances: total gain by feature, largest first.
         out_of_fold: the predictions behind `cv_metrics`.
+        by_trees: learning curve, as trees grow.
+        by_problems: learning curve, by problems learnt from, with fewer trees and on one fold; empty where a model was
+            continued, which knows them all.
         data_hash: SHA-256 of the table as handed in (see :func:`tilewise.data.digest.table_hash`).
         n_problems: problems trained on.
         n_rows: rows trained on.
@@ -117,6 +129,8 @@ class TrainingResult:
     tuning: Tuning
     feature_importances: Mapping[str, float]
     out_of_fold: OutOfFold
+    by_trees: tuple[CurvePoint, ...]
+    by_problems: tuple[CurvePoint, ...]
     data_hash: str
     n_problems: int
     n_rows: int
