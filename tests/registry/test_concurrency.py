@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
+import mlflow
 import pytest
 
 from registry.rush import check, rush
 from registry.server import mlflow_server
 from synthetic import CONV
 from tilewise.registry import history, tracking, versions
+from tilewise.registry.datasets import log_dataset
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +36,42 @@ def test_no_update_is_lost(server: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert counts["promoted"] >= 6
 
 
-def test_aliases_and_tags_that_many_set_first(server: str, tmp_path: Path) -> None:
-    def at_once(write: Callable[[int], object]) -> None:
-        start = Barrier(4)
+def _at_once(write: Callable[[int], object]) -> None:
+    start = Barrier(4)
 
-        def later(number: int) -> None:
-            start.wait()
-            write(number)
+    def later(number: int) -> None:
+        start.wait()
+        write(number)
 
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(later, (1, 2, 3, 4)))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(later, (1, 2, 3, 4)))
 
-    with tracking.session(server):
-        for name in (f"{tmp_path.name}_{i}" for i in range(4)):
-            for _ in range(4):
-                versions.create(name, f"tilewise:/{name}", None, None, {}, "")
-            at_once(lambda number, name=name: versions.point(name, "first", number))  # type: ignore[misc]
-            assert versions.aliases(name)["first"] in (1, 2, 3, 4)
-            at_once(lambda number, name=name: versions.tag(name, 1, "first", str(number)))  # type: ignore[misc]
+
+class TestThatManyDoFirst:
+    """MLflow's stores look and then insert, so each of these fails now and then where nobody looks again."""
+
+    @pytest.fixture
+    def name(self, server: str, tmp_path: Path) -> Iterator[str]:
+        with tracking.session(server):
+            yield tmp_path.name
+
+    def test_aliases_and_tags(self, name: str) -> None:
+        made: list[versions.Version] = []
+        _at_once(lambda _: made.append(versions.create(name, f"tilewise:/{name}", None, None, {}, "")))
+        assert sorted(v.number for v in made) == [1, 2, 3, 4]
+        _at_once(lambda number: versions.point(name, "first", number))
+        assert versions.aliases(name)["first"] in (1, 2, 3, 4)
+        _at_once(lambda number: versions.point(name, "first", number if number % 2 else None))
+        _at_once(lambda number: versions.tag(name, 1, "first", str(number)))
+
+    def test_experiments_and_datasets(self, name: str) -> None:
+        client = mlflow.MlflowClient()
+        _at_once(lambda _: tracking.experiment_id(name))
+        mlflow.delete_experiment(tracking.experiment_id(name))
+        _at_once(lambda _: tracking.experiment_id(name))
+        runs = [client.create_run(tracking.experiment_id(name)).info.run_id for _ in range(4)]
+        rows = {"n_rows": 2, "n_problems": 1}
+        _at_once(lambda number: log_dataset(runs[number - 1], name, "a" * 64, "training", **rows))
+        _at_once(lambda _: log_dataset(runs[0], name, "b" * 64, "holdout", **rows))
+        inputs = [client.get_run(run).inputs.dataset_inputs for run in runs]
+        assert [{i.dataset.digest[0] for i in of_run} for of_run in inputs] == [{"a", "b"}, {"a"}, {"a"}, {"a"}]

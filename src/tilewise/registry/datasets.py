@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from tilewise.registry.overtaken import again_if_overtaken
+
 DIGEST_LENGTH = 32  # MLflow takes 36 characters at most
 
 
@@ -29,4 +31,5 @@ def log_dataset(run_id: str, target: str, data_hash: str, context: str, *, n_row
         profile=json.dumps({"num_rows": n_rows, "num_problems": n_problems}),
     )
     tags = [InputTag("mlflow.data.context", context)]
-    mlflow.MlflowClient().log_inputs(run_id, [DatasetInput(dataset, tags)])
+    # several runs of an experiment may be the first to use it
+    again_if_overtaken(lambda: mlflow.MlflowClient().log_inputs(run_id, [DatasetInput(dataset, tags)]))

@@ -225,15 +225,15 @@ def experiment_id(name: str) -> str:
     client = mlflow.MlflowClient()
     with guard(f"experiment {name!r} cannot be opened"):
         experiment = client.get_experiment_by_name(name)
-        if experiment is None:
-            try:
+        try:
+            if experiment is None:
                 return str(client.create_experiment(name, artifact_location=_artifact_location(name)))
-            except MlflowException:
-                experiment = client.get_experiment_by_name(name)  # another process was faster
-                if experiment is None:
-                    raise
-        if experiment.lifecycle_stage != "active":
-            client.restore_experiment(experiment.experiment_id)
+            if experiment.lifecycle_stage != "active":
+                client.restore_experiment(experiment.experiment_id)
+        except MlflowException:
+            experiment = client.get_experiment_by_name(name)  # another process was faster
+            if experiment is None or experiment.lifecycle_stage != "active":
+                raise
         return str(experiment.experiment_id)
 
 

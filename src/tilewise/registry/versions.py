@@ -9,13 +9,14 @@ Raises, all of them:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewise.errors import ArtefactError
 from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.registry.overtaken import again_if_overtaken
 from tilewise.registry.tracking import client_in_use, guard
 
 CANDIDATE, PRODUCTION, PREVIOUS = "candidate", "production", "previous"
@@ -151,10 +152,7 @@ def point(target: str, alias: str, number: int | None) -> bool:
         if number is None:
             client_in_use().delete_registered_model_alias(target, alias)
         else:
-            _write(
-                lambda: client_in_use().set_registered_model_alias(target, alias, str(number)),
-                lambda: alias in aliases(target),
-            )
+            again_if_overtaken(lambda: client_in_use().set_registered_model_alias(target, alias, str(number)))
     return True
 
 
@@ -166,10 +164,7 @@ def set_tag(version: Version, key: str, value: str) -> None:
 def tag(target: str, number: int, key: str, value: str) -> None:
     """Tag a version by its number."""
     with guard(f"{target} version {number} cannot be tagged"):
-        _write(
-            lambda: client_in_use().set_model_version_tag(target, str(number), key, value),
-            lambda: key in client_in_use().get_model_version(target, str(number)).tags,
-        )
+        again_if_overtaken(lambda: client_in_use().set_model_version_tag(target, str(number), key, value))
 
 
 def description(version: Version) -> str:
@@ -253,18 +248,6 @@ def load_verified(version: Version, folder: Path) -> TrainedModel:
             f"{version}: its files have content hash {model.content_hash[:12]}; they were changed after publishing"
         )
     return model
-
-
-def _write(write: Callable[[], None], is_there: Callable[[], bool]) -> None:
-    """Set what has one value. MLflow looks and then inserts: of two who find nothing, the later one fails, once."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        write()
-    except MlflowException:
-        if not is_there():
-            raise
-        write()
 
 
 def _uri(version: Version) -> str:
