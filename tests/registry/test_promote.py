@@ -194,6 +194,11 @@ class TestAgain:
         assert second.path.read_bytes() == text
         assert state() == before
 
+    def test_measurements_are_not_read_where_nothing_is_to_be_judged(self, go: Promote, tmp_path: Path) -> None:
+        path, folder = go(GOOD).path, tmp_path / "models" / CONV
+        again = promote(folder, lambda: pytest.fail("read"), THRESHOLDS, path.parent, holdout_fraction=0.18)
+        assert again.outcome == "already_production"
+
     def test_neither_does_it_after_a_replacement(self, go: Promote) -> None:
         go(GOOD)
         first = go(ALSO_GOOD)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.data.schema import read_measurements
 from tilewise.errors import PromotionRefusedError
 from tilewise.model.artefact import load_artefact
 from tilewise.registry import observations
@@ -26,6 +25,7 @@ from tilewise.registry.thresholds import Thresholds
 from tilewise.registry.tracking import connect
 
 if TYPE_CHECKING:
+    import pandas as pd
     from omegaconf import DictConfig
 
 _SHOWN_REGRESSIONS = 10
@@ -40,10 +40,15 @@ def run(cfg: DictConfig) -> None:
     target = load_artefact(cfg.model_dir, verify=False).target
     thresholds = Thresholds.from_config(cfg.gate, target)
     connect(cfg.tracking.uri)
-    frame = read_measurements(Path(cfg.data), target)
+
+    def read() -> pd.DataFrame:
+        from tilewise.data.schema import read_measurements  # checks schemas, which takes half a second to import
+
+        return read_measurements(Path(cfg.data), target)
+
     promotion = promote(
         cfg.model_dir,
-        frame,
+        read,
         thresholds,
         cfg.reports,
         holdout_fraction=float(cfg.holdout.fraction),

@@ -6,13 +6,11 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from tilewise.evaluate.report import write_plots
 from tilewise.evaluate.slices import slice_names, sliced_metrics
 from tilewise.registry import versions
 from tilewise.registry.datasets import log_dataset
 from tilewise.registry.describe import description, weakest
 from tilewise.registry.judge import Judgement
-from tilewise.registry.plots import write_comparison
 from tilewise.registry.publish import open_run
 from tilewise.registry.record import PAGE, RECORD, parse
 from tilewise.registry.report import to_html
@@ -69,12 +67,15 @@ def log_decision(judged: Judgement, text: str, experiment: str) -> tuple[str, bo
 
 
 def log_plots(judged: Judgement, run_id: str) -> None:
-    """Draw a decision: a second's work, so only once it stands.
+    """Draw a decision: a second's work, and half a second's import, so only once it stands.
 
     Raises:
         RegistryUnavailableError: the registry went away.
     """
     import mlflow
+
+    from tilewise.evaluate.report import write_plots
+    from tilewise.registry.plots import write_comparison
 
     with guard(f"the plots of {judged.version} cannot be logged"), tempfile.TemporaryDirectory() as scratch:
         client = mlflow.MlflowClient()

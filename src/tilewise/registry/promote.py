@@ -7,7 +7,7 @@ that the record tells of. Many may promote at once: see :mod:`tilewise.registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,7 @@ class Promotion:
 
 def promote(
     model_dir: str | Path,
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Callable[[], pd.DataFrame],
     thresholds: Thresholds,
     reports: str | Path,
     *,
@@ -63,7 +63,8 @@ def promote(
 
     Args:
         model_dir: the candidate's folder.
-        frame: measurements; both models are judged, now, on the problems that the holdout rule keeps from training.
+        frame: measurements, or what reads them, which takes longer than all else where nothing has to be judged; both
+            models are judged, now, on the problems that the holdout rule keeps from training.
         thresholds: of the gate.
         reports: folder that gets ``promotion.json``, also when the answer is no, and ``promotion.html``.
         holdout_fraction: of the holdout rule, see :func:`tilewise.data.splits.holdout_mask`.
@@ -87,6 +88,8 @@ def promote(
             if production.number == version.number or _mended(head, version):
                 return _reconcile(version, candidate, folder)
             continue
+        if callable(frame):
+            frame = frame()
         judged = judge(version, candidate, production, frame, thresholds, holdout_fraction, observations)
         if history.settle(target) == head:
             promotion = _carry_out(judged, head, folder, experiment or target)
