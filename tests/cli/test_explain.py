@@ -53,7 +53,7 @@ def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytes
     [
         (["explain"], "problem: missing"),
         (["explain", "input=none"], "none: cannot be read"),
-        (["cache"], "say what to do: list, merge, prune, problems"),
+        (["cache"], "say what to do: list, merge, prune, problems, export"),
         (["cache", "merge"], "input: missing; name the other machine's cache"),
         (["cache", "list", "input=none"], "there are no measurements"),
         (["cache", "problems", "input=none", "output=x.csv"], "none: cannot be read"),

@@ -59,7 +59,7 @@ def test_a_failure_keeps_its_reason_and_has_no_figures(plan: Plan, journal: Jour
 
 def test_the_schema_reads_what_was_written(plan: Plan, journal: Journal, tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
-    write_parquet(plan, journal.entries.values(), path)
+    write_parquet(table(plan, journal.entries.values()), path)
     frame = read_measurements(path)
     assert len(frame) == 12
     assert str(frame["latency_ms"].dtype) == "float64"
@@ -76,7 +76,7 @@ def test_a_table_is_never_overwritten(plan: Plan, journal: Journal, tmp_path: Pa
     path = tmp_path / "out.parquet"
     path.write_bytes(b"mine")
     with pytest.raises(DataError, match="exists already; earlier results are never overwritten"):
-        write_parquet(plan, journal.entries.values(), path)
+        write_parquet(table(plan, journal.entries.values()), path)
     assert path.read_bytes() == b"mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["j", "out.parquet"]
 

@@ -16,6 +16,7 @@ from tilewise.arch import load_arch
 from tilewise.collect import nvml
 from tilewise.collect.plan import load_plan
 from tilewise.collect.recorded import RecordedMeasurements, recorded_engine
+from tilewise.collect.results import summary
 from tilewise.collect.run import collect
 from tilewise.dispatch import Dispatcher, Switches, measure
 from tilewise.dispatch.machine import this_machine
@@ -60,11 +61,12 @@ def test_what_the_process_measured_comes_back(pool: Pool, tmp_path: Path, monkey
     monkeypatch.setattr(measure, "_run", run)
     work = Work(TARGET, load_arch("sm90"), recorded.pool, problem, kernels)
     names = recorded.pool.names
-    ok, failed = outcomes_of(GpuMeasurer(), work)
-    assert {k: recorded.outcome(problem, names[k]).status for k in kernels} == dict.fromkeys(ok, "ok") | failed
+    found = outcomes_of(GpuMeasurer(), work)
+    assert {k: recorded.outcome(problem, names[k]).status for k in kernels} == {k: o.status for k, o in found.items()}
     expected = {k: ms for k in kernels if (ms := recorded.latency_ms(problem, names[k])) is not None}
-    assert ok == pytest.approx(expected, rel=1e-4)
-    assert ok
+    measured = {k: summary(o.samples)["latency_ms"] for k, o in found.items() if o.samples is not None}
+    assert measured == pytest.approx(expected, rel=1e-4)
+    assert measured
 
 
 @pytest.mark.gpu

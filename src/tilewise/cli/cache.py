@@ -5,6 +5,8 @@ tilewise cache merge input=CACHE [output=CACHE]           take over what another
 tilewise cache prune [input=CACHE]                        remove damaged entries, and those of older kernel sources
 tilewise cache problems input=RECORD.jsonl output=FILE.csv [target=NAME]
                                                           what TILEWISE_RECORD listed, as a problem set
+tilewise cache export output=FILE.parquet collect.run_id=NAME [input=CACHE] [target=NAME]
+                                                          what was measured and `data` does not hold yet, to learn from
 
 CACHE is a folder as in TILEWISE_CACHE, which it is by default.
 """
@@ -41,7 +43,7 @@ def run(cfg: DictConfig) -> None:
         ConfigError: a setting is missing.
         DataError: a folder or file cannot be used.
     """
-    actions = {"list": _list, "merge": _merge, "prune": _prune, "problems": _problems}
+    actions = {"list": _list, "merge": _merge, "prune": _prune, "problems": _problems, "export": _export}
     if cfg.action not in actions:
         raise ConfigError(f"cache: say what to do: {', '.join(actions)}")
     actions[cfg.action](cfg)
@@ -106,6 +108,27 @@ def _problems(cfg: DictConfig) -> None:
     items = [Item(problem, f"asked {counts[problem]} times") for problem in ordered]
     write_text(output, dumps(target.op, items, f"Problems asked of {target.name}, the most asked for first."))
     print(f"{output}: {len(items)} problems of {target.name}, asked for {sum(counts.values())} times")
+
+
+def _export(cfg: DictConfig) -> None:
+    from tilewise.collect.table import write_parquet  # pyarrow, as nothing else here needs
+    from tilewise.dispatch.exporting import export, measured_before
+
+    output = Path(_required(cfg, "output", "the table to write, e.g. data/TARGET.NAME.parquet"))
+    cache, target = Path(cfg.input or cache_folder()), Target.parse(cfg.target)
+    copies = sorted(cache.glob(f"models/*/{target.name}/*"))
+    exported = export(
+        housekeeping.contexts(housekeeping.measured_folder(cache)),
+        target,
+        cfg.collect.run_id,
+        models=[Path(cfg.model_dir), *copies],
+        known=measured_before(Path(cfg.data), target) if Path(cfg.data).exists() else frozenset(),
+    )
+    write_parquet(exported.rows, output)
+    print(
+        f"{output}: {exported.rows.num_rows} rows of {exported.problems} problems; left out are {exported.known} that "
+        f"{cfg.data} holds already, and {exported.stale} of other kernel sources or pools"
+    )
 
 
 def _required(cfg: DictConfig, key: str, what: str) -> str:

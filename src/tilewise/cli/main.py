@@ -50,7 +50,7 @@ VERBS: dict[str, Verb] = {
     "registry": Verb("list the registered models, show or compare their versions", ("list", "show", "diff")),
     "select": Verb("pick the kernel for one problem"),
     "explain": Verb("tell why a kernel is selected, or was"),
-    "cache": Verb("what dispatchers measured and were asked for", ("list", "merge", "prune", "problems")),
+    "cache": Verb("what dispatchers measured and were asked for", ("list", "merge", "prune", "problems", "export")),
     "validate": Verb("check a model on the hardware: training shapes, unseen shapes, gradients"),
     "search": Verb("look for configurations beyond the pool"),
 }

@@ -12,6 +12,8 @@ from typing import Protocol
 from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 
+REGIME = "cold_l2+graph"  # how the GPU engine times: see tilewise.collect.stopwatch
+
 
 @dataclass(frozen=True)
 class Device:

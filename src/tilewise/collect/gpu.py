@@ -17,11 +17,11 @@ import torch
 import triton
 
 from tilewise.collect import nvml
-from tilewise.collect.engine import Device, EngineLostError
+from tilewise.collect.engine import REGIME, Device, EngineLostError
 from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
-from tilewise.collect.stopwatch import HEAD_START, REGIME, Cache, GraphStopwatch, capture
+from tilewise.collect.stopwatch import HEAD_START, Cache, GraphStopwatch, capture
 from tilewise.errors import one_line
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of

@@ -20,11 +20,10 @@ from typing import IO, Any, Self
 
 from tilewise.collect.engine import Device
 from tilewise.collect.plan import Plan
-from tilewise.collect.results import LEFT_OUT, Outcome, summary
+from tilewise.collect.results import LEFT_OUT, Outcome, columns, failures
 from tilewise.errors import DataError
 
 FORMAT = 2
-_DIGITS = 8  # significant ones of a time; the table holds float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +98,8 @@ class Journal:
         if device not in self._devices:
             self._devices.append(device)
             self._append({"device": dataclasses.asdict(device)})
-        on = self._devices.index(device)
-        line = {"done": index, "at": measured_at, "on": on, "ok": _columns(outcomes), "failed": _failures(outcomes)}
+        on, by_kernel = self._devices.index(device), dict(enumerate(outcomes))
+        line = {"done": index, "at": measured_at, "on": on, "ok": columns(by_kernel), "failed": failures(by_kernel)}
         self._append(line)
         self._take(line)
 
@@ -186,22 +185,3 @@ def _locked(path: Path) -> IO[bytes]:
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file
         file.close()  # another run finished and removed it in between
-
-
-def _columns(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-    good = [(i, o.samples) for i, o in enumerate(outcomes) if o.samples is not None]
-    rows = [{name: _rounded(value) for name, value in summary(samples).items()} for _, samples in good]
-    return {"kernel": [i for i, _ in good], **{name: [row[name] for row in rows] for name in (rows[0] if rows else ())}}
-
-
-def _rounded(value: float | int | None) -> float | int | None:
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
-
-
-def _failures(outcomes: Sequence[Outcome]) -> list[tuple[str, str, list[int]]]:
-    """Every failure has a reason, if need be its status."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for i, outcome in enumerate(outcomes):
-        if outcome.samples is None:
-            groups.setdefault((outcome.status, outcome.error or outcome.status), []).append(i)
-    return [(status, error, kernels) for (status, error), kernels in groups.items()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+_DIGITS = 8  # significant ones of a time; the table holds float32
 LEFT_OUT = "left_out"  # the plan does not ask for this pair: an outcome that makes no row
 
 
@@ -47,3 +49,23 @@ def summary(samples: Samples) -> dict[str, float | int | None]:
         "unrolled": samples.unrolled,
         "sm_clock_mhz": int(statistics.median(samples.clocks)) if samples.clocks else None,
     }
+
+
+def columns(outcomes: Mapping[int, Outcome]) -> dict[str, list[Any]]:
+    """``kernel`` and the columns of :func:`summary` for the kernels that have samples, in the order of `outcomes`."""
+    good = [(i, o.samples) for i, o in outcomes.items() if o.samples is not None]
+    rows = [{name: _rounded(value) for name, value in summary(samples).items()} for _, samples in good]
+    return {"kernel": [i for i, _ in good], **{name: [row[name] for row in rows] for name in (rows[0] if rows else ())}}
+
+
+def failures(outcomes: Mapping[int, Outcome]) -> list[tuple[str, str, list[int]]]:
+    """(status, error, kernels) of those that have none; every failure has a reason, if need be its status."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, outcome in outcomes.items():
+        if outcome.samples is None:
+            groups.setdefault((outcome.status, outcome.error or outcome.status), []).append(i)
+    return [(status, error, kernels) for (status, error), kernels in groups.items()]
+
+
+def _rounded(value: float | int | None) -> float | int | None:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

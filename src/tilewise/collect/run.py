@@ -19,7 +19,7 @@ from tilewise.collect.coordinator import Coordinator
 from tilewise.collect.engine import EngineFactory
 from tilewise.collect.journal import Journal
 from tilewise.collect.plan import Plan
-from tilewise.collect.table import write_parquet
+from tilewise.collect.table import table, write_parquet
 from tilewise.errors import ConfigError, DataError, MeasurementError, UnfinishedError
 
 Progress = Callable[[str, int, int], None]  # what, how many are done, of how many
@@ -192,7 +192,7 @@ def collect(
         path = output if complete else partial_path(output, len(entries), len(plan.items))
         written = complete or (limits.partial and bool(entries))
         if written:
-            write_parquet(plan, entries.values(), path)
+            write_parquet(table(plan, entries.values()), path)
         if complete:
             journal_path(output).unlink()
     statuses = sum((entry.by_status for entry in entries.values()), Counter())

@@ -14,7 +14,6 @@ import torch
 
 from tilewise.collect import nvml
 
-REGIME = "cold_l2+graph"
 HEAD_START = 4  # clearings before the first sample, so that the device never waits for the host
 
 

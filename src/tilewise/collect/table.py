@@ -36,13 +36,12 @@ def table(plan: Plan, entries: Iterable[Entry]) -> pa.Table:
     return everything.filter(pa.array(np.concatenate([plan.chosen(entry.index) for entry in done])))
 
 
-def write_parquet(plan: Plan, entries: Iterable[Entry], path: Path) -> None:
-    """Write the table to a file that does not exist yet.
+def write_parquet(rows: pa.Table, path: Path) -> None:
+    """Write a table to a file that does not exist yet.
 
     Raises:
         DataError: it exists.
     """
-    rows = table(plan, entries)
     floats = [f.name for f in rows.schema if pa.types.is_floating(f.type)]
     buffer = io.BytesIO()
     pq.write_table(

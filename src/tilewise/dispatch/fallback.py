@@ -126,11 +126,11 @@ class Fallback:
             arch = load_arch(self._target.arch) if self._model is None else self._model.arch
             work = Work(self._target, arch, self._pool, problem, sorted(every))
             try:
-                ok, failed = outcomes_of(self._measurer, work)
+                outcomes = outcomes_of(self._measurer, work)
             except MeasurementError as e:
                 self._failures += 1
                 _log.warning("%s: %s: %s", self._target.name, problem, e)
                 return Outcome(why_not=str(e))
             self._failures = 0
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            return Outcome(memory.put(problem, ok, failed, now), fresh=True)
+            return Outcome(memory.put(problem, outcomes, now), fresh=True)

@@ -155,26 +155,19 @@ def capturing() -> bool:
     return bool(cuda.is_current_stream_capturing())
 
 
-def outcomes_of(measurer: Measurer, work: Work) -> tuple[dict[int, float], dict[int, str]]:
-    """Median milliseconds of the kernels that ran and were right, and the status of the others.
+def outcomes_of(measurer: Measurer, work: Work) -> Mapping[int, Outcome]:
+    """How each kernel did, at least one of them right.
 
     Raises:
         MeasurementError: measuring failed, or no kernel was right.
     """
-    from tilewise.collect.results import summary
-
     try:
         outcomes = measurer.measure(work)
     except MeasurementError:
         raise
     except (TilewiseError, ImportError, OSError) as e:
         raise MeasurementError(f"measuring on the spot: {e}") from e
-    ok: dict[int, float] = {}
-    for kernel, outcome in outcomes.items():
-        if outcome.samples is not None:
-            ok[kernel] = float(summary(outcome.samples)["latency_ms"] or 0)
-    failed = {kernel: outcome.status for kernel, outcome in outcomes.items() if kernel not in ok}
-    if not ok:
+    if all(outcome.samples is None for outcome in outcomes.values()):
         reasons = next((o.error for o in outcomes.values() if o.error), "nothing was measured")
         raise MeasurementError(f"measuring on the spot: no kernel gave a right result: {reasons}")
-    return ok, failed
+    return outcomes

@@ -8,6 +8,9 @@ The context is all that can change the answer beside the problem: the machine (G
 kernels' sources), the target and the pool. A file says what it is about and carries a checksum of itself; it is written
 aside and renamed. One that is damaged, or lies where it does not belong, is as good as none: the problem is measured
 again and the file replaced.
+
+Everything that measuring tells of each kernel is kept, so that entries can become measurements to learn from
+(:mod:`tilewise.dispatch.exporting`). Files of format 1 held medians alone; they are still read.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch.machine import Machine
 from tilewise.errors import DataError, UsageError
@@ -28,11 +31,14 @@ from tilewise.files import write_bytes
 from tilewise.kernels.pool import Pool
 from tilewise.ops import OPS, Problem, Target
 
+if TYPE_CHECKING:
+    from tilewise.collect.results import Outcome
+
 _log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "measured"  # below TILEWISE_CACHE
-_MAX_BYTES = 1 << 20  # a pool of 4,608 kernels takes 0.2 MB
+_MAX_BYTES = 1 << 21  # a pool of 4,608 kernels takes 0.4 MB
 
 
 @dataclass(frozen=True)
@@ -67,21 +73,37 @@ class Entry:
     Attributes:
         context: see :class:`Context`.
         problem: the problem.
-        latency_ms: (kernel, ms) of those that ran and were right, fastest first; kernels are indices into the pool.
-        failed: (kernel, status) of the others that were tried.
+        ok: of the kernels that ran and were right, fastest first: columns ``kernel`` (indices into the pool) and those
+            of :func:`tilewise.collect.results.summary`; of format 1 ``latency_ms`` alone.
+        failed: (status, error, kernels) of the others that were tried.
         measured_at: UTC, ISO 8601.
     """
 
     context: Context
     problem: Problem
-    latency_ms: tuple[tuple[int, float], ...]
-    failed: tuple[tuple[int, str], ...]
+    ok: Mapping[str, Sequence[Any]]
+    failed: Sequence[tuple[str, str, Sequence[int]]]
     measured_at: str
+
+    @classmethod
+    def of(cls, context: Context, problem: Problem, outcomes: Mapping[int, Outcome], measured_at: str) -> Self:
+        """What measuring gave, by kernel."""
+        from tilewise.collect.results import columns, failures  # only what was just measured needs it
+
+        found = columns(outcomes)
+        order = sorted(range(len(found["kernel"])), key=lambda i: (found["latency_ms"][i], found["kernel"][i]))
+        ok = {name: [values[i] for i in order] for name, values in found.items()}
+        return cls(context, problem, ok, failures(dict(sorted(outcomes.items()))), measured_at)
+
+    @property
+    def latency_ms(self) -> tuple[tuple[int, float], ...]:
+        """(kernel, median ms) of those that ran and were right, fastest first."""
+        return tuple(zip(self.ok["kernel"], self.ok["latency_ms"], strict=True))
 
     @property
     def tried(self) -> frozenset[int]:
         """The kernels that were measured."""
-        return frozenset(k for k, _ in (*self.latency_ms, *self.failed))
+        return frozenset(self.ok["kernel"]).union(*(kernels for _, _, kernels in self.failed))
 
     @property
     def path(self) -> Path:
@@ -109,30 +131,35 @@ class Entry:
             checksum = values.pop("sha256")
             if checksum != _digest(values):
                 raise DataError("its checksum is wrong")
-            if values.pop("format") != FORMAT:
+            if (number := values.pop("format")) not in (1, FORMAT):
                 raise DataError("it is of another format")
-            problem = dict(values["problem"])
-            context = values["context"]
+            problem, context = dict(values["problem"]), values["context"]
+            ok, failed = _first_format(values) if number == 1 else (values["ok"], values["failed"])
             entry = cls(
                 Context(context["target"], context["pool"], Machine(**context["machine"])),
                 OPS[problem.pop("op")].from_dict(problem),
-                tuple((int(k), float(ms)) for k, ms in values["latency_ms"]),
-                tuple((int(k), str(status)) for k, status in values["failed"]),
+                ok,
+                [(status, error, kernels) for status, error, kernels in failed],
                 str(values["measured_at"]),
             )
+            entry._check(path)
         except DataError:
             raise
         except (UsageError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise DataError(f"it is no measurement: {e!r:.200}") from e
-        entry._check(path)
         return entry
 
     def _check(self, path: Path) -> None:
-        times = [ms for _, ms in self.latency_ms]
-        if not times or times != sorted(times) or not all(math.isfinite(ms) and ms > 0 for ms in times):
+        times, kernels = self.ok["latency_ms"], [*self.ok["kernel"], *(k for _, _, ks in self.failed for k in ks)]
+        figures = [v for name, column in self.ok.items() if name != "kernel" for v in column if v is not None]
+        if not times or times != sorted(times) or any(len(column) != len(times) for column in self.ok.values()):
             raise DataError("its times are none")
-        if len(self.tried) < len(self.latency_ms) + len(self.failed) or min(self.tried) < 0:
+        if not all(type(v) in (int, float) and math.isfinite(v) and v > 0 for v in [*times, *figures]):
+            raise DataError("its figures are none")
+        if not all(type(k) is int and k >= 0 for k in kernels) or len(set(kernels)) < len(kernels):
             raise DataError("its kernels are none")
+        if not all(type(text) is str for status, error, _ in self.failed for text in (status, error)):
+            raise DataError("its failures are none")
         if self.path != path:
             raise DataError("it lies where it does not belong")
 
@@ -191,12 +218,9 @@ class Memory:
             self._entries[problem] = found
         return self._entries.get(problem)
 
-    def put(
-        self, problem: Problem, latency_ms: Mapping[int, float], failed: Mapping[int, str], measured_at: str
-    ) -> Entry:
-        """Remember; where the disk cannot be written, in memory alone."""
-        ranked = tuple(sorted(((k, float(ms)) for k, ms in latency_ms.items()), key=lambda item: (item[1], item[0])))
-        entry = Entry(self._context, problem, ranked, tuple(sorted(failed.items())), measured_at)
+    def put(self, problem: Problem, outcomes: Mapping[int, Outcome], measured_at: str) -> Entry:
+        """Remember how each kernel did; where the disk cannot be written, in memory alone."""
+        entry = Entry.of(self._context, problem, outcomes, measured_at)
         self._entries[problem] = entry
         try:
             write_bytes(self._root / entry.path, entry.dumps())
@@ -205,7 +229,7 @@ class Memory:
         return entry
 
     def _entry(self, problem: Problem) -> Entry:
-        return Entry(self._context, problem, (), (), "")
+        return Entry(self._context, problem, {}, (), "")
 
     def _read(self, path: Path) -> Entry | None:
         try:
@@ -222,3 +246,9 @@ class Memory:
 
 def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _first_format(values: Mapping[str, Any]) -> tuple[dict[str, list[Any]], list[tuple[str, str, list[int]]]]:
+    """`ok` and `failed` of what held (kernel, ms), fastest first, and (kernel, status)."""
+    kernels, times = ([pair[i] for pair in values["latency_ms"]] for i in (0, 1))
+    return {"kernel": kernels, "latency_ms": times}, [(status, status, [kernel]) for kernel, status in values["failed"]]
