@@ -89,6 +89,40 @@ repro-all: $(RUNTIME)  ## the same for every target that has committed measureme
 show: $(RUNTIME)
 	@python -m tilewise.cli.summary 'problem=$(PROBLEM)'
 
+##### One turn of the closed loop (docs/closed-loop.md). A step whose file is there is not done again: the same command
+##### goes on after whatever stopped it, and where the plan is measured on another machine.
+
+REQUESTS ?=
+RUN ?=
+TARGET ?= grouped_conv_forward_bf16_sm90
+BUDGET ?= 600
+COLLECT_ARGS ?=
+TURN = build/turn/$(RUN)
+
+.PHONY: turn
+turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure what dispatchers were asked for, learn from it, let the gate decide (REQUESTS=FILE RUN=NAME)
+	@test -n "$(RUN)" || { echo "say what was recorded and name the run: make turn REQUESTS=FILE RUN=NAME" >&2; exit 2; }
+	dvc add --quiet data && dvc push --quiet data.dvc
+	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
+	  python -m tilewise.cli.compose --output params.yaml stages=all; dvc repro promote@$(TARGET)
+	tilewise validate mode=trace target=$(TARGET) plan.requests=$(TURN)/requests.jsonl a=$(TURN)/before out=$(TURN)
+	@echo "to keep this version of the data: git add data.dvc dvc-store dvc.lock reports, and commit"
+
+# A record goes on growing: the turn keeps what it plans by, and the model that it is compared with.
+$(TURN)/requests.jsonl: | $(RUNTIME)
+	@test -f "$(REQUESTS)" || { echo "REQUESTS=$(REQUESTS): no such file; TILEWISE_RECORD names it" >&2; exit 2; }
+	@mkdir -p $(@D) && cp "$(REQUESTS)" $@
+
+$(TURN)/before: | $(RUNTIME)
+	@mkdir -p $(@D) && rm -rf $@.part && cp -r models/$(TARGET) $@.part && mv $@.part $@
+
+$(TURN)/plan.json: | $(TURN)/requests.jsonl
+	tilewise plan target=$(TARGET) plan.requests=$(TURN)/requests.jsonl plan.budget_s=$(BUDGET) \
+	  collect.run_id=$(RUN) output=$@
+
+data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
+	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS)
+
 .PHONY: ui
 ui: $(RUNTIME)  ## open MLflow's pages on the runs and models of this folder
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)

@@ -26,11 +26,11 @@ from tilewise.collect.plan import Item
 from tilewise.collect.problems.files import dumps
 from tilewise.dispatch import housekeeping
 from tilewise.dispatch.measured import FOLDER
-from tilewise.dispatch.record import read
+from tilewise.dispatch.record import calls_of
 from tilewise.dispatch.source import cache_folder
-from tilewise.errors import ConfigError, DataError
+from tilewise.errors import ConfigError
 from tilewise.files import write_text
-from tilewise.ops import Problem, Target
+from tilewise.ops import Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -96,16 +96,8 @@ def _problems(cfg: DictConfig) -> None:
     source = _required(cfg, "input", "the file that TILEWISE_RECORD names")
     output = _required(cfg, "output", "the problem set to write")
     target = Target.parse(cfg.target)
-    counts: dict[Problem, int] = {}
-    recorded = read(source)
-    for asked, count in recorded.items():
-        if asked.target == target.name:
-            counts[asked.problem] = counts.get(asked.problem, 0) + count
-    if not counts:
-        known = ", ".join(sorted({asked.target for asked in recorded}))
-        raise DataError(f"{source}: no problem of {target.name}; there are some of {known or 'nothing'}")
-    ordered = sorted(counts, key=lambda p: (-counts[p], str(p)))
-    items = [Item(problem, f"asked {counts[problem]} times") for problem in ordered]
+    counts = calls_of(source, target)
+    items = [Item(problem, f"asked {count} times") for problem, count in counts.items()]
     write_text(output, dumps(target.op, items, f"Problems asked of {target.name}, the most asked for first."))
     print(f"{output}: {len(items)} problems of {target.name}, asked for {sum(counts.values())} times")
 

@@ -47,7 +47,7 @@ def run(cfg: DictConfig) -> None:
     """
     if not (cfg.a and cfg.b):
         raise ConfigError("a and b: both models are needed, e.g. a=models:/TARGET@production b=models/TARGET")
-    a, b = (_load(str(where), cfg.tracking.uri) for where in (cfg.a, cfg.b))
+    a, b = (load_model(str(where), cfg.tracking.uri) for where in (cfg.a, cfg.b))
     found = compare_models(
         a,
         b,
@@ -64,7 +64,15 @@ def run(cfg: DictConfig) -> None:
     _show(Console(), found, str(cfg.a), str(cfg.b), a.target)
 
 
-def _load(where: str, uri: str | None) -> TrainedModel:
+def load_model(where: str, uri: str | None) -> TrainedModel:
+    """The model in a folder, or models:/TARGET@ALIAS or models:/TARGET/VERSION of the registry at `uri`.
+
+    Raises:
+        ArtefactError: it cannot be loaded.
+        ConfigError: the name is none of these.
+        UnknownTargetError: the registry has no such model.
+        RegistryUnavailableError: the registry does not answer.
+    """
     if not where.startswith("models:/"):
         return load_artefact(where)
     named = _REGISTERED.fullmatch(where)

@@ -3,6 +3,9 @@
 tilewise validate mode=training_shapes    the oracle's and the model's kernel of problems that it was trained on
 tilewise validate mode=oracle             unseen problems with the whole pool: is what it selects the fastest?
 tilewise validate mode=backward           predictions of the gradients' models alone; no GPU, a few seconds
+tilewise validate mode=trace plan.requests=FILE [a=MODEL] [data=...]
+                                          GPU minutes that recorded calls take, by what was measured, and what is saved
+                                          since model a (a folder, or models:/TARGET@ALIAS)
 
 The first two measure on this machine's GPU. collect.plan=FILE writes the plan instead, for `python -m tilewise.collect
 PLAN TABLE` on a machine with nothing but torch and triton, and input=TABLE reports on its table. collect.simulate=DATA
@@ -19,12 +22,14 @@ from rich.console import Console
 
 from tilewise.checks import is_whole, require
 from tilewise.cli.collect import devices_of, plan_from_config
+from tilewise.cli.compare import load_model
 from tilewise.collect.plan import Plan
 from tilewise.collect.problems import problem_set
 from tilewise.collect.progress import ProgressLine
 from tilewise.collect.recorded import RecordedMeasurements, recorded_engine
 from tilewise.collect.run import Limits, collect, collect_on_gpus
 from tilewise.data.schema import read_measurements
+from tilewise.dispatch.record import calls_of
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.model.artefact import TrainedModel, load_artefact
@@ -32,11 +37,12 @@ from tilewise.ops import Target
 from tilewise.validate.backward import predictions
 from tilewise.validate.plans import training_shapes, unseen_shapes
 from tilewise.validate.report import Report, judge, page, predicted, write_report
+from tilewise.validate.trace import judge_trace
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-MODES = ("training_shapes", "backward", "oracle")
+MODES = ("training_shapes", "backward", "oracle", "trace")
 GRADIENTS = ("bwd_data", "bwd_weight")
 
 
@@ -54,7 +60,8 @@ def run(cfg: DictConfig) -> None:
     count = cfg.validate.problems
     require("validate.problems must be a whole number of at least 1", is_whole(count) and count >= 1, count)
     console = Console()
-    report = _backward(cfg) if cfg.mode == "backward" else _measured(cfg, console)
+    apart = {"backward": _backward, "trace": _trace}
+    report = apart[cfg.mode](cfg) if cfg.mode in apart else _measured(cfg, console)
     if report is None:
         return
     folder = Path(cfg.out or cfg.reports)
@@ -72,6 +79,15 @@ def _backward(cfg: DictConfig) -> Report:
     beside = Path(cfg.model_dir).parent
     names = [Target(target.op, variant, target.dtype, target.arch).name for variant in GRADIENTS]
     return predicted([predictions(load_artefact(beside / name), problems) for name in names])
+
+
+def _trace(cfg: DictConfig) -> Report:
+    if not cfg.plan.requests:
+        raise ConfigError("plan.requests: missing; name the file that TILEWISE_RECORD named")
+    model = load_model(str(cfg.model_dir), cfg.tracking.uri)
+    before = load_model(str(cfg.a), cfg.tracking.uri) if cfg.a else None
+    calls = calls_of(cfg.plan.requests, model.target)
+    return judge_trace(calls, read_measurements(Path(cfg.data), model.target), model, before)
 
 
 def _measured(cfg: DictConfig, console: Console) -> Report | None:

@@ -63,7 +63,7 @@ class Record:
         try:
             with locked(self._path.with_name(f".{self._path.name}.lock")):
                 before = read(self._path) if self._path.exists() else Counter[Asked]()
-                write_text(self._path, _dumps(before + counts))
+                write_text(self._path, dumps(before + counts))
         except (OSError, DataError) as e:
             _log.warning("%s: what was asked for cannot be kept: %s", self._path, e)
 
@@ -94,7 +94,25 @@ def read(path: str | Path) -> Counter[Asked]:
     return counts
 
 
-def _dumps(counts: Mapping[Asked, int]) -> str:
+def calls_of(path: str | Path, target: Target) -> dict[Problem, int]:
+    """How often each problem of a target was asked for, whoever answered: the most asked for first.
+
+    Raises:
+        DataError: the file cannot be read, or has no problem of the target; names the file, and what it has.
+    """
+    asked = read(path)
+    counts: Counter[Problem] = Counter()
+    for of, count in asked.items():
+        if of.target == target.name:
+            counts[of.problem] += count
+    if not counts:
+        known = ", ".join(sorted({of.target for of in asked}))
+        raise DataError(f"{path}: no problem of {target.name}; there are some of {known or 'nothing'}")
+    return dict(sorted(counts.items(), key=lambda of: (-of[1], str(of[0]))))
+
+
+def dumps(counts: Mapping[Asked, int]) -> str:
+    """The text of a file: the most asked for first."""
     rows = [
         {"target": a.target, "problem": a.problem.to_dict(), "why": a.why, "count": count}
         for a, count in counts.items()

@@ -19,7 +19,7 @@ from tilewise.features.octaves import nearest_octaves
 from tilewise.kernels.pool import Pool
 from tilewise.metrics import Floats, Ints
 from tilewise.ops import Problem, Target
-from tilewise.planning.choice import KernelChoice, choose_kernels, order_problems, within_budget
+from tilewise.planning.choice import Bools, KernelChoice, choose_kernels, order_problems, within_budget
 from tilewise.planning.committee import Committee, disagreement
 from tilewise.planning.pairs import supported_pairs
 from tilewise.train.dataset import build_table
@@ -107,33 +107,22 @@ def propose(
         ConfigError: the run is in `frame` already.
         DataError: no problem is left to choose from, or `frame` has nothing to learn from.
     """
-    known = np.zeros((0, 0), dtype=np.int64)
-    if frame is not None:
-        rows = frame[is_of(frame, target)]
-        if (rows["run_id"] == run_id).any():
-            raise ConfigError(f"collect.run_id={run_id} stands in the measurements; name another run")
-        known = np.unique(group_keys(target.op, rows), axis=0)
-    left = _candidates(items, target, pool, known, holdout_fraction)
+    known = known_keys(frame, target, run_id)
+    left = candidates(items, target, pool, known, holdout_fraction)
     problems = [item.problem for item in left]
     rng = np.random.default_rng(settings.seed)
     scored = (
-        _unscored(problems, pool, target, arch)
+        unscored(problems, pool, target, arch)
         if frame is None
         else _scored(frame, problems, target, pool, arch, settings, holdout_fraction)
     )
     chosen = choose_kernels(scored.problem, scored.log_tflops, settings.choice, rng)
-    launch_ms = np.array([p.flops for p in problems])[scored.problem] / np.exp(scored.log_tflops) / 1e9
-    measuring = np.bincount(scored.problem, chosen * pair_seconds(launch_ms, timing, arch))
-    seconds = (PROBLEM_S + measuring).astype(np.float64)
+    seconds = seconds_of(problems, scored, chosen, timing, arch)
     keys = np.array([p.group_key for p in problems], dtype=np.int64)
     shuffled = rng.permutation(len(left))  # equals are not taken in the set's order, which may be by network
     order = shuffled[order_problems(keys[shuffled], known, scored.regret[shuffled], seconds[shuffled])].tolist()
     picked = within_budget(order, lambda i: float(seconds[i]), settings.budget_s)
-    kernels = {i: np.flatnonzero(scored.problem == i) for i in picked}
-    plan_items = tuple(
-        Item(left[i].problem, left[i].origin, tuple(scored.kernel[kernels[i]][chosen[kernels[i]]].tolist()))
-        for i in picked
-    )
+    plan_items = items_of(picked, left, scored, chosen)
     new = np.full(len(picked), np.nan)
     return Proposal(
         Plan(target, arch, pool, plan_items, timing, run_id),
@@ -146,7 +135,7 @@ def propose(
 
 
 @dataclass(frozen=True)
-class _Scored:
+class Scored:
     """Supported pairs: problem and kernel of each row, its predicted log(TFLOPS), and each problem's regret."""
 
     problem: Ints
@@ -155,7 +144,26 @@ class _Scored:
     regret: Floats
 
 
-def _candidates(items: Sequence[Item], target: Target, pool: Pool, known: Ints, fraction: float) -> list[Item]:
+def known_keys(frame: pd.DataFrame | None, target: Target, run_id: str) -> Ints:
+    """(problems, dimensions) the group keys that were measured.
+
+    Raises:
+        ConfigError: the new run is in `frame` already.
+    """
+    if frame is None:
+        return np.zeros((0, 0), dtype=np.int64)
+    rows = frame[is_of(frame, target)]
+    if (rows["run_id"] == run_id).any():
+        raise ConfigError(f"collect.run_id={run_id} stands in the measurements; name another run")
+    return np.unique(group_keys(target.op, rows), axis=0)
+
+
+def candidates(items: Sequence[Item], target: Target, pool: Pool, known: Ints, fraction: float) -> list[Item]:
+    """The problems that may be planned: supported, not measured, and not of the holdout.
+
+    Raises:
+        DataError: there is none.
+    """
     keys = np.array([item.problem.group_key for item in items], dtype=np.int64)
     out = holdout_mask(target.op, keys, fraction)
     measured = set(map(tuple, known.tolist()))
@@ -167,7 +175,7 @@ def _candidates(items: Sequence[Item], target: Target, pool: Pool, known: Ints, 
     if not left:
         raise DataError(
             f"no problem is left to plan: all {len(items)} are measured, of the holdout, or supported by no kernel; "
-            "name another set with collect.problems"
+            "name others with collect.problems or plan.requests"
         )
     return left
 
@@ -180,7 +188,7 @@ def _scored(
     arch: HardwareProfile,
     settings: PlanSettings,
     fraction: float,
-) -> _Scored:
+) -> Scored:
     table = build_table(frame, target, pool, arch, fraction)
     committee = Committee.fit(table, settings.members, settings.seed, settings.threads)
     problem, kernel, mean, regret = [], [], [], []
@@ -190,13 +198,28 @@ def _scored(
         kernel.append(pairs.kernel)
         mean.append(scores.mean(axis=0))
         regret.append(disagreement(pairs.problem - pairs.problem[0], scores))
-    return _Scored(*(np.concatenate(parts) for parts in (problem, kernel, mean, regret)))
+    return Scored(*(np.concatenate(parts) for parts in (problem, kernel, mean, regret)))
 
 
-def _unscored(problems: list[Problem], pool: Pool, target: Target, arch: HardwareProfile) -> _Scored:
+def unscored(problems: list[Problem], pool: Pool, target: Target, arch: HardwareProfile) -> Scored:
     """All pairs, at the same share of the problem's roofline."""
     problem, kernel = np.nonzero(np.stack([pool.supported(p) for p in problems]))
     flops = np.array([float(p.flops) for p in problems])
     bytes_moved = np.array([float(p.min_bytes(target.dtype)) for p in problems])
     roofline = np.minimum(arch.peak(target.dtype), flops / bytes_moved * arch.dram_gb_s / 1e3)
-    return _Scored(problem, kernel, np.log(UNKNOWN_SHARE * roofline)[problem], np.ones(len(problems)))
+    return Scored(problem, kernel, np.log(UNKNOWN_SHARE * roofline)[problem], np.ones(len(problems)))
+
+
+def seconds_of(
+    problems: Sequence[Problem], scored: Scored, chosen: Bools, timing: Timing, arch: HardwareProfile
+) -> Floats:
+    """(problems,) expected of measuring the chosen rows."""
+    launch_ms = np.array([p.flops for p in problems])[scored.problem] / np.exp(scored.log_tflops) / 1e9
+    measuring = np.bincount(scored.problem, chosen * pair_seconds(launch_ms, timing, arch))
+    return (PROBLEM_S + measuring).astype(np.float64)
+
+
+def items_of(picked: Sequence[int], left: Sequence[Item], scored: Scored, chosen: Bools) -> tuple[Item, ...]:
+    """The picked problems with their chosen kernels, for a plan."""
+    rows = {i: np.flatnonzero((scored.problem == i) & chosen) for i in picked}
+    return tuple(Item(left[i].problem, left[i].origin, tuple(scored.kernel[rows[i]].tolist())) for i in picked)

@@ -18,6 +18,7 @@ from tilewise.markdown import table
 from tilewise.model.artefact import TrainedModel
 from tilewise.ops import OPS, Target
 from tilewise.validate.backward import Predictions
+from tilewise.validate.trace import trace_page
 
 CLOSE = 0.99  # of the oracle: selections that nobody needs to regret
 SHOWN = 20  # problems of the page, those with the lowest efficiency first
@@ -95,6 +96,8 @@ def page(report: Mapping[str, Any]) -> str:
     """The report in Markdown."""
     if report["mode"] == "backward":
         return _backward_page(report)
+    if report["mode"] == "trace":
+        return trace_page(report)
     ratio = report["predicted_over_measured"]
     figures = [
         ("problems", f"{report['problems']}"),

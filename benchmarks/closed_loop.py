@@ -1,0 +1,292 @@
+"""One turn of the closed loop: shapes that a model never saw are asked for, measured, learnt from.
+
+python -m benchmarks.closed_loop begin [--family depthwise] [--data data] [--budget 60] [--trees 100]
+python -m tilewise.collect build/closed_loop/plan.json build/closed_loop/measured.parquet    on an H200; or `simulate`
+python -m benchmarks.closed_loop simulate [--data data]                                      the recorded tables answer
+python -m benchmarks.closed_loop end [--data data]
+python -m benchmarks.closed_loop page
+
+``begin`` trains a model without a family of problems, and so without kernels that serve it alone. Two thirds of the
+family, and as many problems that the model knows, are then asked for in a made-up trace: calls by Zipf's law, in random
+order. Planning by value chooses what to measure within the budget. ``end`` learns from what was measured: anew from
+everything, and by warm starts. All models are judged by the recorded tables, where every kernel of every problem was
+measured: on the shapes of the trace, on those like them that nobody measured, and on the rest of the holdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.results import RESULTS, load, save
+from tilewise.arch import load_arch
+from tilewise.collect.plan import Plan, Timing, load_plan
+from tilewise.collect.recorded import recorded_engine
+from tilewise.collect.run import collect
+from tilewise.data.prepare import prepare
+from tilewise.data.rows import problems_of
+from tilewise.data.schema import read_measurements
+from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.dispatch.record import Asked, calls_of, dumps
+from tilewise.errors import TilewiseError
+from tilewise.evaluate.holdout import evaluate
+from tilewise.files import write_text
+from tilewise.kernels.pool import load_pool
+from tilewise.markdown import fill, table
+from tilewise.metrics import Floats
+from tilewise.model.artefact import TrainedModel, load_artefact, write_artefact
+from tilewise.ops import OPS, Problem, Target
+from tilewise.planning.propose import PlanSettings
+from tilewise.planning.value import propose_by_value
+from tilewise.registry.gate import decide
+from tilewise.registry.thresholds import Thresholds
+from tilewise.train import Base, ModelSettings, TrainSettings, TuneSettings, pool_of, train
+from tilewise.train.provenance import git_revision
+
+TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
+FOLDER = Path("build/closed_loop")
+PAGE = Path(__file__).parents[1] / "docs" / "closed-loop.md"
+HOLDOUT = 0.18
+RUN_ID = "closed-loop-1"
+MOST_CALLS = 100_000  # of the shape that is asked for most
+FAMILIES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "depthwise": lambda f: (f["G"] > 1) & (f["C"] == f["G"]),
+    "grouped": lambda f: (f["G"] > 1) & (f["C"] > f["G"]),
+    "large_filter": lambda f: f["Y"] >= 5,
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who is who: the recorded table, and its problems by their part in the turn.
+
+    Attributes:
+        frame: everything recorded.
+        seen: (rows,) what the first model learns from.
+        traced: problems of the family that are asked for.
+        known: problems that the first model learns from and that are asked for as well.
+        alike: problems of the family that nobody asks for or learns from.
+        elsewhere: problems of the holdout outside the family.
+    """
+
+    frame: pd.DataFrame
+    seen: pd.Series
+    traced: tuple[Problem, ...]
+    known: tuple[Problem, ...]
+    alike: tuple[Problem, ...]
+    elsewhere: tuple[Problem, ...]
+
+    @classmethod
+    def set(cls, frame: pd.DataFrame, family: str, seed: int) -> Scene:
+        """Deal the problems of a table."""
+        rng = np.random.default_rng(seed)
+        inside = FAMILIES[family](frame)
+        held = pd.Series(holdout_mask(TARGET.op, group_keys(TARGET.op, frame), HOLDOUT), index=frame.index)
+        new, known = (_shuffled(frame[mask & ~held], rng) for mask in (inside, ~inside))
+        count = round(len(new) * 2 / 3)
+        alike = (*new[count:], *problems_of(frame[inside & held], TARGET))
+        return cls(frame, ~inside, new[:count], known[:count], alike, problems_of(frame[~inside & held], TARGET))
+
+    def calls(self, seed: int) -> dict[Problem, int]:
+        """A made-up trace."""
+        return zipf((*self.traced, *self.known), np.random.default_rng([seed, 1]))
+
+
+def _shuffled(rows: pd.DataFrame, rng: np.random.Generator) -> tuple[Problem, ...]:
+    problems = problems_of(rows, TARGET)
+    return tuple(problems[i] for i in rng.permutation(len(problems)))
+
+
+def zipf(problems: Sequence[Problem], rng: np.random.Generator) -> dict[Problem, int]:
+    """Calls of each problem: in random order, the n-th has 1/n of the first one's."""
+    return {problems[i]: max(MOST_CALLS // n, 1) for n, i in enumerate(rng.permutation(len(problems)), 1)}
+
+
+def fitted(frame: pd.DataFrame, folder: Path, trees: int, threads: int, base: Path | None = None) -> TrainedModel:
+    """A model of some rows, written to `folder`; `base` is continued."""
+    model = ModelSettings(n_estimators=trees, warm_estimators=round(trees * 0.15))
+    settings = TrainSettings(model, TuneSettings(n_trials=0), n_splits=2, threads=threads, holdout_fraction=HOLDOUT)
+    continued = None if base is None else Base.load(base)
+    result = train(frame, TARGET, pool_of(frame, TARGET), load_arch(TARGET.arch), settings, base=continued)
+    write_artefact(folder, result.parts)
+    return load_artefact(folder)
+
+
+def begin(scene: Scene, budget_s: float, trees: int, threads: int, seed: int) -> dict[str, Any]:
+    """Train the first model, record a trace, and plan; the plan's figures."""
+    frame = scene.frame[scene.seen]
+    model = fitted(frame, FOLDER / "before", trees, threads)
+    calls = scene.calls(seed)
+    asked = Counter({Asked(TARGET.name, problem, "model"): count for problem, count in calls.items()})
+    write_text(FOLDER / "requests.jsonl", dumps(asked))
+    whole = Plan(TARGET, load_arch(TARGET.arch), load_pool(TARGET), (), Timing(), RUN_ID)
+    settings = PlanSettings(budget_s=budget_s, seed=seed, threads=threads)
+    proposal = propose_by_value(calls, model, frame, whole, settings, holdout_fraction=HOLDOUT)
+    write_text(FOLDER / "plan.json", proposal.plan.dumps())
+    figures = {
+        "planned": len(proposal.plan.items),
+        "pairs": sum(len(i.kernels or ()) for i in proposal.plan.items),
+        "could_be": len(proposal.could_be.calls),
+        "measuring_s": float(proposal.stakes.seconds.sum()),
+        "expected_saved_min": float(proposal.stakes.saved_s.sum()) / 60,
+    }
+    save(FOLDER / "begun.json", figures)
+    return figures
+
+
+def simulate(data: Path) -> None:
+    """The recorded tables in the place of a GPU."""
+    collect(load_plan(FOLDER / "plan.json"), FOLDER / "measured.parquet", recorded_engine(data), [0], lambda *_: None)
+
+
+def end(scene: Scene, trees: int, threads: int) -> dict[str, Any]:
+    """Learn from what was measured in three ways, and judge all models."""
+    measured = read_measurements(FOLDER / "measured.parquet", TARGET)
+    learn = prepare(pd.concat([scene.frame[scene.seen], measured], ignore_index=True), TARGET).frame
+    before, base = load_artefact(FOLDER / "before"), FOLDER / "before"
+    models = {
+        "before": before,
+        "anew": fitted(learn, FOLDER / "anew", trees, threads),
+        "warm, all rows": fitted(learn, FOLDER / "warm_all", trees, threads, base),
+        "warm, new rows": fitted(measured, FOLDER / "warm_new", trees, threads, base),
+    }
+    calls = calls_of(FOLDER / "requests.jsonl", TARGET)
+    planned = set(problems_of(measured, TARGET))
+    parts = {
+        "traced": scene.traced,
+        "measured": tuple(p for p in scene.traced if p in planned),
+        "alike": scene.alike,
+        "elsewhere": scene.elsewhere,
+    }
+    judged = {name: Judged.of(model, scene.frame) for name, model in models.items()}
+    return {
+        "machine": sorted(set(measured["hw_device"])),
+        "run": sorted(set(measured["libraries"])),
+        "revision": git_revision(Path.cwd()),
+        "trees": trees,
+        "planned": load(FOLDER / "begun.json"),
+        "problems": {name: len(problems) for name, problems in parts.items()},
+        "models": {
+            name: {part: _figures(j.efficiency(problems)) for part, problems in parts.items()}
+            | {
+                "pool": len(models[name].pool),
+                "gpu_min": j.minutes(calls),
+                "gate": _gate(scene.elsewhere, judged["before"], j),
+            }
+            for name, j in judged.items()
+        },
+        "oracle_min": judged["before"].minutes(calls, oracle=True),
+    }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model reaches on each problem of the recorded table; of those it cannot select for, nothing."""
+
+    by_problem: Mapping[Problem, tuple[float, float]]  # efficiency, TFLOPS of the oracle
+
+    @classmethod
+    def of(cls, model: TrainedModel, frame: pd.DataFrame) -> Judged:
+        """Let the model select."""
+        rows = evaluate(model, frame).per_problem
+        kind, names = OPS[TARGET.op], list(OPS[TARGET.op].column_names())
+        problems = (kind.from_dict(row) for row in rows[names].to_dict("records"))
+        figures = zip(rows["efficiency"].tolist(), rows["oracle_tflops"].tolist(), strict=True)
+        return cls(dict(zip(problems, figures, strict=True)))
+
+    def efficiency(self, problems: Sequence[Problem]) -> Floats:
+        """(problems,) in [0, 1]."""
+        return np.array([self.by_problem.get(p, (0.0, 0.0))[0] for p in problems])
+
+    def minutes(self, calls: Mapping[Problem, int], *, oracle: bool = False) -> float:
+        """GPU minutes of the calls that a kernel is selected for."""
+        found = [(p, n, *self.by_problem[p]) for p, n in calls.items() if p in self.by_problem]
+        return sum(n * p.flops / (tflops * (1 if oracle else e)) / 1e12 for p, n, e, tflops in found) / 60
+
+
+def _figures(efficiency: Floats) -> dict[str, float]:
+    return {"mean": float(efficiency.mean()), "p10": float(np.percentile(efficiency, 10))}
+
+
+def _gate(problems: Sequence[Problem], before: Judged, after: Judged) -> str:
+    """What the gate says of replacing one by the other, on these problems."""
+    named = [p.to_dict() for p in problems]
+    decision = decide(named, after.efficiency(problems), before.efficiency(problems), Thresholds())
+    return "yes" if decision.promote else "; ".join(decision.reasons)
+
+
+def recovered(models: Mapping[str, Any], name: str, part: str) -> float:
+    """Share of the mean efficiency lost before that a model no longer loses."""
+    lost = 1 - models["before"][part]["mean"]
+    return 1 - (1 - models[name][part]["mean"]) / lost
+
+
+def page_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """A row a family and model: mean / P10 by part, in percent."""
+    header = [
+        "without",
+        "model",
+        "pool",
+        "traced",
+        "recovered",
+        "measured",
+        "alike",
+        "recovered",
+        "elsewhere",
+        "GPU min",
+    ]
+    rows = []
+    for result in results:
+        models = result["models"]
+        for name, of in models.items():
+            cells = {p: f"{100 * of[p]['mean']:.2f} / {100 * of[p]['p10']:.2f}" for p in result["problems"]}
+            gain = [
+                "" if name == "before" else f"{100 * recovered(models, name, p):.0f} %" for p in ("traced", "alike")
+            ]
+            shown = (cells["traced"], gain[0], cells["measured"], cells["alike"], gain[1], cells["elsewhere"])
+            rows.append([result["family"], name, str(of["pool"]), *shown, f"{of['gpu_min']:.1f}"])
+    return table(header, rows, words=2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.closed_loop", description=__doc__)
+    parser.add_argument("verb", choices=("begin", "simulate", "end", "page"))
+    parser.add_argument("--family", choices=FAMILIES, default="depthwise")
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of measuring")
+    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", help="of the result file; default: the family's")
+    args = parser.parse_args(argv)
+    try:
+        if args.verb == "page":
+            found = [load(p) for p in sorted(RESULTS.glob("closed_loop_*.json"))]
+            write_text(PAGE, fill(PAGE.read_text(), {"turn": page_table(found)}))
+        elif args.verb == "simulate":
+            simulate(args.data)
+        else:
+            scene = Scene.set(read_measurements(args.data, TARGET), args.family, args.seed)
+            if args.verb == "begin":
+                print(begin(scene, args.budget, args.trees, args.threads, args.seed))
+            else:
+                result = {"family": args.family} | end(scene, args.trees, args.threads)
+                save(RESULTS / f"closed_loop_{args.name or args.family}.json", result)
+                print(page_table([result]))
+    except TilewiseError as e:
+        print(f"closed_loop: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

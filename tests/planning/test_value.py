@@ -1,0 +1,157 @@
+"""Of what was asked for, that comes first which saves most a second: by hand on made-up stakes, and in real plans."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from small_model import table, write_model
+from synthetic import CONV, problems
+from tilewise.arch import load_arch
+from tilewise.cli.main import main
+from tilewise.collect.plan import Plan, Timing, load_plan
+from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.dispatch.record import Asked, dumps
+from tilewise.errors import DataError
+from tilewise.kernels.pool import Pool, load_pool
+from tilewise.metrics import DEPTH
+from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.trust import COVARIATES, Calibration
+from tilewise.ops import Problem, Target
+from tilewise.planning.choice import KernelChoice
+from tilewise.planning.propose import PlanSettings
+from tilewise.planning.value import Stakes, ValueProposal, propose_by_value
+
+TARGET = Target.parse(CONV)
+ASKED = problems(TARGET, 60)  # the first 40 are those of the table
+CALLS = {p: 10 * (i + 1) for i, p in enumerate(ASKED)}
+HELD = holdout_mask(TARGET.op, [p.group_key for p in ASKED], 0.18)
+OPEN = [p for i, p in enumerate(ASKED) if i >= 40 and not HELD[i]]
+LOSSES = (0.2, 0.1, 0.0, 0.0)  # of four calibration problems
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    return load_artefact(write_model(tmp_path_factory.mktemp("model") / CONV, trees=10))
+
+
+def calibrated(model: TrainedModel, farthest: float) -> TrainedModel:
+    """The model with a calibration of one bin: on average it loses 7.5 %, and no level is certain of less than all."""
+    count = len(COVARIATES)
+    calibration = Calibration(
+        keys=np.unique(group_keys(TARGET.op, table()), axis=0),
+        farthest=farthest,
+        centre=np.zeros(count),
+        scale=np.ones(count),
+        weights=np.zeros(count),
+        intercept=0.0,
+        edges=np.zeros(0),
+        counts=np.array([len(LOSSES)]),
+        losses=[[np.array([v for v in LOSSES if v > 0])] + [np.zeros(0)] * (DEPTH - 1)],
+    )
+    return dataclasses.replace(model, calibration=calibration)
+
+
+def whole(pool: Pool) -> Plan:
+    return Plan(TARGET, load_arch("sm90"), pool, (), Timing(), "next")
+
+
+def _propose(model: TrainedModel | None, pool: Pool, budget_s: float = 1e6, share: float = 0.3) -> ValueProposal:
+    settings = PlanSettings(budget_s, KernelChoice(share))
+    return propose_by_value(CALLS, model, table(), whole(pool), settings, holdout_fraction=0.18)
+
+
+def test_gain_per_second_by_hand() -> None:
+    stakes = Stakes(
+        calls=np.array([1000.0, 10.0, 1000.0, 1000.0]),
+        pick_ms=np.array([1.0, 100.0, 1.0, 2.0]),
+        regret=np.array([0.1, 0.5, 0.0, 0.1]),
+        seconds=np.array([1.0, 1.0, 1.0, 4.0]),
+    )
+    assert stakes.spent_s.tolist() == [1.0, 1.0, 1.0, 2.0]
+    assert stakes.saved_s == pytest.approx([0.1, 0.5, 0.0, 0.2])
+    assert stakes.order() == [1, 0, 3]  # nothing is expected of the third
+    unknown = dataclasses.replace(stakes, regret=np.full(4, np.nan))
+    assert unknown.order() == [0, 1, 2, 3]  # by time spent a second of measuring
+
+
+def test_what_was_asked_for_and_is_neither_measured_nor_held_out(model: TrainedModel) -> None:
+    proposal = _propose(calibrated(model, farthest=99.0), model.pool)
+    chosen = [item.problem for item in proposal.plan.items]
+    assert set(chosen) == set(OPEN)
+    assert proposal.calls == sum(CALLS.values())
+    assert proposal.stakes.calls.tolist() == [CALLS[p] for p in chosen]
+    assert proposal.stakes.regret == pytest.approx(np.full(len(OPEN), 0.075))
+    picks = [p.flops / model.best(p, 1)[1][0] / 1e9 for p in chosen]
+    assert proposal.stakes.pick_ms == pytest.approx(picks)
+    worth = proposal.stakes.saved_s / proposal.stakes.seconds
+    assert (np.diff(worth) <= 0).all()
+    for item in proposal.plan.items:
+        supported = int(model.supported(item.problem).sum())
+        assert len(item.kernels or ()) == min(max(round(0.3 * supported), 2), supported)
+
+
+def test_the_budget_takes_the_best_first(model: TrainedModel) -> None:
+    known = calibrated(model, farthest=99.0)
+    every = _propose(known, model.pool)
+    some = _propose(known, model.pool, budget_s=float(every.stakes.seconds[:3].sum()) + 1e-9)
+    assert [i.problem for i in some.plan.items] == [i.problem for i in every.plan.items[:3]]
+    assert some.could_be.saved_s.sum() == pytest.approx(every.stakes.saved_s.sum())
+
+
+def test_where_nothing_alike_was_calibrated_on_all_kernels_are_measured(model: TrainedModel) -> None:
+    proposal = _propose(calibrated(model, farthest=0.0), model.pool)
+    assert (proposal.stakes.regret == 1.0).all()  # four problems bound nothing
+    for item in proposal.plan.items:
+        assert item.kernels == tuple(np.flatnonzero(model.pool.supported(item.problem)))
+
+
+def test_kernels_that_the_model_does_not_know_are_measured(model: TrainedModel) -> None:
+    larger = load_pool(TARGET)
+    new = [i for i, name in enumerate(larger.names) if name not in model.pool.names]
+    proposal = _propose(calibrated(model, farthest=99.0), larger)
+    for item in proposal.plan.items:
+        able = larger.supported(item.problem)
+        assert {i for i in new if able[i]} <= set(item.kernels or ())
+
+
+@pytest.mark.parametrize("there_is_a_model", [True, False])
+def test_without_a_calibration_nobody_knows_what_is_saved(model: TrainedModel, there_is_a_model: bool) -> None:
+    proposal = _propose(model if there_is_a_model else None, model.pool)
+    assert {item.problem for item in proposal.plan.items} == set(OPEN)
+    assert np.isnan(proposal.stakes.saved_s).all()
+    worth = proposal.stakes.spent_s / proposal.stakes.seconds
+    assert (np.diff(worth) <= 0).all()
+
+
+def test_nothing_left_to_gain_is_said(model: TrainedModel) -> None:
+    sure = calibrated(model, farthest=99.0)
+    assert sure.calibration is not None
+    never = dataclasses.replace(sure.calibration, losses=[[np.zeros(0)] * DEPTH])
+    with pytest.raises(DataError, match=f"nothing is expected of measuring the {len(OPEN)} problems"):
+        _propose(dataclasses.replace(sure, calibration=never), model.pool)
+
+
+def test_the_verb_plans_what_was_recorded(
+    model: TrainedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table().to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "asked.jsonl").write_text(dumps(_recorded(CALLS)))
+    path = tmp_path / "plan.json"
+    command = ["plan", f"data={tmp_path}", f"plan.requests={tmp_path}/asked.jsonl", f"output={path}"]
+    assert main([*command, "collect.run_id=next", f"model_dir={model.where}", "plan.budget_s=1000000"]) == 0
+    said = capsys.readouterr().out
+    assert f"{len(OPEN)} of {len(OPEN)} problems" in said
+    assert f"{sum(CALLS[p] for p in OPEN)} of {sum(CALLS.values())} calls" in said
+    assert "GPU minutes saved, expected: unknown" in said
+    assert {item.problem for item in load_plan(path).items} == set(OPEN)
+    assert main([*command, "collect.run_id=next", "variant=bwd_data"]) == 2
+    assert "no row of grouped_conv_bwd_data_bf16_sm90" in capsys.readouterr().err
+
+
+def _recorded(calls: dict[Problem, int]) -> Counter[Asked]:
+    return Counter({Asked(CONV, problem, "model"): count for problem, count in calls.items()})

@@ -1,0 +1,161 @@
+"""One turn of the closed loop, by the commands of docs/closed-loop.md, makes a running dispatcher select better.
+
+What it was asked for comes back as measurements, as a better model and, without restarting it, as selections. A made-up
+table stands for the GPU. The first model never saw a grouped convolution, nor the kernels that serve them alone.
+Nothing else is made up: the dispatcher is a process of its own, and registry, gate and DVC are the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from store import fresh_store
+from synthetic import CONV, measurements
+from tilewise.cli.main import main
+from tilewise.data.rows import problems_of
+from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.dispatch.record import calls_of
+from tilewise.ops import Problem, Target
+
+TARGET = Target.parse(CONV)
+EVERYTHING = measurements(CONV, 120, 24, failures=0)  # what a GPU would measure
+GROUPED = EVERYTHING["G"] > 1
+HELD = holdout_mask(TARGET.op, group_keys(TARGET.op, EVERYTHING), 0.18)
+UNSEEN = problems_of(EVERYTHING[GROUPED & ~HELD], TARGET)
+ELSEWHERE = problems_of(EVERYTHING[~GROUPED & HELD], TARGET)
+SMALL = ["model.n_estimators=20", "model.num_leaves=15", "n_splits=2", "tune.n_trials=0", "threads=1"]
+PREPARED = f"build/prepared/{CONV}.parquet"
+NEW = f"data/{CONV}.turn-1.parquet"
+SECONDS = 60.0  # that a new model may take to be looked for
+
+
+class Serving:
+    """A process that selects, looks for new models, and counts what it is asked for."""
+
+    def __init__(self, uri: str) -> None:
+        told = {"TILEWISE_REFRESH_S": "0.3", "TILEWISE_RECORD": "asked.jsonl", "MLFLOW_TRACKING_URI": uri}
+        command = [sys.executable, str(Path(__file__).with_name("asker.py")), CONV]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | told)
+
+    def ask(self, problems: Sequence[Problem]) -> tuple[int, list[str]]:
+        """The version that serves, and the kernel that it selects for each problem."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([p.to_dict() for p in problems]), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        return answer["version"], answer["kernels"]
+
+    def ask_until(self, version: int, problems: Sequence[Problem]) -> list[str]:
+        """Go on asking until a version serves."""
+        end = time.monotonic() + SECONDS
+        while (answer := self.ask(problems))[0] != version and time.monotonic() < end:
+            time.sleep(0.2)
+        assert answer[0] == version
+        return answer[1]
+
+    def close(self) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return fresh_store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project under git and DVC whose measurements lack the grouped problems."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tilewise.registry.promote.log_plots", lambda *_: None)  # slower than all the rest
+    monkeypatch.setattr("tilewise.cli.train._plots", lambda *_: [])
+    Path("data").mkdir()
+    EVERYTHING.to_parquet("everything.parquet")
+    EVERYTHING[~GROUPED].to_parquet(f"data/{CONV}.first.parquet")
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
+        subprocess.run(command, check=True, capture_output=True)
+    return tmp_path
+
+
+def _efficiency(problems: Sequence[Problem], kernels: Sequence[str]) -> float:
+    """Mean efficiency of these selections."""
+    names = list(problems[0].column_names())
+    valid = EVERYTHING[EVERYTHING["is_valid"]]
+    best = valid.groupby(names)["latency_ms"].min()
+    time_of = valid.set_index([*names, "kernel_name"])["latency_ms"]
+    keys = [tuple(p.to_dict().values()) for p in problems]
+    return float(np.mean([best[key] / time_of[(*key, kernel)] for key, kernel in zip(keys, kernels, strict=True)]))
+
+
+def _do(*words: str, uri: str) -> int:
+    return main([*words, f"tracking.uri={uri}"])
+
+
+def _train_and_promote(uri: str) -> int:
+    floors = [f"gate.floors.grouped_conv.forward.{name}=null" for name in ("mean", "p10")]
+    assert _do("data", "prepare", uri=uri) == 0
+    assert _do("train", f"data={PREPARED}", *SMALL, uri=uri) == 0
+    return _do("promote", f"data={PREPARED}", *floors, uri=uri)
+
+
+def _data_version() -> str:
+    subprocess.run(["dvc", "add", "-q", "data"], check=True, capture_output=True)
+    return Path("data.dvc").read_text()
+
+
+def _asked(count: int) -> None:
+    """Wait for the record: a dispatcher writes it now and then."""
+    end = time.monotonic() + SECONDS
+    while not (Path("asked.jsonl").exists() and sum(calls_of("asked.jsonl", TARGET).values()) >= count):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_a_turn_recovers_what_unseen_shapes_lost_in_a_running_dispatcher(
+    project: Path, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train_and_promote(uri) == 0
+    first = _data_version()
+    serving = Serving(uri)
+    before = {part: serving.ask_until(1, part) for part in (UNSEEN, ELSEWHERE)}
+    serving.ask(UNSEEN[:5] * 20)
+    _asked(len(UNSEEN) + len(ELSEWHERE) + 100)
+
+    planned = ["plan", "plan.requests=asked.jsonl", "collect.run_id=turn-1", "output=plan.json"]
+    assert _do(*planned, uri=uri) == 0
+    said = capsys.readouterr().out
+    assert f"{len(UNSEEN)} of {len(UNSEEN)} problems" in said
+    assert "GPU minutes saved, expected: " in said
+    assert _do("collect", "input=plan.json", "collect.simulate=everything.parquet", f"output={NEW}", uri=uri) == 0
+    assert _data_version() != first
+    (project / f"models/{CONV}").rename(project / "before")
+
+    assert _train_and_promote(uri) == 0
+    assert _do("promote", f"data={PREPARED}", uri=uri) == 0  # again: nothing changes
+
+    after = {part: serving.ask_until(2, part) for part in (UNSEEN, ELSEWHERE)}
+    serving.close()
+    lost, left = (1 - _efficiency(UNSEEN, picks[UNSEEN]) for picks in (before, after))
+    assert lost > 0.02, "the first model must not know these shapes, or nothing is shown"
+    assert left < lost / 2
+    assert _efficiency(ELSEWHERE, after[ELSEWHERE]) > _efficiency(ELSEWHERE, before[ELSEWHERE]) - 0.005
+
+    reported = ["validate", "mode=trace", "plan.requests=asked.jsonl", "a=before", "out=."]
+    assert _do(*reported, uri=uri) == 0
+    report: dict[str, Any] = json.loads(Path("validate_trace.json").read_text())
+    assert report["saved_minutes"] > 0
+    assert report["minutes"]["fastest"] <= report["minutes"]["model"] < report["minutes"]["before"]
+
+    assert _do(*planned[:2], "collect.run_id=turn-2", "output=again.json", uri=uri) == 2
+    assert "no problem is left to plan" in capsys.readouterr().err
