@@ -226,33 +226,35 @@ def _gate(problems: Sequence[Problem], before: Judged, after: Judged) -> str:
 def recovered(models: Mapping[str, Any], name: str, part: str) -> float:
     """Share of the mean efficiency lost before that a model no longer loses."""
     lost = 1 - models["before"][part]["mean"]
-    return 1 - (1 - models[name][part]["mean"]) / lost
+    return float(1 - (1 - models[name][part]["mean"]) / lost)
 
 
 def page_table(results: Sequence[Mapping[str, Any]]) -> str:
     """A row a family and model: mean / P10 by part, in percent."""
     header = [
-        "without",
+        "unseen",
         "model",
-        "pool",
         "traced",
         "recovered",
         "measured",
         "alike",
         "recovered",
         "elsewhere",
-        "GPU min",
+        "GPU time",
+        "gate",
     ]
     rows = []
     for result in results:
         models = result["models"]
+        could_be = models["before"]["gpu_min"] - result["oracle_min"]
         for name, of in models.items():
-            cells = {p: f"{100 * of[p]['mean']:.2f} / {100 * of[p]['p10']:.2f}" for p in result["problems"]}
-            gain = [
-                "" if name == "before" else f"{100 * recovered(models, name, p):.0f} %" for p in ("traced", "alike")
-            ]
-            shown = (cells["traced"], gain[0], cells["measured"], cells["alike"], gain[1], cells["elsewhere"])
-            rows.append([result["family"], name, str(of["pool"]), *shown, f"{of['gpu_min']:.1f}"])
+            shown = {p: f"{100 * of[p]['mean']:.2f} / {100 * of[p]['p10']:.2f}" for p in result["problems"]}
+            parts = [shown["traced"], "", shown["measured"], shown["alike"], "", shown["elsewhere"], "", ""]
+            if name != "before":
+                parts[1], parts[4] = (f"{100 * recovered(models, name, p):.0f} %" for p in ("traced", "alike"))
+                parts[6] = f"{100 * (models['before']['gpu_min'] - of['gpu_min']) / could_be:.0f} %"
+                parts[7] = "yes" if of["gate"] == "yes" else "no"
+            rows.append([result["family"], name, *parts])
     return table(header, rows, words=2)
 
 

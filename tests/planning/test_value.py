@@ -17,6 +17,7 @@ from tilewise.collect.plan import Plan, Timing, load_plan
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.dispatch.record import Asked, dumps
 from tilewise.errors import DataError
+from tilewise.features.octaves import nearest_octaves
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.metrics import DEPTH
 from tilewise.model.artefact import TrainedModel, load_artefact
@@ -24,7 +25,7 @@ from tilewise.model.trust import COVARIATES, Calibration
 from tilewise.ops import Problem, Target
 from tilewise.planning.choice import KernelChoice
 from tilewise.planning.propose import PlanSettings
-from tilewise.planning.value import Stakes, ValueProposal, propose_by_value
+from tilewise.planning.value import Stakes, ValueProposal, propose_by_value, usual_octaves
 
 TARGET = Target.parse(CONV)
 ASKED = problems(TARGET, 60)  # the first 40 are those of the table
@@ -39,12 +40,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     return load_artefact(write_model(tmp_path_factory.mktemp("model") / CONV, trees=10))
 
 
-def calibrated(model: TrainedModel, farthest: float) -> TrainedModel:
-    """The model with a calibration of one bin: on average it loses 7.5 %, and no level is certain of less than all."""
-    count = len(COVARIATES)
+def calibrated(model: TrainedModel, alike: bool = False) -> TrainedModel:
+    """The model with a calibration of one bin, which loses 7.5 % on average; `alike`: for shapes at any distance."""
+    count, keys = len(COVARIATES), np.unique(group_keys(TARGET.op, table()), axis=0)
     calibration = Calibration(
-        keys=np.unique(group_keys(TARGET.op, table()), axis=0),
-        farthest=farthest,
+        keys=keys[:1] if alike else keys,
+        farthest=99.0,
         centre=np.zeros(count),
         scale=np.ones(count),
         weights=np.zeros(count),
@@ -80,7 +81,7 @@ def test_gain_per_second_by_hand() -> None:
 
 
 def test_what_was_asked_for_and_is_neither_measured_nor_held_out(model: TrainedModel) -> None:
-    proposal = _propose(calibrated(model, farthest=99.0), model.pool)
+    proposal = _propose(calibrated(model, alike=True), model.pool)
     chosen = [item.problem for item in proposal.plan.items]
     assert set(chosen) == set(OPEN)
     assert proposal.calls == sum(CALLS.values())
@@ -96,24 +97,30 @@ def test_what_was_asked_for_and_is_neither_measured_nor_held_out(model: TrainedM
 
 
 def test_the_budget_takes_the_best_first(model: TrainedModel) -> None:
-    known = calibrated(model, farthest=99.0)
+    known = calibrated(model, alike=True)
     every = _propose(known, model.pool)
     some = _propose(known, model.pool, budget_s=float(every.stakes.seconds[:3].sum()) + 1e-9)
     assert [i.problem for i in some.plan.items] == [i.problem for i in every.plan.items[:3]]
     assert some.could_be.saved_s.sum() == pytest.approx(every.stakes.saved_s.sum())
 
 
-def test_where_nothing_alike_was_calibrated_on_all_kernels_are_measured(model: TrainedModel) -> None:
-    proposal = _propose(calibrated(model, farthest=0.0), model.pool)
-    assert (proposal.stakes.regret == 1.0).all()  # four problems bound nothing
-    for item in proposal.plan.items:
-        assert item.kernels == tuple(np.flatnonzero(model.pool.supported(item.problem)))
+def test_a_shape_unlike_all_that_was_calibrated_on_is_as_bad_as_the_worst(model: TrainedModel) -> None:
+    """The bound of four problems at 90 % is 1: they bound nothing."""
+    proposal = _propose(calibrated(model), model.pool)
+    keys = np.unique(group_keys(TARGET.op, table()), axis=0)
+    points = np.log2(np.maximum(keys, 0.5))
+    apart = np.sqrt(((points[:, None] - points) ** 2).sum(axis=2))
+    usual = np.quantile(np.sort(apart, axis=1)[:, 1], 0.9)
+    assert usual_octaves(keys) == pytest.approx(usual)
+    far = [nearest_octaves([i.problem.group_key], keys)[0] > usual for i in proposal.plan.items]
+    assert 0 < sum(far) < len(far)
+    assert proposal.stakes.regret == pytest.approx(np.where(far, 1.0, 0.075))
 
 
 def test_kernels_that_the_model_does_not_know_are_measured(model: TrainedModel) -> None:
     larger = load_pool(TARGET)
     new = [i for i, name in enumerate(larger.names) if name not in model.pool.names]
-    proposal = _propose(calibrated(model, farthest=99.0), larger)
+    proposal = _propose(calibrated(model, alike=True), larger)
     for item in proposal.plan.items:
         able = larger.supported(item.problem)
         assert {i for i in new if able[i]} <= set(item.kernels or ())
@@ -129,7 +136,7 @@ def test_without_a_calibration_nobody_knows_what_is_saved(model: TrainedModel, t
 
 
 def test_nothing_left_to_gain_is_said(model: TrainedModel) -> None:
-    sure = calibrated(model, farthest=99.0)
+    sure = calibrated(model, alike=True)
     assert sure.calibration is not None
     never = dataclasses.replace(sure.calibration, losses=[[np.zeros(0)] * DEPTH])
     with pytest.raises(DataError, match=f"nothing is expected of measuring the {len(OPEN)} problems"):

@@ -15,7 +15,7 @@ from tilewise.cli.main import main
 from tilewise.dispatch.record import Asked, dumps
 from tilewise.errors import DataError
 from tilewise.model.artefact import TrainedModel, load_artefact
-from tilewise.ops import Target
+from tilewise.ops import Problem, Target
 from tilewise.validate.trace import judge_trace, trace_page
 
 ASKED = problems(Target.parse(CONV), 45)[30:]  # the table holds the first 40 of them
@@ -29,9 +29,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_model(root / "before", trees=20, sign=-1.0), write_model(root / "after")
 
 
-def _ms(model: TrainedModel | None) -> dict[object, float]:
+def _ms(model: TrainedModel | None) -> dict[Problem, float]:
     """Measured time of what a model selects, or of the fastest."""
-    found: dict[object, float] = {}
+    found: dict[Problem, float] = {}
     for problem in ASKED[:10]:
         values = problem.to_dict()
         rows = table()[(table()[list(values)] == pd.Series(values)).all(axis=1) & table()["is_valid"]]

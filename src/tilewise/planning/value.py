@@ -2,8 +2,9 @@
 
 A shape that is called often, takes long, and whose selection is not to be trusted comes first: measuring it is expected
 to save ``calls x time of the selection x expected regret``. The regret is what rankings of like risk lost in
-calibration, on average (:mod:`tilewise.model.trust`); where nothing like the shape was calibrated on, what one in ten
-of the riskiest lost. Without a model or a calibration nobody knows it, and all shapes count as equally risky.
+calibration, on average (:mod:`tilewise.model.trust`). That holds for shapes like those of the calibration; one that
+lies farther from all of them than they do from each other counts as the worst tenth of the riskiest. Without a model or
+a calibration nobody knows, and all shapes are equally risky.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import pandas as pd
 
 from tilewise.collect.plan import Item, Plan
 from tilewise.errors import DataError
+from tilewise.features.octaves import log_sizes
 from tilewise.kernels.pool import Pool
-from tilewise.metrics import Floats
+from tilewise.metrics import Floats, Ints
 from tilewise.model.artefact import TrainedModel
 from tilewise.model.trust import covariates_of
 from tilewise.ops import Problem
 from tilewise.planning.choice import Bools, choose_kernels, within_budget
 from tilewise.planning.propose import PlanSettings, Scored, candidates, items_of, known_keys, seconds_of, unscored
+
+USUAL = 0.9  # share of the known shapes that have another one within the distance that is usual
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,7 @@ def propose_by_value(
     """Choose shapes of a trace, and which of their kernels to measure, within the budget.
 
     Shapes that were measured stay out, and those of the holdout: they judge, and nobody learns from them. Kernels are
-    chosen as for :func:`~tilewise.planning.propose.propose`; all are measured where nothing alike was calibrated on,
-    and those that the model does not know everywhere.
+    chosen as for :func:`~tilewise.planning.propose.propose`, and besides those that the model does not know.
 
     Args:
         calls: how often each shape was asked for.
@@ -129,25 +132,37 @@ def propose_by_value(
     return ValueProposal(plan, stakes.take(picked), stakes, sum(calls.values()))
 
 
-def expected_regret(model: TrainedModel, problem: Problem, log_tflops: Floats, supported: Bools) -> tuple[float, bool]:
-    """What the selection is expected to lose, 0 to 1 (NaN without a calibration), and whether that is but a guess.
+def usual_octaves(keys: Ints) -> float:
+    """How far a shape usually lies from the nearest other one, in octaves; infinite for one alone."""
+    points = log_sizes(keys)
+    if len(points) < 2:
+        return np.inf
+    nearest = [np.partition(((points - point) ** 2).sum(axis=1), 1)[1] for point in points]  # 0 is the shape itself
+    return float(np.quantile(np.sqrt(nearest), USUAL))
+
+
+def expected_regret(
+    model: TrainedModel, problem: Problem, log_tflops: Floats, supported: Bools, usual: float
+) -> float:  # fmt: skip
+    """What the selection is expected to lose, 0 to 1; NaN without a calibration.
 
     Args:
         model: selects.
         problem: what for.
         log_tflops: (supported kernels,) predicted.
         supported: (len(pool),) which those are.
+        usual: distance in octaves beyond which the calibration says nothing of a shape.
     """
     known = model.calibration
     if known is None:
-        return np.nan, False
+        return np.nan
     octaves = known.octaves(problem)
-    if octaves > known.farthest:
-        return known.bound(len(known.counts) - 1, 1), True
+    if octaves > usual:
+        return known.bound(len(known.counts) - 1, 1)
     rates = model.log_rates(problem.to_dict(), model.pool.columns)
     covariates = covariates_of(problem, log_tflops, None if rates is None else rates[supported], octaves)
     number = known.bin_of(float(known.risk(covariates)))
-    return float(known.losses[number][0].sum() / known.counts[number]), False
+    return float(known.losses[number][0].sum() / known.counts[number])
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,7 @@ class _Judged:
 
 def _judged(problems: list[Problem], pool: Pool, model: TrainedModel) -> _Judged:
     new = ~np.isin(pool.names, model.pool.names)
+    usual = usual_octaves(model.calibration.keys) if model.calibration else np.inf
     kernels, scores, unknown, regret, pick_ms = [], [], [], [], []
     for problem in problems:
         can = np.flatnonzero(pool.supported(problem))
@@ -170,12 +186,12 @@ def _judged(problems: list[Problem], pool: Pool, model: TrainedModel) -> _Judged
         supported = model.supported(problem)
         if supported.any():
             log_tflops = np.log(model.predict_tflops(problem)[supported])
-            expected, guessed = expected_regret(model, problem, log_tflops, supported)
+            regret.append(expected_regret(model, problem, log_tflops, supported, usual))
         else:  # nothing can be selected yet: a dispatcher fails here
-            log_tflops, expected, guessed = scores[-1], 1.0, True
-        regret.append(expected)
+            log_tflops = scores[-1]
+            regret.append(1.0)
         pick_ms.append(problem.flops / np.exp(log_tflops.max()) / 1e9)
-        unknown.append(new[can] | guessed)
+        unknown.append(new[can])
     number = np.repeat(np.arange(len(problems)), [len(k) for k in kernels])
     scored = Scored(number, np.concatenate(kernels), np.concatenate(scores), np.array(regret))
     return _Judged(scored, np.concatenate(unknown), np.array(pick_ms))
