@@ -14,7 +14,7 @@ from synthetic import CONV, problems
 from tilewise.arch import load_arch
 from tilewise.cli.main import main
 from tilewise.collect.plan import Plan, Timing, load_plan
-from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.data.splits import holdout_mask
 from tilewise.dispatch.record import Asked, dumps
 from tilewise.errors import DataError
 from tilewise.features.octaves import nearest_octaves
@@ -22,7 +22,7 @@ from tilewise.kernels.pool import Pool, load_pool
 from tilewise.metrics import DEPTH
 from tilewise.model.artefact import TrainedModel, load_artefact
 from tilewise.model.trust import COVARIATES, Calibration
-from tilewise.ops import Problem, Target
+from tilewise.ops import GroupedConvProblem, Problem, Target
 from tilewise.planning.choice import KernelChoice
 from tilewise.planning.propose import PlanSettings
 from tilewise.planning.value import Stakes, ValueProposal, propose_by_value, usual_octaves
@@ -40,11 +40,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     return load_artefact(write_model(tmp_path_factory.mktemp("model") / CONV, trees=10))
 
 
-def calibrated(model: TrainedModel, alike: bool = False) -> TrainedModel:
-    """The model with a calibration of one bin, which loses 7.5 % on average; `alike`: for shapes at any distance."""
-    count, keys = len(COVARIATES), np.unique(group_keys(TARGET.op, table()), axis=0)
+def calibrated(model: TrainedModel, keys: np.ndarray | None = None) -> TrainedModel:
+    """The model with a calibration of one bin, which loses 7.5 % on average: by default for shapes at any distance."""
+    count = len(COVARIATES)
     calibration = Calibration(
-        keys=keys[:1] if alike else keys,
+        keys=np.array([ASKED[0].group_key]) if keys is None else keys,
         farthest=99.0,
         centre=np.zeros(count),
         scale=np.ones(count),
@@ -81,7 +81,7 @@ def test_gain_per_second_by_hand() -> None:
 
 
 def test_what_was_asked_for_and_is_neither_measured_nor_held_out(model: TrainedModel) -> None:
-    proposal = _propose(calibrated(model, alike=True), model.pool)
+    proposal = _propose(calibrated(model), model.pool)
     chosen = [item.problem for item in proposal.plan.items]
     assert set(chosen) == set(OPEN)
     assert proposal.calls == sum(CALLS.values())
@@ -97,22 +97,26 @@ def test_what_was_asked_for_and_is_neither_measured_nor_held_out(model: TrainedM
 
 
 def test_the_budget_takes_the_best_first(model: TrainedModel) -> None:
-    known = calibrated(model, alike=True)
+    known = calibrated(model)
     every = _propose(known, model.pool)
     some = _propose(known, model.pool, budget_s=float(every.stakes.seconds[:3].sum()) + 1e-9)
     assert [i.problem for i in some.plan.items] == [i.problem for i in every.plan.items[:3]]
     assert some.could_be.saved_s.sum() == pytest.approx(every.stakes.saved_s.sum())
 
 
+def test_how_far_shapes_usually_lie_from_each_other() -> None:
+    line = np.array([[1, 2], [2, 2], [8, 2], [64, 2]])  # 1, 1, 2 and 3 octaves from the nearest
+    assert usual_octaves(line) == pytest.approx(np.quantile([1, 1, 2, 3], 0.9))
+    assert usual_octaves(line[:1]) == np.inf
+
+
 def test_a_shape_unlike_all_that_was_calibrated_on_is_as_bad_as_the_worst(model: TrainedModel) -> None:
     """The bound of four problems at 90 % is 1: they bound nothing."""
-    proposal = _propose(calibrated(model), model.pool)
-    keys = np.unique(group_keys(TARGET.op, table()), axis=0)
-    points = np.log2(np.maximum(keys, 0.5))
-    apart = np.sqrt(((points[:, None] - points) ** 2).sum(axis=2))
-    usual = np.quantile(np.sort(apart, axis=1)[:, 1], 0.9)
-    assert usual_octaves(keys) == pytest.approx(usual)
-    far = [nearest_octaves([i.problem.group_key], keys)[0] > usual for i in proposal.plan.items]
+    sizes = OPEN[0].to_dict()
+    near = [OPEN[0], GroupedConvProblem.from_dict(sizes | {"N": 2 * sizes["N"]})]  # an octave from each other
+    keys = np.array([p.group_key for p in near])
+    proposal = _propose(calibrated(model, keys), model.pool)
+    far = [nearest_octaves([i.problem.group_key], keys)[0] > 1 for i in proposal.plan.items]
     assert 0 < sum(far) < len(far)
     assert proposal.stakes.regret == pytest.approx(np.where(far, 1.0, 0.075))
 
@@ -120,7 +124,7 @@ def test_a_shape_unlike_all_that_was_calibrated_on_is_as_bad_as_the_worst(model:
 def test_kernels_that_the_model_does_not_know_are_measured(model: TrainedModel) -> None:
     larger = load_pool(TARGET)
     new = [i for i, name in enumerate(larger.names) if name not in model.pool.names]
-    proposal = _propose(calibrated(model, alike=True), larger)
+    proposal = _propose(calibrated(model), larger)
     for item in proposal.plan.items:
         able = larger.supported(item.problem)
         assert {i for i in new if able[i]} <= set(item.kernels or ())
@@ -136,7 +140,7 @@ def test_without_a_calibration_nobody_knows_what_is_saved(model: TrainedModel, t
 
 
 def test_nothing_left_to_gain_is_said(model: TrainedModel) -> None:
-    sure = calibrated(model, alike=True)
+    sure = calibrated(model)
     assert sure.calibration is not None
     never = dataclasses.replace(sure.calibration, losses=[[np.zeros(0)] * DEPTH])
     with pytest.raises(DataError, match=f"nothing is expected of measuring the {len(OPEN)} problems"):

@@ -1,0 +1,51 @@
+"""The benchmarks of the closed loop: figures by hand, and pages that show what the results say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks import closed_loop, value
+from benchmarks.results import RESULTS, load
+
+from tilewise.markdown import fill
+from tilewise.ops import GemmProblem, Problem
+
+
+def test_calls_follow_zipfs_law() -> None:
+    problems = [GemmProblem(i, 8, 8) for i in range(1, 6)]
+    calls = closed_loop.zipf(problems, np.random.default_rng(0))
+    assert set(calls) == set(problems)
+    assert list(calls.values()) == [closed_loop.MOST_CALLS // n for n in range(1, 6)]
+
+
+def test_what_is_recovered_by_hand() -> None:
+    models = {"before": {"traced": {"mean": 0.9}}, "anew": {"traced": {"mean": 0.98}}}
+    assert closed_loop.recovered(models, "anew", "traced") == pytest.approx(0.8)
+    assert closed_loop.recovered(models, "before", "traced") == pytest.approx(0.0)
+
+
+def test_minutes_and_efficiency_by_hand() -> None:
+    known, unknown = GemmProblem(1000, 1000, 1000), GemmProblem(8, 8, 8)
+    judged = closed_loop.Judged({known: (0.5, 2.0)})  # 2e9 FLOPs at 1 TFLOPS: 2 ms; the oracle 1 ms
+    assert judged.efficiency([known, unknown]).tolist() == [0.5, 0.0]
+    calls: dict[Problem, int] = {known: 30_000, unknown: 7}
+    assert judged.minutes(calls) == pytest.approx(1.0)
+    assert judged.minutes(calls, oracle=True) == pytest.approx(0.5)
+
+
+def test_a_curve_counts_what_fits() -> None:
+    saved, seconds = np.array([6.0, 3.0, 1.0]), np.array([1.0, 1.0, 18.0])
+    best, worst = (value.curve(saved, seconds, [order]) for order in ([0, 1, 2], [2, 1, 0]))
+    assert best == pytest.approx([0.6, 0.9, 0.9, 0.9, 1.0])  # 5, 10, 25, 50 and 100 % of 20 seconds
+    assert worst == pytest.approx([0.0, 0.0, 0.0, 0.0, 1.0])
+    assert value.curve(saved, seconds, [[0, 1, 2], [2, 1, 0]]) == pytest.approx((best + worst) / 2)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "results", "block"), [(closed_loop, "closed_loop_*.json", "turn"), (value, "value_*.json", "value")]
+)
+def test_the_pages_show_the_results(benchmark: object, results: str, block: str) -> None:
+    page, table = benchmark.PAGE.read_text(), benchmark.page_table  # type: ignore[attr-defined]
+    found = [load(p) for p in sorted(RESULTS.glob(results))]
+    assert found
+    assert fill(page, {block: table(found)}) == page
