@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 
-from kernels.shapes import REAL, TINY
+from kernels.shapes import REAL, TINY, TINY_BOXES
 from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
@@ -24,7 +24,7 @@ from tilewise.kernels.triton.family import family_of
 from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
-CONVS: list[Any] = [*TINY["grouped_conv"].values(), *REAL["grouped_conv"].values()]
+CONVS: list[Any] = [*TINY["grouped_conv"].values(), *TINY_BOXES.values(), *REAL["grouped_conv"].values()]
 TABLE = feature_table("grouped_conv")
 # a grouped 3x3 layer: 8 x 14 x 14 = 1568 pixels, 48 input and 96 output channels a group, 2 groups
 GROUPED = GroupedConvProblem(N=8, C=96, K=192, G=2, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 
-from kernels.shapes import REAL, TINY, TINY_CONFIGS, wide_pool
+from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_CONFIGS, wide_pool
 from tilewise.arch import load_arch
 from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import Item, Plan, Timing
@@ -33,7 +33,7 @@ TINY_CASES = [
     (*key, name, config)
     for key in FAMILIES
     for config in TINY_CONFIGS[key]
-    for name, problem in TINY[key[0]].items()
+    for name, problem in (TINY_BOXES if "_box_" in config else TINY[key[0]]).items()
     if not unsupported(Kernel.from_config(config), problem, key[1])
 ]
 
@@ -79,7 +79,12 @@ def compiled_pool(op: str, variant: str, dtype: str) -> Pool:
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize(("op", "variant", "name", "config"), TINY_CASES)
 def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, config: str) -> None:
-    assert Case(op, variant, TINY[op][name], "fp16").mismatches(Kernel.from_config(config)) == 0
+    assert (
+        Case(op, variant, (TINY_BOXES if "_box_" in config else TINY[op])[name], "fp16").mismatches(
+            Kernel.from_config(config)
+        )
+        == 0
+    )
 
 
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
