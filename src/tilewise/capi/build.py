@@ -17,7 +17,10 @@ _CORE = _HERE.parent / "core"
 INCLUDE = _HERE / "include"
 SOURCES = (
     *(_HERE / f"{name}.c" for name in ("dispatcher", "file", "model", "problem", "reference")),
-    *(_CORE / f"{name}.c" for name in ("estimate", "forest", "program", "ranker", "scores", "walk")),
+    *(
+        _CORE / f"{name}.c"
+        for name in ("cuts", "estimate", "forest", "program", "rank", "ranker", "room", "scores", "search", "walk")
+    ),
 )
 # -ffp-contract=off: what is computed must not depend on whether the processor can multiply and add at once
 FLAGS = (

@@ -11,7 +11,7 @@
 #error "model files are little-endian, and read as they are"
 #endif
 
-enum { VERSION = 1, HEADER = 24, MOST_BYTES = 1 << 28, MOST_KERNELS = 1 << 16, MOST_SLOTS = 1 << 24 };
+enum { VERSION = 1, HEADER = 24, MOST_BYTES = 1 << 28, MOST_SLOTS = 1 << 24 };
 
 typedef struct {
     const uint8_t *at, *end;
@@ -96,7 +96,7 @@ static void read_target(reader *r, tilewise_model *m)
     m->op = !strcmp(parts[0], "gemm") ? TILEWISE_GEMM : !strcmp(parts[0], "grouped_conv") ? TILEWISE_CONV : 0;
     m->variant = parts[1], m->dtype = parts[2];
     int n = snprintf(m->target, sizeof m->target, "%s_%s_%s_%s", parts[0], parts[1], parts[2], parts[3]);
-    expect(r, m->op && n < (int)sizeof m->target, "the target is unknown");
+    expect(r, tw_direction(m->op, m->variant) >= 0 && n < (int)sizeof m->target, "the target is unknown");
 }
 
 static void read_outputs(reader *r, const char *tag, tw_outputs *outputs)
@@ -185,7 +185,7 @@ static void read_ranker(reader *r, tilewise_model *m)
     expect(r, head.count == 8, "the head is of another length");
     if (r->failed)
         return;
-    expect(r, n[0] >= 1 && n[0] <= MOST_KERNELS, "an impossible number of kernels");
+    expect(r, n[0] >= 1 && n[0] <= TW_MOST_KERNELS, "an impossible number of kernels");
     expect(r, n[3] >= 0 && n[3] <= MOST_SLOTS, "an impossible number of partitions");
     expect(r, n[1] == (m->op == TILEWISE_GEMM ? 4 : TW_MOST_INPUTS), "a program for other columns than the op's");
     m->ranker = r->failed ? NULL : calloc(1, sizeof *m->ranker);

@@ -1,4 +1,4 @@
-/* Python's door to the ranking core: reads what tilewise/model/ranker.py hands over, and runs without the GIL. */
+/* Python's door to the ranking core, which runs without the GIL. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "ranker.h"
+#include "_read.h"
 #include "text.h"
 
 /* ---- NumPy's own logarithms, so that features come out the same, bit for bit ------------------------------------- */
@@ -39,45 +39,6 @@ static int find_loop(PyObject *object, numpy_loop *found)
     return -1;
 }
 
-/* ---- arrays of one type, by the buffer protocol ------------------------------------------------------------------ */
-
-typedef struct {
-    Py_buffer view;
-    Py_ssize_t count;
-} array;
-
-enum { MOST_ARRAYS = 24 };
-
-typedef struct {
-    array held[MOST_ARRAYS];
-    int count;
-} arrays;
-
-static const void *take(arrays *a, PyObject *object, Py_ssize_t item, Py_ssize_t *count)
-{
-    if (!object || a->count == MOST_ARRAYS) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "too many arrays");
-        return NULL;
-    }
-    Py_buffer *view = &a->held[a->count].view;
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS))
-        return NULL;
-    a->count++;
-    if (view->len % item) {
-        PyErr_SetString(PyExc_ValueError, "an array of another type");
-        return NULL;
-    }
-    *count = view->len / item;
-    return view->buf;
-}
-
-static void release(arrays *a)
-{
-    for (int i = 0; i < a->count; i++)
-        PyBuffer_Release(&a->held[i].view);
-}
-
 /* ---- Ranker ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -92,124 +53,6 @@ static void ranker_dealloc(Ranker *self)
     tw_ranker_free(self->ranker);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
-}
-
-static PyObject *misfit(const char *what)
-{
-    if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "%s: too large for the ranking core, or it does not fit together", what);
-    return NULL;
-}
-
-static tw_program *read_program(Ranker *self, PyObject *parts)
-{
-    arrays a = {.count = 0};
-    tw_program *program = NULL;
-    int n_inputs, n_slots;
-    PyObject *constants, *steps, *index;
-    Py_ssize_t n_constants, n_steps, n_index;
-    const tw_math math = {{call_loop, &self->log}, {call_loop, &self->log2}};
-    if (PyArg_ParseTuple(parts, "iiOOO", &n_inputs, &n_slots, &constants, &steps, &index)) {
-        const void *c = take(&a, constants, sizeof(tw_slot), &n_constants);
-        const void *s = c ? take(&a, steps, sizeof(tw_step), &n_steps) : NULL;
-        const void *i = s ? take(&a, index, sizeof(int32_t), &n_index) : NULL;
-        if (i && !(program = tw_program_new(n_inputs, c, (int32_t)n_constants, s, (int32_t)n_steps, i,
-                                            (int32_t)n_index, n_slots, math)))
-            misfit("program");
-    }
-    release(&a);
-    return program;
-}
-
-static tw_forest *read_forest(PyObject *parts)
-{
-    arrays a = {.count = 0};
-    tw_forest *forest = NULL;
-    int n_features;
-    PyObject *object[7];
-    static const Py_ssize_t ITEM[7] = {8, 8, 8, 8, 1, 1, 8};
-    const void *data[7];
-    Py_ssize_t n[7];
-    if (!PyArg_ParseTuple(parts, "iOOOOOOO", &n_features, &object[0], &object[1], &object[2], &object[3], &object[4],
-                          &object[5], &object[6]))
-        return NULL;
-    int i = 0;
-    while (i < 7 && (data[i] = take(&a, object[i], ITEM[i], &n[i])))
-        i++;
-    if (i == 7) { /* roots, feature, threshold, children, missing, default_left, value */
-        int fits = n[2] == n[1] && n[3] == 2 * n[1] && n[4] == n[1] && n[5] == n[1] && n[6] == n[1];
-        forest = fits ? tw_forest_new((int32_t)n[0], data[0], n[1], data[1], data[2], data[3], data[4], data[5],
-                                      data[6], n_features)
-                      : NULL;
-        if (!forest)
-            misfit("trees");
-    }
-    release(&a);
-    return forest;
-}
-
-static tw_estimate *read_estimate(PyObject *parts, int n_kernels)
-{
-    arrays a = {.count = 0};
-    tw_estimate *estimate = NULL;
-    int n_costs, n_drivers;
-    tw_limits limits;
-    PyObject *object[5];
-    const void *data[5];
-    Py_ssize_t n[5];
-    if (!PyArg_ParseTuple(parts, "ii(dddd)OOOOO", &n_costs, &n_drivers, &limits.intercept, &limits.most_deviations,
-                          &limits.most_correction, &limits.most_share, &object[0], &object[1], &object[2], &object[3],
-                          &object[4]))
-        return NULL;
-    int i = 0;
-    while (i < 5 && (data[i] = take(&a, object[i], 8, &n[i])))
-        i++;
-    if (i == 5) { /* programs, factors, centre, scale, weights */
-        Py_ssize_t rows = n[0] + 1, columns = 1 + 2 * ((Py_ssize_t)n_costs + n_drivers);
-        int fits = n[1] == rows * n_costs && n[2] == n_costs && n[3] == n_costs && n[4] == n_kernels * rows * columns;
-        estimate = fits ? tw_estimate_new((int32_t)n[0], n_costs, n_drivers, n_kernels, limits, data[0], data[1],
-                                          data[2], data[3], data[4])
-                        : NULL;
-        if (!estimate)
-            misfit("estimate");
-    }
-    release(&a);
-    return estimate;
-}
-
-static int read_outputs(PyObject *object, tw_outputs *outputs)
-{
-    arrays a = {.count = 0};
-    Py_ssize_t count = 0;
-    const void *data = take(&a, object, sizeof(tw_output), &count);
-    int failed = !data || !(outputs->at = malloc((count + 1) * sizeof *outputs->at));
-    if (!failed) {
-        memcpy(outputs->at, data, count * sizeof *outputs->at);
-        outputs->count = (int32_t)count;
-    }
-    release(&a);
-    return failed ? -1 : 0;
-}
-
-static int read_classes(PyObject *list, tw_ranker *r)
-{
-    Py_ssize_t parts = PySequence_Size(list);
-    if (parts < 0 || !(r->classes = calloc(parts + 1, sizeof *r->classes)))
-        return -1;
-    r->n_classes = (int32_t)parts;
-    for (Py_ssize_t i = 0; i < parts; i++) {
-        arrays a = {.count = 0};
-        tw_classes *c = &r->classes[i];
-        Py_ssize_t count = 0;
-        PyObject *object = PySequence_GetItem(list, i);
-        const int32_t *of_kernel = take(&a, object, sizeof *of_kernel, &count);
-        int failed = !of_kernel || count != r->n_kernels || tw_classes_set(c, of_kernel, r->n_kernels);
-        release(&a);
-        Py_XDECREF(object);
-        if (failed)
-            return -1;
-    }
-    return 0;
 }
 
 static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -228,14 +71,15 @@ static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     tw_ranker *r = self->ranker = calloc(1, sizeof *r);
     tw_outputs singles = {0};
+    const tw_math math = {{call_loop, &self->log}, {call_loop, &self->log2}};
     if (!r || n_kernels < 1 || find_loop(log, &self->log) || find_loop(log2, &self->log2))
         goto fail;
     r->n_kernels = n_kernels, r->words = (n_kernels + 63) / 64;
-    if (!(r->program = read_program(self, program)) || read_classes(classes, r) || read_outputs(rules, &r->rules) ||
-        read_outputs(features, &r->features) || read_outputs(problem, &r->problem) ||
-        read_outputs(costs, &r->costs) || read_outputs(drivers, &r->drivers) || read_outputs(single, &singles) ||
-        !(r->scores = read_forest(scores)) || (scale != Py_None && !(r->scale = read_forest(scale))) ||
-        (estimate != Py_None && !(r->estimate = read_estimate(estimate, n_kernels))))
+    if (!(r->program = tw_read_program(program, math)) || tw_read_classes(classes, r) || tw_read_outputs(rules, &r->rules) ||
+        tw_read_outputs(features, &r->features) || tw_read_outputs(problem, &r->problem) ||
+        tw_read_outputs(costs, &r->costs) || tw_read_outputs(drivers, &r->drivers) || tw_read_outputs(single, &singles) ||
+        !(r->scores = tw_read_forest(scores)) || (scale != Py_None && !(r->scale = tw_read_forest(scale))) ||
+        (estimate != Py_None && !(r->estimate = tw_read_estimate(estimate, n_kernels))))
         goto fail;
     if (r->estimate && singles.count == 2)
         r->program_class = singles.at[0], r->log_work = singles.at[1];
@@ -245,7 +89,7 @@ static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 fail:
     free(singles.at);
-    misfit("ranker");
+    tw_misfit("ranker");
     Py_DECREF(self);
     return NULL;
 }

@@ -6,7 +6,11 @@
 #include <limits.h> /* __GLIBC__ */
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 12
+#define TW_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
 #define TW_CLONES __attribute__((target_clones("avx2", "default")))
+#endif
 #else
 #define TW_CLONES
 #endif

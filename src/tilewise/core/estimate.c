@@ -1,16 +1,6 @@
 #include "estimate.h"
 #include "clones.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-static void *copy(const void *from, size_t count, size_t size)
-{
-    void *to = malloc(count ? count * size : 1);
-    if (to && count)
-        memcpy(to, from, count * size);
-    return to;
-}
+#include "copy.h"
 
 tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_drivers, int32_t n_kernels,
                              tw_limits limits, const int64_t *programs, const double *factors, const double *centre,
@@ -23,11 +13,11 @@ tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_driv
         return NULL;
     size_t rows = (size_t)n_programs + 1, columns = 1 + 2 * ((size_t)n_costs + n_drivers);
     *e = (tw_estimate){n_programs, n_costs, n_drivers, n_kernels, limits, NULL, NULL, NULL, NULL, NULL};
-    e->programs = copy(programs, n_programs, sizeof *programs);
-    e->factors = copy(factors, rows * n_costs, sizeof *factors);
-    e->centre = copy(centre, n_costs, sizeof *centre);
-    e->scale = copy(scale, n_costs, sizeof *scale);
-    e->weights = copy(weights, n_kernels * rows * columns, sizeof *weights);
+    e->programs = tw_copy(programs, n_programs, sizeof *programs);
+    e->factors = tw_copy(factors, rows * n_costs, sizeof *factors);
+    e->centre = tw_copy(centre, n_costs, sizeof *centre);
+    e->scale = tw_copy(scale, n_costs, sizeof *scale);
+    e->weights = tw_copy(weights, n_kernels * rows * columns, sizeof *weights);
     if (!e->programs || !e->factors || !e->centre || !e->scale || !e->weights) {
         tw_estimate_free(e);
         return NULL;

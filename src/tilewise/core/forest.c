@@ -1,6 +1,5 @@
 #include "forest.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +8,6 @@ static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
-}
-
-/* How many of the thresholds are below x: what lies at the level of a threshold, or under it, goes left. */
-static inline int32_t level_of(const double *thresholds, int32_t depth, double x)
-{
-    int32_t at = 0;
-    for (int32_t half = 1 << depth >> 1; half; half >>= 1)
-        at += thresholds[at + half - 1] < x ? half : 0;
-    return at;
 }
 
 /* Sort each feature's thresholds into `f->thresholds`, without repeats. */
@@ -50,7 +40,7 @@ static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *featu
             break;
         }
         f->thresholds = more;
-        f->levels[i].first = (int32_t)total, f->levels[i].depth = depth;
+        f->levels[i].first = (int32_t)total, f->levels[i].depth = depth, f->levels[i].count = (int32_t)kept;
         for (int64_t j = 0; j < 1 << depth; j++)
             more[total++] = j < kept ? own[j] : INFINITY;
     }
@@ -60,60 +50,93 @@ static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *featu
     return failed;
 }
 
-/* Lay out a tree, of two children the one with more leaves next to its parent: most walks take it. */
+/* The floats next to a number that enclose it. */
+static tw_bounds outwards(double x)
+{
+    float near = (float)x;
+    return (tw_bounds){near > x ? nextafterf(near, -INFINITY) : near, near < x ? nextafterf(near, INFINITY) : near};
+}
+
+enum { LINE = 16 }; /* nodes in a line of the cache */
+
+/* Give each node of a tree a place, children side by side: a line takes the children of the largest subtree at hand as
+ * long as there is room, so that a walk comes by few lines. `waiting`: room for n numbers. Where the places end. */
+static int32_t place_nodes(int64_t begin, const int64_t *children, const int32_t *size, int32_t *place, int32_t *waiting)
+{
+    int32_t end = 2, count = 0, near = 0; /* of `waiting`, those from `near` on hang on the line that is being filled */
+    place[0] = 0;
+    if (size[0] > 1)
+        waiting[count++] = 0;
+    while (count) {
+        int32_t best = count - 1;
+        for (int32_t i = near; i < count; i++)
+            best = size[waiting[i]] > size[waiting[best]] ? i : best;
+        const int32_t parent = waiting[best];
+        waiting[best] = waiting[--count];
+        near = near < count ? near : count;
+        for (int side = 1; side >= 0; side--, end++) { /* left, right */
+            const int32_t child = (int32_t)(children[2 * (begin + parent) + side] - begin);
+            place[child] = end;
+            if (size[child] > 1)
+                waiting[count++] = child;
+        }
+        near = end % LINE ? near : count;
+    }
+    return end;
+}
+
+/* How many nodes are under each of a tree's, itself too; 0, or -1 where they form no tree. */
+static int size_nodes(int64_t begin, int64_t end, const int64_t *children, int32_t *size)
+{
+    const int64_t n = end - begin;
+    for (int64_t i = n - 1; i >= 0; i--) { /* children come after their parents */
+        const int64_t *child = children + 2 * (begin + i);
+        const int leaf = child[0] == begin + i;
+        if (leaf ? child[1] != begin + i
+                 : child[0] <= begin + i || child[1] <= begin + i || child[0] >= end || child[1] >= end)
+            return -1;
+        size[i] = leaf ? 1 : 1 + size[child[0] - begin] + size[child[1] - begin];
+        if (size[i] > n)
+            return -1;
+    }
+    return size[0] == n ? 0 : -1;
+}
+
 static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feature, const double *threshold,
                    const int64_t *children, const int8_t *missing, const uint8_t *default_left, const double *value)
 {
     const int64_t n = end - begin;
-    int64_t top = 0;
-    int32_t placed = 0, failed = 2 * n + 1 > TW_MOST_SLOTS; /* slots: n splits and leaves, 2 more a leaf */
-    int32_t *size = malloc(3 * n * sizeof *size), *place = size + n, *stack = place + n;
-    failed |= !size;
-    for (int64_t i = n - 1; i >= 0 && !failed; i--) { /* children come after their parents */
-        const int64_t *child = children + 2 * (begin + i);
-        int leaf = child[0] == begin + i;
-        failed = leaf ? child[1] != begin + i
-                      : child[0] <= begin + i || child[1] <= begin + i || child[0] >= end || child[1] >= end;
-        size[i] = leaf || failed ? 1 : 1 + size[child[0] - begin] + size[child[1] - begin];
-        failed |= size[i] > n;
+    int32_t leaves = 0, placed = 0, *size = malloc(3 * n * sizeof *size), *place = size + n;
+    int failed = !size || n > TW_MOST_NODES || size_nodes(begin, end, children, size);
+    if (!failed) {
+        memset(place, 255, n * sizeof *place);
+        placed = place_nodes(begin, children, size, place, place + n);
     }
-    if (failed || size[0] != n) {
-        free(size);
-        return -1;
-    }
-    memset(place, 255, n * sizeof *place);
-    stack[top++] = 0;
-    while (top) {
-        int32_t i = stack[--top];
-        const int64_t *child = children + 2 * (begin + i);
-        int leaf = child[0] == begin + i;
-        place[i] = placed;
-        placed += leaf ? TW_LEAF_SLOTS : 1;
-        if (!leaf) {
-            int left_first = size[child[1] - begin] >= size[child[0] - begin];
-            stack[top++] = (int32_t)(child[!left_first] - begin);
-            stack[top++] = (int32_t)(child[left_first] - begin);
-        }
-    }
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !failed; i++)
         failed |= place[i] < 0; /* n visits that leave none out: each node but the root is the child of one */
-    for (int64_t i = begin; i < end && !failed; i++) {
-        const int32_t here = f->n_slots + place[i - begin];
+    for (int64_t i = end - 1; i >= begin && !failed; i--) {
+        const int32_t here = f->n_nodes + place[i - begin];
+        tw_bounds *bounds = &f->bounds[here];
         if (children[2 * i] == i) {
-            f->node[here] = (uint32_t)f->n_features;
-            memcpy(&f->node[here + 1], &value[i], sizeof value[i]);
+            f->node[here] = (uint32_t)f->n_features | (uint32_t)leaves << 8;
+            f->value[f->n_leaves + leaves++] = value[i];
+            *bounds = outwards(value[i]);
             continue;
         }
-        const tw_levels *levels = &f->levels[feature[i]];
-        int32_t level = level_of(f->thresholds + levels->first, levels->depth, threshold[i]);
-        int32_t right = place[children[2 * i] - begin] - place[i - begin];
-        int32_t left = place[children[2 * i + 1] - begin] - place[i - begin];
-        f->node[here] = (uint32_t)feature[i] | (uint32_t)level << 8 | (uint32_t)(left == 1) << 18 |
-                        (uint32_t)(left == 1 ? right : left) << 19;
+        const uint32_t step = (uint32_t)(place[children[2 * i + 1] - begin] - place[i - begin]);
+        const uint32_t level = (uint32_t)tw_level_of(f, (int32_t)feature[i], threshold[i]);
+        f->node[here] = (uint32_t)feature[i] | step << 8 | level << 22;
         f->missing[here] = (uint8_t)(missing[i] + (default_left[i] ? 4 : 0));
+        const tw_bounds *a = bounds + step, *b = a + 1;
+        *bounds = (tw_bounds){a->least < b->least ? a->least : b->least, a->most > b->most ? a->most : b->most};
+    }
+    if (!failed) {
+        const tw_bounds *all = &f->bounds[f->n_nodes];
+        f->size += fabs(all->least) > fabs(all->most) ? fabs(all->least) : fabs(all->most);
+        f->n_nodes += (placed + LINE - 1) / LINE * LINE;
+        f->n_leaves += leaves;
     }
     free(size);
-    f->n_slots += placed;
     return failed ? -1 : 0;
 }
 
@@ -126,10 +149,14 @@ tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes,
         goto fail;
     f->n_trees = n_trees, f->n_features = n_features;
     f->roots = malloc(n_trees * sizeof *f->roots);
-    f->node = malloc((2 * n_nodes + n_trees) * sizeof *f->node); /* of n nodes (n + 1) / 2 are leaves */
-    f->missing = calloc(2 * n_nodes + n_trees, 1);
+    f->first = malloc(n_trees * sizeof *f->first);
+    f->value = malloc(n_nodes * sizeof *f->value);
+    const int64_t room = (n_nodes / LINE + 2 * (int64_t)n_trees) * LINE; /* a root has no neighbour, a tree's end is filled up */
+    f->node = aligned_alloc(LINE * sizeof *f->node, room * sizeof *f->node);
+    f->bounds = malloc(room * sizeof *f->bounds);
+    f->missing = calloc(room, 1);
     f->levels = calloc(n_features, sizeof *f->levels);
-    if (!f->roots || !f->node || !f->missing || !f->levels)
+    if (!f->roots || !f->first || !f->value || !f->node || !f->bounds || !f->missing || !f->levels)
         goto fail;
     for (int64_t i = 0; i < n_nodes; i++) {
         if (feature[i] < 0 || feature[i] >= n_features || missing[i] < 0 || missing[i] > TW_MISSING_NAN ||
@@ -145,7 +172,7 @@ tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes,
         int64_t end = t + 1 < n_trees ? roots[t + 1] : n_nodes;
         if (roots[t] != begin || end <= begin || end > n_nodes)
             goto fail;
-        f->roots[t] = f->n_slots;
+        f->roots[t] = f->n_nodes, f->first[t] = f->n_leaves;
         if (lay_out(f, begin, end, feature, threshold, children, missing, default_left, value))
             goto fail;
         begin = end;
@@ -160,7 +187,10 @@ void tw_forest_free(tw_forest *f)
 {
     if (f) {
         free(f->roots);
+        free(f->first);
+        free(f->value);
         free(f->node);
+        free(f->bounds);
         free(f->missing);
         free(f->levels);
         free(f->thresholds);

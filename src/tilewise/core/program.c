@@ -1,9 +1,8 @@
 #include "program.h"
 #include "clones.h"
+#include "copy.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void libm_log(void *context, const double *x, double *y, size_t n)
 {
@@ -55,14 +54,6 @@ static int sound(const tw_program *p)
     return 1;
 }
 
-static void *copy(const void *from, size_t bytes)
-{
-    void *to = malloc(bytes ? bytes : 1);
-    if (to && bytes)
-        memcpy(to, from, bytes);
-    return to;
-}
-
 tw_program *tw_program_new(int32_t n_inputs, const tw_slot *constants, int32_t n_constants, const tw_step *steps,
                            int32_t n_steps, const int32_t *index, int32_t n_index, int32_t n_slots, tw_math math)
 {
@@ -70,9 +61,9 @@ tw_program *tw_program_new(int32_t n_inputs, const tw_slot *constants, int32_t n
     if (!p)
         return NULL;
     *p = (tw_program){n_inputs, n_constants, n_slots, n_steps, n_index, NULL, NULL, NULL, math};
-    p->constants = copy(constants, n_constants * sizeof *constants);
-    p->steps = copy(steps, n_steps * sizeof *steps);
-    p->index = copy(index, n_index * sizeof *index);
+    p->constants = tw_copy(constants, n_constants, sizeof *constants);
+    p->steps = tw_copy(steps, n_steps, sizeof *steps);
+    p->index = tw_copy(index, n_index, sizeof *index);
     if (!p->constants || !p->steps || !p->index || n_inputs < 0 || n_slots < n_inputs + n_constants || !sound(p)) {
         tw_program_free(p);
         return NULL;

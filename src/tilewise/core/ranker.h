@@ -8,16 +8,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "cuts.h"
 #include "estimate.h"
-#include "forest.h"
 #include "program.h"
-
-/* Which kernels share a value: `of_kernel` (kernels) and, class by class, their bits. */
-typedef struct {
-    int32_t n_classes;
-    int32_t *of_kernel;
-    uint64_t *masks;
-} tw_classes;
 
 /* Where a program leaves a result: its first slot, and the number of its partition (-1: one value for all kernels). */
 typedef struct {
@@ -46,6 +39,13 @@ typedef struct {
     _Atomic(tw_room *) spare;
 } tw_ranker;
 
+/* Whether no problem changes a result. */
+static inline int tw_is_constant(const tw_ranker *r, tw_output at)
+{
+    return at.slot >= r->program->n_inputs && at.slot < r->program->n_inputs + r->program->n_constants;
+}
+
+enum { TW_MOST_KERNELS = UINT16_MAX };
 enum { TW_NO_MEMORY = -1, TW_TOO_LARGE = -2 }; /* too large: an integer of the problem's own leaves int64 */
 
 /* Set up a partition, copying `of_kernel` (n_kernels). 0, or -1 where memory is short; what the numbers are

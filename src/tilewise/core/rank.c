@@ -1,0 +1,180 @@
+#include "room.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static inline int32_t slot_of(const tw_ranker *r, tw_output at, int32_t kernel)
+{
+    return at.slot + (at.classes < 0 ? 0 : r->classes[at.classes].of_kernel[kernel]);
+}
+
+static int run(const tw_ranker *r, const int64_t *inputs, tw_room *m)
+{
+    for (int32_t i = 0; i < r->program->n_inputs; i++)
+        m->frame[i].i = inputs[i];
+    return tw_program_run(r->program, m->frame) ? TW_TOO_LARGE : 0;
+}
+
+static void all_alive(const tw_ranker *r, uint64_t *alive)
+{
+    memset(alive, 255, r->words * sizeof *alive);
+    if (r->n_kernels & 63)
+        alive[r->words - 1] = (1ull << (r->n_kernels & 63)) - 1;
+}
+
+/* Which kernels no rule forbids. */
+static void find_supported(const tw_ranker *r, tw_room *m)
+{
+    all_alive(r, m->alive);
+    for (int32_t i = 0; i < r->rules.count; i++) {
+        tw_output at = r->rules.at[i];
+        if (at.classes < 0) {
+            if (m->frame[at.slot].i)
+                memset(m->alive, 0, r->words * sizeof *m->alive);
+            continue;
+        }
+        const tw_classes *c = &r->classes[at.classes];
+        for (int32_t j = 0; j < c->n_classes; j++)
+            if (m->frame[at.slot + j].i)
+                for (int32_t w = 0; w < r->words; w++)
+                    m->alive[w] &= ~c->masks[(size_t)j * r->words + w];
+    }
+}
+
+/* List the kernels in play into `rows`. */
+static int32_t list_alive(const tw_ranker *r, tw_room *m)
+{
+    int32_t count = 0;
+    for (int32_t w = 0; w < r->words; w++)
+        for (uint64_t mask = m->alive[w]; mask; mask &= mask - 1)
+            m->rows[count++] = 64 * w + __builtin_ctzll(mask);
+    return count;
+}
+
+/* What the trees' scores of the kernels in play are added to, into `base`. */
+static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
+{
+    if (!r->estimate) {
+        memset(m->base, 0, r->n_kernels * sizeof *m->base);
+        return;
+    }
+    const tw_estimate *e = r->estimate;
+    double costs[TW_MOST_TERMS], drivers[TW_MOST_TERMS], *logs = m->clocks + r->n_kernels;
+    const tw_function *log = &r->program->math.log;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t k = m->rows[i];
+        for (int32_t j = 0; j < e->n_costs; j++)
+            costs[j] = m->frame[slot_of(r, r->costs.at[j], k)].f;
+        for (int32_t j = 0; j < e->n_drivers; j++)
+            drivers[j] = m->frame[slot_of(r, r->drivers.at[j], k)].f;
+        int32_t place = tw_estimate_place(e, m->frame[slot_of(r, r->program_class, k)].i);
+        tw_estimate_clocks(e, k, place, costs, drivers, &m->clocks[i], &m->base[k]);
+    }
+    log->run(log->context, m->clocks, logs, count);
+    double work = m->frame[r->log_work.slot].f;
+    for (int32_t i = 0; i < count; i++)
+        m->base[m->rows[i]] = work - (logs[i] + m->base[m->rows[i]]);
+}
+
+static void find_cuts(const tw_ranker *r, tw_cuts *cuts, const tw_outputs *features, const uint64_t *alive)
+{
+    for (int32_t i = 0; i < features->count; i++)
+        if (!tw_is_constant(r, features->at[i]))
+            tw_cuts_find(cuts, i, alive);
+}
+
+static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
+{
+    *scale = 0.0;
+    if (!r->scale)
+        return 0;
+    for (int32_t i = 0; i < r->scale->n_trees; i++)
+        m->order[i] = i;
+    memset(m->chosen, 0, r->words * sizeof *m->chosen);
+    m->chosen[0] = 1; /* any kernel: all have the problem's features */
+    find_cuts(r, m->scale, &r->problem, m->chosen);
+    tw_cuts_narrow(m->scale, m->chosen);
+    if (tw_walk_trees(m->scale, m->chosen, m->order, r->scale->n_trees, r->scale->roots, &m->walk))
+        return TW_NO_MEMORY;
+    if (tw_sum_leaves(&m->walk.leaves, m->scale->active, r->scale->n_trees, m->sums))
+        return TW_NO_MEMORY;
+    *scale = m->sums[0];
+    return 0;
+}
+
+/* The first `most` of the kernels in play into `best`; how many. */
+static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
+{
+    const int32_t count = list_alive(r, m);
+    most = most < count ? most : count;
+    if (most < 1)
+        return 0;
+    find_base(r, m, count);
+    find_cuts(r, m->scores, &r->features, m->alive);
+    return tw_search(r, m, count, most) ? TW_NO_MEMORY : most;
+}
+
+int32_t tw_rank(tw_ranker *r, const int64_t *inputs, int32_t most, int32_t *kernels, double *scores, double *scale)
+{
+    tw_room *m = tw_room_borrow(r);
+    if (!m)
+        return TW_NO_MEMORY;
+    int32_t found = run(r, inputs, m);
+    if (!found)
+        found = find_scale(r, m, scale);
+    if (!found) {
+        find_supported(r, m);
+        found = rank(r, m, most);
+    }
+    for (int32_t i = 0; i < found; i++)
+        kernels[i] = m->best[i].kernel, scores[i] = m->best[i].score;
+    tw_room_give_back(r, m);
+    return found;
+}
+
+int32_t tw_score(tw_ranker *r, const int64_t *inputs, double *scores)
+{
+    tw_room *m = tw_room_borrow(r);
+    if (!m)
+        return TW_NO_MEMORY;
+    int32_t found = run(r, inputs, m);
+    if (!found) {
+        all_alive(r, m->alive);
+        found = rank(r, m, r->n_kernels);
+    }
+    for (int32_t i = 0; i < found; i++)
+        scores[m->best[i].kernel] = m->best[i].score;
+    tw_room_give_back(r, m);
+    return found < 0 ? found : 0;
+}
+
+int32_t tw_supported(tw_ranker *r, const int64_t *inputs, uint8_t *supported)
+{
+    tw_room *m = tw_room_borrow(r);
+    if (!m)
+        return TW_NO_MEMORY;
+    int32_t found = run(r, inputs, m);
+    if (!found) {
+        find_supported(r, m);
+        found = list_alive(r, m);
+        if (supported)
+            memset(supported, 0, r->n_kernels);
+        for (int32_t i = 0; supported && i < found; i++)
+            supported[m->rows[i]] = 1;
+    }
+    tw_room_give_back(r, m);
+    return found;
+}
+
+int32_t tw_features(tw_ranker *r, const int64_t *inputs, double *matrix)
+{
+    tw_room *m = tw_room_borrow(r);
+    if (!m)
+        return TW_NO_MEMORY;
+    int32_t failed = run(r, inputs, m);
+    for (int32_t k = 0; !failed && k < r->n_kernels; k++)
+        for (int32_t i = 0; i < r->features.count; i++)
+            *matrix++ = m->frame[slot_of(r, r->features.at[i], k)].f;
+    tw_room_give_back(r, m);
+    return failed;
+}

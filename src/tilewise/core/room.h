@@ -1,0 +1,39 @@
+/* Where one call computes: borrowed from the ranker, and given back for the next. */
+#ifndef TILEWISE_ROOM_H
+#define TILEWISE_ROOM_H
+
+#include "ranker.h"
+#include "walk.h"
+
+typedef struct {
+    double score;
+    int32_t kernel;
+} tw_candidate;
+
+struct tw_room {
+    tw_slot *frame;         /* of the program */
+    tw_cuts *scores, *scale; /* of the forests, whose columns point into the frame */
+    double *base, *clocks;  /* (kernels), (2 kernels) */
+    double *more, *sums;    /* (64 words) */
+    double *values, *ahead; /* (trees), (trees + 1) */
+    int32_t *rows;          /* (kernels) those in play */
+    int32_t *at, *order;    /* (trees) */
+    uint8_t *kind;          /* (trees) */
+    uint64_t *alive, *chosen; /* (words) */
+    tw_candidate *best;     /* (kernels) */
+    tw_walk walk;
+};
+
+/* NULL where memory is short. */
+tw_room *tw_room_borrow(tw_ranker *ranker);
+void tw_room_give_back(tw_ranker *ranker, tw_room *room);
+void tw_room_free(tw_room *room);
+
+/* Put the first `most` of `count` candidates in order, best first, ties by number; the others follow anyhow. */
+void tw_sort_best(tw_candidate *candidates, int32_t count, int32_t most);
+
+/* The best `most` of the `count` kernels in play, which `rows`, `alive` and `base` tell, into the first of `best`: as
+ * exact as if all had been scored. 0, or TW_NO_MEMORY. */
+int32_t tw_search(const tw_ranker *ranker, tw_room *room, int32_t count, int32_t most);
+
+#endif
