@@ -5,10 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIRECTIONS = 3 };
-
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER; /* written by init and cleanup alone */
-static tilewise_model *gemm, *conv[DIRECTIONS];
+static tilewise_model *gemm, *conv[TW_DIRECTIONS];
 static char gemm_layout[sizeof((tilewise_gemm *)0)->layout];
 
 /* CK Tile's codes: what is not one of its own is -1. */
@@ -114,13 +112,8 @@ void dispatcher_cleanup(void)
 
 /* ---- convolution -------------------------------------------------------------------------------------------------- */
 
-static int direction_of(const char *variant)
-{
-    return !strcmp(variant, "forward") ? 0 : !strcmp(variant, "bwd_data") ? 1 : 2;
-}
-
 /* Open every file of a ':'-separated list into the directions' places. */
-static int open_all(const char *paths, tilewise_model *fresh[DIRECTIONS])
+static int open_all(const char *paths, tilewise_model *fresh[TW_DIRECTIONS])
 {
     char *list = strdup(paths), *rest = NULL;
     if (!list)
@@ -130,7 +123,7 @@ static int open_all(const char *paths, tilewise_model *fresh[DIRECTIONS])
         tilewise_model *m = NULL;
         if ((failed = tilewise_open(path, &m)))
             break;
-        int direction = m->op == TILEWISE_CONV ? direction_of(m->variant) : -1;
+        int direction = m->op == TILEWISE_CONV ? tw_direction(m->op, m->variant) : -1;
         if (direction >= 0 && !fresh[direction]) {
             fresh[direction] = m;
             continue;
@@ -144,27 +137,27 @@ static int open_all(const char *paths, tilewise_model *fresh[DIRECTIONS])
 }
 
 /* Let the models that are there take their places; without `keep` the other places are emptied. */
-static void replace_conv(tilewise_model *fresh[DIRECTIONS], int keep)
+static void replace_conv(tilewise_model *fresh[TW_DIRECTIONS], int keep)
 {
     pthread_rwlock_wrlock(&lock);
-    for (int i = 0; i < DIRECTIONS; i++)
+    for (int i = 0; i < TW_DIRECTIONS; i++)
         if (fresh[i] || !keep) {
             tilewise_model *old = conv[i];
             conv[i] = fresh[i], fresh[i] = old;
         }
     pthread_rwlock_unlock(&lock);
-    for (int i = 0; i < DIRECTIONS; i++)
+    for (int i = 0; i < TW_DIRECTIONS; i++)
         tilewise_close(fresh[i]);
 }
 
 int conv_dispatcher_init(void)
 {
-    tilewise_model *fresh[DIRECTIONS] = {NULL};
+    tilewise_model *fresh[TW_DIRECTIONS] = {NULL};
     const char *paths = getenv("TILEWISE_CONV_MODEL");
     if (!paths || !*paths)
         return code_of(tw_fail(TILEWISE_NOT_READY, "TILEWISE_CONV_MODEL is not set: name model files there"));
     if (open_all(paths, fresh)) {
-        for (int i = 0; i < DIRECTIONS; i++)
+        for (int i = 0; i < TW_DIRECTIONS; i++)
             tilewise_close(fresh[i]);
         return -1;
     }
@@ -174,7 +167,7 @@ int conv_dispatcher_init(void)
 
 int conv_dispatcher_init_from(const char *path)
 {
-    tilewise_model *fresh[DIRECTIONS] = {NULL}, *m = NULL;
+    tilewise_model *fresh[TW_DIRECTIONS] = {NULL}, *m = NULL;
     if (tilewise_open(path, &m))
         return -1;
     if (m->op != TILEWISE_CONV) {
@@ -182,7 +175,7 @@ int conv_dispatcher_init_from(const char *path)
         tilewise_close(m);
         return -1;
     }
-    fresh[direction_of(m->variant)] = m;
+    fresh[tw_direction(m->op, m->variant)] = m;
     replace_conv(fresh, 1);
     return 0;
 }
@@ -192,7 +185,7 @@ static int translate(const ConvProblemC *c, tilewise_problem *p, tilewise_model 
 {
     if (!c)
         return tw_fail(TILEWISE_BAD_ARGUMENT, "problem is NULL");
-    if (c->direction < 0 || c->direction >= DIRECTIONS)
+    if (c->direction < 0 || c->direction >= TW_DIRECTIONS)
         return tw_fail(TILEWISE_BAD_PROBLEM, "direction must be 0, 1 or 2, got %d", c->direction);
     *m = conv[c->direction];
     if (!*m)
@@ -256,7 +249,7 @@ int conv_dispatcher_get_kernel_count(void)
 {
     int count = 0;
     pthread_rwlock_rdlock(&lock);
-    for (int i = 0; i < DIRECTIONS; i++)
+    for (int i = 0; i < TW_DIRECTIONS; i++)
         count += conv[i] ? tilewise_kernel_count(conv[i]) : 0;
     pthread_rwlock_unlock(&lock);
     return count;
@@ -264,7 +257,7 @@ int conv_dispatcher_get_kernel_count(void)
 
 int conv_dispatcher_cleanup(void)
 {
-    tilewise_model *none[DIRECTIONS] = {NULL};
+    tilewise_model *none[TW_DIRECTIONS] = {NULL};
     replace_conv(none, 0);
     return 0;
 }

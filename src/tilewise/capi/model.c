@@ -131,16 +131,20 @@ int tilewise_rank(const tilewise_model *m, const tilewise_problem *problem, int 
     return said(found);
 }
 
-int tilewise_select_kernel(const tilewise_model *m, const tilewise_problem *problem, char *name, size_t size)
+int tw_best(const tilewise_model *m, const tilewise_problem *problem)
 {
     int32_t best;
+    int found = tilewise_rank(m, problem, 1, &best, NULL);
+    return found < 0 ? found
+           : found   ? best
+                     : tw_fail(TILEWISE_NO_KERNEL, "no kernel of %s supports the problem", m->target);
+}
+
+int tilewise_select_kernel(const tilewise_model *m, const tilewise_problem *problem, char *name, size_t size)
+{
     int failed = m ? copy_name("", name, size) : not_ready();
     if (failed)
         return failed;
-    int found = tilewise_rank(m, problem, 1, &best, NULL);
-    if (found < 0)
-        return found;
-    if (!found)
-        return tw_fail(TILEWISE_NO_KERNEL, "no kernel of %s supports the problem", m->target);
-    return copy_name(m->names[best], name, size);
+    int best = tw_best(m, problem);
+    return best < 0 ? best : copy_name(m->names[best], name, size);
 }

@@ -32,6 +32,13 @@ int tw_problem_check(const tilewise_problem *problem);
 /* The same, and that it is of the model's op; its columns go into `inputs` (TW_MOST_INPUTS). */
 int tw_problem_inputs(const tilewise_model *model, const tilewise_problem *problem, int64_t *inputs);
 
+/* The number of the best kernel, or an error: TILEWISE_NO_KERNEL where none supports the problem. */
+int tw_best(const tilewise_model *model, const tilewise_problem *problem);
+
+/* A variant's place in the order of a convolution's directions, a GEMM's is 0; -1 for none of the op's. */
+enum { TW_FORWARD, TW_BWD_DATA, TW_BWD_WEIGHT, TW_DIRECTIONS };
+int tw_direction(uint32_t op, const char *variant);
+
 /* Output sizes of a sound convolution: depth, height, width. */
 void tw_output_sizes(const tilewise_conv *conv, int64_t sizes[3]);
 

@@ -117,3 +117,12 @@ int tw_problem_inputs(const tilewise_model *model, const tilewise_problem *p, in
     }
     return TILEWISE_OK;
 }
+
+int tw_direction(uint32_t op, const char *variant)
+{
+    static const char *const names[TW_DIRECTIONS] = {"forward", "bwd_data", "bwd_weight"};
+    for (int i = 0; op == TILEWISE_CONV && i < TW_DIRECTIONS; i++)
+        if (!strcmp(variant, names[i]))
+            return i;
+    return op == TILEWISE_GEMM && !strcmp(variant, "universal") ? 0 : -1;
+}

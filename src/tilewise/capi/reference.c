@@ -107,8 +107,6 @@ static void gemm(const tilewise_gemm *p, const float *a, const float *b, double 
         }
 }
 
-enum { FORWARD, BWD_DATA, BWD_WEIGHT };
-
 /* Every pair of an input pixel and the output pixel that a filter tap joins it with, all channels of their groups. */
 static void conv(const tilewise_conv *p, int direction, const float *a, const float *b, double *sum)
 {
@@ -127,10 +125,10 @@ static void conv(const tilewise_conv *p, int direction, const float *a, const fl
             const int64_t from = (((image * p->di + d) * p->hi + h) * p->wi + w) * p->c;
             for (int64_t f = 0; f < p->k; f++) {
                 const int64_t x = from + f / k * c, y = pixel * p->k + f, weight = (f * p->z * p->y * p->x + tap) * c;
-                if (direction == FORWARD)
+                if (direction == TW_FORWARD)
                     for (int64_t i = 0; i < c; i++)
                         sum[y] += (double)a[x + i] * b[weight + i];
-                else if (direction == BWD_DATA)
+                else if (direction == TW_BWD_DATA)
                     for (int64_t i = 0; i < c; i++)
                         sum[x + i] += (double)a[y] * b[weight + i];
                 else
@@ -152,16 +150,7 @@ static counts counts_of(const tilewise_problem *problem, int direction)
     tw_output_sizes(p, out);
     int64_t x = p->n * p->di * p->hi * p->wi * p->c, w = p->k * p->z * p->y * p->x * (p->c / p->g);
     int64_t y = p->n * out[0] * out[1] * out[2] * p->k;
-    return direction == FORWARD ? (counts){x, w, y} : direction == BWD_DATA ? (counts){y, w, x} : (counts){x, y, w};
-}
-
-static int direction_of(uint32_t op, const char *variant)
-{
-    static const char *const names[] = {"forward", "bwd_data", "bwd_weight"};
-    for (int i = 0; op == TILEWISE_CONV && i < 3; i++)
-        if (!strcmp(variant, names[i]))
-            return i;
-    return op == TILEWISE_GEMM && !strcmp(variant, "universal") ? 0 : -1;
+    return direction == TW_FORWARD ? (counts){x, w, y} : direction == TW_BWD_DATA ? (counts){y, w, x} : (counts){x, y, w};
 }
 
 int tilewise_reference(const char *dtype, const char *variant, const tilewise_problem *problem, const void *a,
@@ -175,7 +164,7 @@ int tilewise_reference(const char *dtype, const char *variant, const tilewise_pr
     const element *e = element_of(dtype);
     if (!e)
         return tw_fail(TILEWISE_UNSUPPORTED, "the reference has no %s; it has fp32, bf16 and fp16", dtype);
-    const int direction = direction_of(problem->op, variant);
+    const int direction = tw_direction(problem->op, variant);
     if (direction < 0)
         return tw_fail(TILEWISE_BAD_ARGUMENT, "variant %s is none of the problem's op", variant);
     const counts n = counts_of(problem, direction);
@@ -201,15 +190,12 @@ int tilewise_reference(const char *dtype, const char *variant, const tilewise_pr
 int tilewise_run(const tilewise_model *m, const tilewise_problem *problem, const void *a, const void *b, void *result,
                  float *time_ms)
 {
-    int32_t best;
     struct timespec begin, end;
     if (time_ms)
         *time_ms = -1.0f;
-    int found = tilewise_rank(m, problem, 1, &best, NULL);
-    if (found < 0)
-        return found;
-    if (!found)
-        return tw_fail(TILEWISE_NO_KERNEL, "no kernel of %s supports the problem", m->target);
+    const int best = tw_best(m, problem);
+    if (best < 0)
+        return best;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     int failed = tilewise_reference(m->dtype, m->variant, problem, a, b, result);
     clock_gettime(CLOCK_MONOTONIC, &end);
