@@ -76,7 +76,7 @@ class GemmInputs(TileInputs):
             KernelError: a pipeline is unknown.
         """
         known = CK_PIPELINES if hasattr(self.k, "warp_m") else GEMM_PIPELINES
-        unknown = sorted({str(name) for name in np.unique(self.k.pipeline.astype(str))} - set(known))
+        unknown = sorted(set(self.k.pipeline.astype(str).tolist()) - set(known))
         if unknown:
             raise KernelError(f"pipeline must be one of {', '.join(known)}, got {', '.join(unknown)}")
 

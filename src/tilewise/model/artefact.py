@@ -263,12 +263,8 @@ class TrainedModel:
     def score_rows(self, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]) -> np.ndarray:
         """Scores of whole tables: float64, (rows,); higher is faster, comparable within one problem."""
         rows = self._rows(problem_columns, kernel_columns)
-        return self._scores(rows, self.features.compute(rows), kernel_columns)
-
-    def _scores(self, rows: Inputs, matrix: np.ndarray, kernel: Mapping[str, Any]) -> np.ndarray:
-        """Of rows and their features: the trees' scores, on top of the estimate where there is one."""
-        scores: np.ndarray = self.scores.predict(matrix)
-        rates = self._log_rates(rows, kernel)
+        scores: np.ndarray = self.scores.predict(self.features.compute(rows))
+        rates = self._log_rates(rows, kernel_columns)
         return scores if rates is None else rates + scores
 
     def log_rates(self, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]) -> np.ndarray | None:
@@ -501,9 +497,8 @@ def _selftest(model: TrainedModel, files: Mapping[str, bytes], problems: Sequenc
 
 def _observe(model: TrainedModel, problem: Problem) -> dict[str, Any]:
     """What the model makes of a problem, as plain data."""
-    rows = model._rows(problem.to_dict(), model.pool.columns)
-    matrix = model.features.compute(rows)
-    scores = model._scores(rows, matrix, model.pool.columns)
+    matrix = model.matrix(problem.to_dict(), model.pool.columns)
+    scores = model.score(problem)  # by what will rank
     rank = model.rank_scores(problem, scores)[:SELFTEST_RANKS]
     kernels = dict.fromkeys([0, *rank[:SELFTEST_ROWS].tolist()])  # the default, and the best
     return {

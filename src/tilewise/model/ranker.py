@@ -193,7 +193,7 @@ def _drivers(trace: Trace, features: FeatureTable, rows: Any, estimate: LaunchEs
 def _used(trees: Ensemble, features: FeatureTable) -> tuple[tuple[Any, ...], FeatureTable]:
     """The trees over the features that some split uses, and these."""
     splits = trees.children[::2] != trees.children[1::2]
-    used = np.unique(trees.feature[splits]) if splits.any() else np.array([0])
+    used = np.flatnonzero(np.bincount(trees.feature[splits])) if splits.any() else np.array([0])
     renumbered = np.zeros(trees.n_features, dtype=np.int64)
     renumbered[used] = np.arange(len(used))
     arrays = (trees.roots, renumbered[trees.feature], trees.threshold, trees.children, trees.missing)
