@@ -74,7 +74,7 @@ TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t 
     const int32_t n_costs = e->n_costs, n = n_costs + e->n_drivers;
     const double *factor = e->factors + (size_t)place * n_costs;
     const double *weight = e->weights + ((size_t)kernel * (e->n_programs + 1) + place) * (1 + 2 * n);
-    double z[TW_MOST_TERMS], product[1 + 2 * TW_MOST_TERMS] = {0};
+    double z[TW_MOST_TERMS], product[1 + 2 * TW_MOST_TERMS];
     for (int32_t i = 0; i < n_costs; i++)
         product[i] = costs[i] * factor[i];
     double total = sum(product, n_costs);

@@ -31,18 +31,19 @@ static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *featu
         for (int64_t j = 0; j < count; j++)
             if (!kept || own[j] != own[kept - 1])
                 own[kept++] = own[j];
-        int32_t depth = 0;
-        while ((1 << depth) - 1 < kept)
-            depth++;
-        double *more = kept > TW_MOST_LEVEL ? NULL : realloc(f->thresholds, (total + (1 << depth)) * sizeof *more);
+        const int64_t blocks = kept / TW_BLOCK + 1, room = (blocks + (blocks + TW_BLOCK - 1) / TW_BLOCK) * TW_BLOCK;
+        double *more = kept > TW_MOST_LEVEL ? NULL : realloc(f->thresholds, (total + room) * sizeof *more);
         if (!more) {
             failed = 1;
             break;
         }
-        f->thresholds = more;
-        f->levels[i].first = (int32_t)total, f->levels[i].depth = depth, f->levels[i].count = (int32_t)kept;
-        for (int64_t j = 0; j < 1 << depth; j++)
-            more[total++] = j < kept ? own[j] : INFINITY;
+        f->thresholds = more, more += total;
+        f->levels[i].first = (int32_t)total, f->levels[i].count = (int32_t)kept, f->levels[i].blocks = (int32_t)blocks;
+        for (int64_t j = 0; j < room; j++)
+            more[j] = j < kept ? own[j] : INFINITY;
+        for (int64_t j = 0; j < blocks; j++)
+            more[blocks * TW_BLOCK + j] = more[j * TW_BLOCK + TW_BLOCK - 1];
+        total += room;
     }
     f->n_thresholds = (int32_t)total;
     free(begin);
