@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-    FIRST = 32,  /* trees after which the best are guessed */
+    FIRST = 32,  /* trees after which the best are guessed, */
+    PART = 16,   /* or after this part of those that can tell kernels apart */
     STEP = 32,   /* trees between looks at who is out */
     KINDS = 128, /* of how much trees tell apart */
 };
@@ -149,7 +150,9 @@ int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
     memcpy(m->at, f->roots, f->n_trees * sizeof *m->at);
     if (tw_walk_advance(m->scores, m->at, f->n_trees, &m->walk))
         return TW_NO_MEMORY;
-    const int32_t parting = order_trees(f, m->at, m->order, m->kind), done = FIRST < parting ? FIRST : parting;
+    const int32_t parting = order_trees(f, m->at, m->order, m->kind);
+    int32_t done = parting / PART > FIRST ? parting / PART : FIRST;
+    done = done < parting ? done : parting;
     for (int32_t i = 0; i < count; i++) {
         m->best[i].kernel = m->rows[i];
         size = fabs(m->base[m->rows[i]]) > size ? fabs(m->base[m->rows[i]]) : size;

@@ -61,7 +61,7 @@ static int reserve_open(tw_walk *w, int64_t count)
 
 /* Take each node on while its range decides: all of them a step, then those that moved another. No branch depends on
  * where one goes, so many steps are in flight at once. */
-static inline void advance(const tw_cuts *c, int32_t *at, int32_t count, int32_t *moving)
+static inline __attribute__((always_inline)) void advance(const tw_cuts *c, int32_t *at, int32_t count, int32_t *moving)
 {
     const tw_node *nodes = c->forest->node;
     const tw_range *ranges = c->range;
@@ -94,7 +94,7 @@ TW_CLONES int tw_walk_advance(const tw_cuts *c, int32_t *at, int32_t count, tw_w
 
 /* Move the sets at a leaf to the leaves, part those that a range did not decide for. Results are written for every set
  * and kept where they hold: a branch that depends on a set would be guessed wrong as often as not. */
-static inline int settle(const tw_cuts *c, tw_walk *w, int32_t words)
+static inline __attribute__((always_inline)) int settle(const tw_cuts *c, tw_walk *w, int32_t words)
 {
     const int32_t *active = c->active;
     const tw_forest *f = c->forest;
