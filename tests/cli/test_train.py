@@ -66,8 +66,9 @@ class TestAfterTraining:
         runs = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'train'")
         assert runs[0].data.metrics["cv/mean_efficiency"] > 0.5
         plots = {f.path for f in client.list_artifacts(runs[0].info.run_id, "plots")}
-        drawn = ("efficiency", "predictions", "regret", "feature_importances", "tuning_history", "tuning_parameters")
-        assert plots == {f"plots/{n}.png" for n in drawn}
+        of_model = {"efficiency", "predictions", "regret", "feature_importances"}
+        of_way = {"tuning_history", "tuning_parameters", "learning_curve", "learning_curve_trees"}
+        assert plots == {f"plots/{n}.png" for n in of_model | of_way}
         table = client.download_artifacts(runs[0].info.run_id, "trials.csv", str(tmp_path))
         assert pd.read_csv(table)["given"].tolist() == [1, 0]
         trials = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'trial'")

@@ -137,7 +137,7 @@ def test_the_verb_asks_the_gradients_models(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["mode=guess"], "mode must be one of training_shapes, backward, oracle, got guess"),
+        (["mode=guess"], "mode must be one of training_shapes, backward, oracle, trace, got guess"),
         ([], "mode must be one of"),
         (["mode=backward", "op=gemm"], "mode=backward is for grouped_conv"),
         (["mode=oracle", "validate.problems=0"], "validate.problems must be a whole number of at least 1"),
