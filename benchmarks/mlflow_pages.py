@@ -33,6 +33,7 @@ def pages(server: str, target: str) -> dict[str, str]:
     return {
         "runs": f"{here}/runs",
         "compare": f"{server}/#/compare-runs?runs={ids}&experiments={experiments}",
+        "learning_curve": f"{here}/runs/{runs[0].info.run_id}/artifacts/plots/learning_curve.png",
         "promotion": f"{here}/runs/{run}/artifacts/promotion/promotion.html",
         "against_production": f"{here}/runs/{run}/artifacts/plots/against_production/efficiency.png",
         "version": f"{server}/#/models/{target}/versions/{judged.version}",
