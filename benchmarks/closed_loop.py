@@ -233,6 +233,7 @@ def page_table(results: Sequence[Mapping[str, Any]]) -> str:
     """A row a family and model: mean / P10 by part, in percent."""
     header = [
         "unseen",
+        "trees",
         "model",
         "traced",
         "recovered",
@@ -254,8 +255,8 @@ def page_table(results: Sequence[Mapping[str, Any]]) -> str:
                 parts[1], parts[4] = (f"{100 * recovered(models, name, p):.0f} %" for p in ("traced", "alike"))
                 parts[6] = f"{100 * (models['before']['gpu_min'] - of['gpu_min']) / could_be:.0f} %"
                 parts[7] = "yes" if of["gate"] == "yes" else "no"
-            rows.append([result["family"], name, *parts])
-    return table(header, rows, words=2)
+            rows.append([result["family"], str(result["trees"]), name, *parts])
+    return table(header, rows, words=3)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
