@@ -27,7 +27,7 @@ from collect.bad_kernels import FAULTS, HANGS, HURT, LIES, UNCOMPILED, spoiler
 from tilewise.kernels.triton.program import compile_program, cuda_target
 for kernel in (HANGS, FAULTS, LIES, UNCOMPILED):
     try:
-        print(compile_program(spoiler(kernel, HURT, "bf16"), cuda_target((9, 0))).asm["ptx"].count("bra"))
+        print(compile_program(spoiler(kernel, HURT, "bf16"), cuda_target("sm90")).asm["ptx"].count("bra"))
     except Exception as e:
         print(" ".join(str(e).split()))
 """

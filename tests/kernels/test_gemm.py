@@ -25,7 +25,7 @@ from tilewise.ops import GemmProblem
 found = {{}}
 for dtype, layout, config in {cases}:
     program = programs(Kernel.from_config(config), GemmProblem(512, 512, 512, layout), dtype)[0]
-    compiled = compile_program(program, cuda_target((9, 0)))
+    compiled = compile_program(program, cuda_target("sm90"))
     ptx, meta = compiled.asm["ptx"], compiled.metadata
     found[f"{{dtype}} {{layout}} {{config}}"] = [
         meta.shared, "wgmma" in ptx, "cp.async.bulk.tensor" in ptx, [d["block_size"] for d in meta.tensordesc_meta]

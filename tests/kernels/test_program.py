@@ -18,7 +18,7 @@ from tilewise.kernels.triton.program import compile_program, cuda_target
 from tilewise.ops import GroupedConvProblem
 problem = GroupedConvProblem(8, 64, 64, 1, 56, 56, 3, 3, pad_h=1, pad_w=1)
 for program in programs(Kernel.from_config("64x64x32_taps_w4_s3_g1_k2"), problem, "bf16"):
-    compiled = compile_program(program, cuda_target((9, 0)))
+    compiled = compile_program(program, cuda_target("sm90"))
     print(compiled.hash, compiled.metadata.shared, "wgmma" in compiled.asm["ptx"])
 """
 

@@ -57,9 +57,9 @@ def compile_ahead(
     Returns:
         The first error of each kernel that failed, by configuration.
     """
-    capability = (int(plan.arch.name.removeprefix("sm")[:-1]), int(plan.arch.name[-1]))
     todo = jobs(plan, which)
-    return run_all(_compile, [(job, capability) for job in todo], [job[0].config for job in todo], workers, progress)
+    arguments, names = [(job, plan.arch.name) for job in todo], [job[0].config for job in todo]
+    return run_all(_compile, arguments, names, workers, progress)
 
 
 def run_all(
@@ -105,14 +105,14 @@ def run_all(
     return first
 
 
-def _compile(job: _Job, capability: tuple[int, int]) -> str | None:
+def _compile(job: _Job, arch: str) -> str | None:
     from tilewise.kernels.triton.family import family_of
     from tilewise.kernels.triton.program import compile_program, cuda_target
 
     kernel, problem, target = job
     try:
         for program in family_of(target.op, target.variant).programs(kernel, problem, target.dtype):
-            compile_program(program, cuda_target(capability))
+            compile_program(program, cuda_target(arch))
     except Exception as e:
         return f"{type(e).__name__}: {e}"
     return None

@@ -41,10 +41,10 @@ class GpuTimer:
         """Compile the candidate's kernel, unless that was done once; nothing is loaded, the GPU is not touched."""
         assert case.rival is not None
         if not interpreted():
-            target, arch = pair.production.target, pair.production.target.arch.removeprefix("sm")
+            target = pair.production.target
             programs = family_of(target.op, target.variant).programs(case.rival.kernel, case.problem, target.dtype)
             for program in programs:
-                compile_program(program, cuda_target((int(arch[:-1]), int(arch[-1]))))
+                compile_program(program, cuda_target(target.arch))
 
     def cost_ms(self, pair: Pair, case: Case) -> float:
         """Each kernel once untimed and :data:`ROUNDS` times timed, and the clearings."""

@@ -75,9 +75,9 @@ class Launch:
     sizes: Sequence[int]
 
 
-def cuda_target(capability: tuple[int, int]) -> GPUTarget:
-    """The compile target of a CUDA device, e.g. ``(9, 0)``; needs no device."""
-    return GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+def cuda_target(arch: str) -> GPUTarget:
+    """The compile target of a CUDA arch, e.g. ``sm90``; needs no device."""
+    return GPUTarget("cuda", int(arch.removeprefix("sm")), 32)
 
 
 @cache
