@@ -19,7 +19,7 @@ import pandas as pd
 
 from tilewise.collect.plan import Item, Plan
 from tilewise.errors import DataError
-from tilewise.features.octaves import log_sizes
+from tilewise.features.octaves import distances, log_sizes
 from tilewise.kernels.pool import Pool
 from tilewise.metrics import Floats, Ints
 from tilewise.model.artefact import TrainedModel
@@ -137,8 +137,8 @@ def usual_octaves(keys: Ints) -> float:
     points = log_sizes(keys)
     if len(points) < 2:
         return np.inf
-    nearest = [np.partition(((points - point) ** 2).sum(axis=1), 1)[1] for point in points]  # 0 is the shape itself
-    return float(np.quantile(np.sqrt(nearest), USUAL))
+    nearest = [np.partition(distances(point, points), 1)[1] for point in points]  # 0 is the shape itself
+    return float(np.quantile(nearest, USUAL))
 
 
 def expected_regret(

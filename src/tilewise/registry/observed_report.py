@@ -139,10 +139,9 @@ def _model(model: Mapping[str, Any]) -> str:
 
 def _row(seen: Mapping[str, Any], name: str) -> list[str]:
     target = Target.parse(name)
-    defaults = {f.name: f.default for f in dataclasses.fields(OPS[target.op])}
     prefix = f"{target.op}_{target.variant}_{target.dtype}_"
     return [
-        " ".join(f"{k}={v}" for k, v in seen["problem"].items() if v != defaults[k]),
+        OPS[target.op].in_words(seen["problem"]),
         f"{seen['speed_up']:.3f}",
         str(seen["observations"]),
         str(seen["calls"]),

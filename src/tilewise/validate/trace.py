@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,13 +88,9 @@ def trace_page(report: Mapping[str, Any]) -> str:
         possible = minutes["before"] - minutes["fastest"]
         share = f" ({100 * saved / possible:.0f} % of what could be)" if possible > 0 else ""
         figures.append(("GPU minutes saved", f"{saved:.3f}{share}"))
-    defaults = {f.name: f.default for f in dataclasses.fields(OPS[Target.parse(report["target"]).op])}
+    in_words = OPS[Target.parse(report["target"]).op].in_words
     rows = [
-        [
-            " ".join(f"{n}={v}" for n, v in row["problem"].items() if v != defaults[n]),
-            f"{row['calls']}",
-            *(f"{row[f'{side}_ms']:.4f}" for side in minutes),
-        ]
+        [in_words(row["problem"]), f"{row['calls']}", *(f"{row[f'{side}_ms']:.4f}" for side in minutes)]
         for row in report["per_problem"][:SHOWN]
     ]
     which = "that change most" if saved is not None else "where most is left to gain"
