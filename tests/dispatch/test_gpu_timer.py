@@ -11,6 +11,7 @@ import torch
 
 from kernels.dispatchers import dispatcher_of
 from kernels.shapes import TINY
+from tilewise.collect.stopwatch import HEAD_START
 from tilewise.dispatch import Dispatcher, gpu_timer, launch
 from tilewise.dispatch.gpu_timer import ROUNDS, GpuTimer, queue
 from tilewise.dispatch.pair import Case, Pair
@@ -31,13 +32,14 @@ class MadeUp:
 
     Attributes:
         order: what was launched.
-        done: whether the device has reached the end.
+        done: whether the device ever reaches the end.
+        patient: whether who asks for an event waits for it.
     """
 
     def __init__(self, host_ms: float = 0.01) -> None:
         self.host_ms, self.host, self.device = host_ms, 0.0, 0.0
         self.order: list[str] = []
-        self.done = True
+        self.done, self.patient = True, False
 
     def work(self, ms: float, name: str = "clear") -> None:
         self.host += self.host_ms
@@ -45,12 +47,12 @@ class MadeUp:
         self.order.append(name)
 
     def event(self) -> SimpleNamespace:
-        event = SimpleNamespace(at=0.0)
+        event = SimpleNamespace(at=float("inf"))
 
         def record() -> None:
             event.at = self.device = max(self.device, self.host)
 
-        event.record, event.query = record, lambda: self.done
+        event.record, event.query = record, lambda: self.done and (self.patient or event.at <= self.host)
         event.elapsed_time = lambda later: later.at - event.at
         return event
 
@@ -59,14 +61,16 @@ class MadeUp:
 def device(monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     made = MadeUp()
     monkeypatch.setattr(gpu_timer, "_event", made.event)
-    monkeypatch.setattr(gpu_timer, "perf_counter", lambda: made.host / 1e3)
     monkeypatch.setattr(gpu_timer, "Cache", lambda: SimpleNamespace(clear=lambda: made.work(CLEARING_MS)))
     return made
 
 
-def queued(device: MadeUp, turn: int = 0) -> Any:
+def queued(device: MadeUp, turn: int = 0, head_start: int = HEAD_START) -> Any:
     launches = (lambda *_: device.work(0.05, "a"), lambda *_: device.work(0.2, "b"))
-    return queue(launches, (), torch.empty(0), turn)()
+    device.patient = False
+    times = queue(launches, (), torch.empty(0), turn, head_start)
+    device.patient = True
+    return times()
 
 
 class TestQueue:
@@ -87,6 +91,25 @@ class TestQueue:
         assert (times.production, times.candidate) == ((), ())
         assert times.cost_ms > 15  # but is paid
 
+    def test_a_device_that_is_busy_with_other_work_gives_all_the_time_it_needs(self, device: MadeUp) -> None:
+        device.host_ms, device.device = 1.0, 100.0
+        assert len(queued(device).production) == ROUNDS
+
+    def test_a_longer_start_makes_up_for_a_pause_of_the_host(self, device: MadeUp) -> None:
+        def pausing(ms: float) -> Any:
+            def launch(*_: Any) -> None:
+                device.host += 0.2
+                device.work(ms)
+
+            return launch
+
+        launches = (pausing(0.05), pausing(0.2))
+        for head_start, whole in ((HEAD_START, False), (32, True)):
+            device.patient = False
+            times = queue(launches, (), torch.empty(0), 0, head_start)
+            device.patient = True
+            assert (len(times().production) == ROUNDS) == whole  # type: ignore[union-attr]
+
     def test_not_before_the_device_is_done(self, device: MadeUp) -> None:
         device.done = False
         assert queued(device) is None
@@ -98,6 +121,7 @@ class TestStart:
     def _a_gpu(self, device: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(launch, "_failed", set())
         monkeypatch.setattr(gpu_timer, "interpreted", lambda: False)
+        device.patient = True
         for name, value in {
             "device": lambda _: nullcontext(), "get_device_name": lambda: "made up",
             "get_device_properties": lambda _: SimpleNamespace(L2_cache_size=1000), "mem_get_info": lambda: (2**30, 0),
@@ -117,7 +141,8 @@ class TestStart:
         ours, theirs = (Selection(k, generation.pool.names[i], 1.0, "model") for i, k in enumerate(dispatcher.kernels))
         case = Case(PROBLEM, ours)
         case.rival = theirs
-        return GpuTimer().start(Pair(generation, generation), case, operands, out)
+        self.timer, self.pair, self.case = GpuTimer(), Pair(generation, generation), case
+        return self.timer.start(self.pair, case, operands, out)
 
     def test_results_go_elsewhere(self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...]) -> None:
         out = dispatcher.run(PROBLEM, *operands)
@@ -126,6 +151,14 @@ class TestStart:
         assert running is not None
         assert running() is not None
         assert all(torch.equal(a, b) for a, b in zip((*operands, out), before, strict=True))
+
+    def test_a_device_that_never_waits_makes_the_next_start_longer(
+        self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...]
+    ) -> None:
+        running = self.start(dispatcher, operands, dispatcher.run(PROBLEM, *operands))
+        before = self.timer.cost_ms(self.pair, self.case)
+        assert running().production == ()  # patient: each sample is reached before it is queued
+        assert self.timer.cost_ms(self.pair, self.case) > before
 
     def test_not_where_memory_lacks(
         self, dispatcher: Dispatcher, operands: tuple[torch.Tensor, ...], monkeypatch: pytest.MonkeyPatch
