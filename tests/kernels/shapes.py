@@ -20,6 +20,7 @@ TINY: dict[str, dict[str, Problem]] = {
         "1x1": GroupedConvProblem(1, 33, 17, 1, 4, 4, 1, 1),
         "1x1, groups, stride": GroupedConvProblem(1, 32, 40, 2, 5, 5, 1, 1, stride_h=2, stride_w=2),
         "3D": GroupedConvProblem(1, 2, 3, 1, 3, 3, 2, 2, 2, pad_h=1, Di=4, Z=2, pad_d=1, stride_d=2),
+        "1x1, a matrix product": GroupedConvProblem(2, 40, 24, 1, 3, 7, 1, 1),
         "one pixel": GroupedConvProblem(1, 16, 16, 1, 1, 1, 1, 1),
     },
     "gemm": {
@@ -52,6 +53,8 @@ _CONV_CONFIGS = (
 )  # fmt: skip
 _PIXEL_CONFIGS = (
     "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
+    "16x16x16_tma_w1_s2_g2_k1", "16x24x16_tma_w1_s2_g1_k2", "16x16x16_persistent_w1_s2_g2_k1",
+    "16x16x16_persistent_w1_s2_g1_k2",
 )  # fmt: skip
 TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("grouped_conv", "forward"): _CONV_CONFIGS + _PIXEL_CONFIGS,

@@ -27,8 +27,10 @@ from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elem
 # and forward and bwd_data besides:
 #   box    as taps, but tile_m pixels are a box, which a tensor descriptor loads
 #   lanes  as depth, with one output channel a group too; num_stages taps are loaded at once
+#   tma, persistent  as for a matrix product (below), which a 1x1 filter without padding, stride and groups is
 CONV_PIPELINES = ("taps", "flat", "point", "depth")
-PIXEL_PIPELINES = ("box", "lanes")
+PRODUCT_PIPELINES = ("tma", "persistent")
+PIXEL_PIPELINES = ("box", "lanes", *PRODUCT_PIPELINES)
 PIXEL_VARIANTS = ("forward", "bwd_data")  # whose rows are pixels
 DEPTHWISE = ("depth", "lanes")  # without a matrix product, and so without staging
 
@@ -36,9 +38,9 @@ DEPTHWISE = ("depth", "lanes")  # without a matrix product, and so without stagi
 #   plain       loads through pointers, one program a tile
 #   tma         loads through tensor descriptors (Hopper's tensor memory accelerator)
 #   persistent  loads and stores through them, and one program a multiprocessor that takes tile after tile
-GEMM_PIPELINES = ("plain", "tma", "persistent")
+GEMM_PIPELINES = ("plain", *PRODUCT_PIPELINES)
 
-DESCRIBED = ("tma", "persistent", "box")  # load through tensor descriptors
+DESCRIBED = (*PRODUCT_PIPELINES, "box")  # load through tensor descriptors
 
 PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
     **{
@@ -162,6 +164,9 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     yield (kernel.pipeline == "lanes") & several, "lanes needs one input and one output channel a group"
     leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
     flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
+    multiplied = (kernel.pipeline == "tma") | (kernel.pipeline == "persistent")
+    if np.any(multiplied):
+        yield from _multiplied(kernel, problem, variant, multiplied)
     box = kernel.pipeline == "box"
     if np.any(box):  # most pools would compute this for nothing
         yield from _boxed(kernel, problem, variant)
@@ -187,6 +192,16 @@ def _boxed(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
     flat = (p.Di == 1) & (p.Z == 1) & (p.pad_d == 0) & (p.stride_d == 1)
     whole = flat & (p.Hi % p.stride_h == 0) & (p.Wi % p.stride_w == 0)
     yield box & strided & np.logical_not(whole), "a strided box needs 2D images that the stride divides"
+
+
+def _multiplied(kernel: Any, p: Any, variant: str, product: Any) -> Iterator[tuple[Any, str]]:
+    """Rules of the walks that take a convolution's tensors as matrices."""
+    reaching = (p.Z * p.Y * p.X > 1) | ((p.pad_d | p.pad_h | p.pad_w) > 0) | (_residue_classes(p) > 1)
+    yield product & (reaching | (p.G > 1)), "a matrix product needs a 1x1 filter, no padding, stride or groups"
+    loaded, stored = (p.C, p.K) if variant == "forward" else (np.gcd(p.C, p.K), p.C)
+    yield product & (loaded % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
+    stores = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
+    yield stores & (stored % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
 
 
 def _residue_classes(p: Any) -> Any:

@@ -10,12 +10,10 @@ operand. A strided filter reads every so-many-th pixel, which makes each residue
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from math import prod
 from typing import Any
 
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewise.kernels.boxes import BOX_PIXELS, Box, Grid, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.kernel import Kernel
@@ -29,7 +27,7 @@ from tilewise.kernels.triton.conv import (
     store_pixels,
     within,
 )
-from tilewise.kernels.triton.program import Launch, Program
+from tilewise.kernels.triton.program import Launch, Program, described
 from tilewise.kernels.triton.residues import class_sizes_of, residues_of, taps_of
 from tilewise.kernels.triton.tiles import share_of, swizzled
 from tilewise.ops import GroupedConvProblem
@@ -157,8 +155,8 @@ def forward_launches(
     if strided:  # n is 1
         shape = (d, h // p.stride_h, p.stride_h, width // p.stride_w, p.stride_w * p.C)
     given = (
-        _described(x, shape, _pixel_block(box, kernel, strided)),
-        _described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_n, kernel.tile_k)),
+        described(x, shape, _pixel_block(box, kernel, strided)),
+        described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_n, kernel.tile_k)),
     )
     tiles = (_tiles(grid, box, sizes["Kg"], kernel), p.G, kernel.split_k)
     return launches_of(forward_programs(kernel, p, dtype), tiles, (*given, y, workspace), sizes, output_elements(p))
@@ -180,8 +178,8 @@ def bwd_data_launches(
     sizes = class_sizes_of(p) | _named(grid, "N", "Dq", "Hq", "Wq") | _named(image, "N", "Di", "Hi", "Wi")
     sizes["pixels"] = p.N * p.Di * p.Hi * p.Wi
     given = (
-        _described(dy, (*map(int, joined(p, *p.output_sizes)), p.K), _pixel_block(box, kernel)),
-        _described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_k, kernel.tile_n)),
+        described(dy, (*map(int, joined(p, *p.output_sizes)), p.K), _pixel_block(box, kernel)),
+        described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_k, kernel.tile_n)),
     )
     classes = p.stride_d * p.stride_h * p.stride_w
     tiles = (_tiles(grid, box, sizes["Cg"], kernel), p.G, classes * kernel.split_k)
@@ -208,9 +206,3 @@ def _tiles(grid: Grid, box: Box, cols: int, kernel: Kernel) -> int:
 def _pixel_block(box: Box, kernel: Kernel, strided: bool = False) -> tuple[int, ...]:
     """What a load of pixels brings; see :func:`forward_box` for the axes."""
     return (box.d, box.h, 1, box.w, kernel.tile_k) if strided else (1, *box, kernel.tile_k)
-
-
-def _described(tensor: Any, shape: tuple[int, ...], block: tuple[int, ...]) -> TensorDescriptor:
-    """`tensor`, contiguous, as one of `shape`."""
-    strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    return TensorDescriptor(tensor, list(shape), strides, list(block))

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import DEPTHWISE
-from tilewise.kernels.triton import conv_box
+from tilewise.kernels.rules import DEPTHWISE, PRODUCT_PIPELINES
+from tilewise.kernels.triton import conv_box, conv_product
 from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, store_pixels, within
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.residues import class_sizes_of, residues_of, taps_of
@@ -243,6 +243,8 @@ def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[P
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
     if kernel.pipeline == "box":
         return conv_box.bwd_data_programs(kernel, problem, dtype)
+    if kernel.pipeline in PRODUCT_PIPELINES:
+        return conv_product.programs(kernel, problem, "bwd_data", dtype)
     function = _FUNCTIONS[kernel.pipeline]
     return programs_of(function, dict.fromkeys(("dy", "w", "dx")), kernel, problem, dtype, problem.C, _REDUCE_BLOCK)
 
@@ -263,6 +265,8 @@ def launches(
     """
     if kernel.pipeline == "box":
         return conv_box.bwd_data_launches(kernel, problem, dtype, dy, w, dx, workspace)
+    if kernel.pipeline in PRODUCT_PIPELINES:
+        return conv_product.launches(kernel, problem, "bwd_data", dtype, dy, w, dx, workspace)
     sizes = class_sizes_of(problem)
     depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import DEPTHWISE
-from tilewise.kernels.triton import conv_box
+from tilewise.kernels.rules import DEPTHWISE, PRODUCT_PIPELINES
+from tilewise.kernels.triton import conv_box, conv_product
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -212,6 +212,8 @@ def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[P
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
     if kernel.pipeline == "box":
         return conv_box.forward_programs(kernel, problem, dtype)
+    if kernel.pipeline in PRODUCT_PIPELINES:
+        return conv_product.programs(kernel, problem, "forward", dtype)
     function = _FUNCTIONS[kernel.pipeline]
     return programs_of(function, dict.fromkeys(("x", "w", "y")), kernel, problem, dtype, problem.K, _REDUCE_BLOCK)
 
@@ -232,6 +234,8 @@ def launches(
     """
     if kernel.pipeline == "box":
         return conv_box.forward_launches(kernel, problem, dtype, x, w, y, workspace)
+    if kernel.pipeline in PRODUCT_PIPELINES:
+        return conv_product.launches(kernel, problem, "forward", dtype, x, w, y, workspace)
     sizes = output_sizes_of(problem)
     depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)

@@ -16,9 +16,9 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.operands import TENSORS
 from tilewise.kernels.triton.program import (
     RESULT_TYPES,
     TRITON_TYPES,
@@ -26,6 +26,7 @@ from tilewise.kernels.triton.program import (
     Launch,
     Program,
     compute_units,
+    described,
     descriptor,
     interpreted,
 )
@@ -249,9 +250,9 @@ def launches(
         kernel: a legal kernel that supports `problem`.
         problem: the shape.
         dtype: element type of `a` and `b`.
-        a: (M, K), or (K, M) where the layout begins with ``c``; contiguous.
-        b: (K, N), or (N, K) where the layout's second letter is ``c``; contiguous.
-        c: (M, N), contiguous; written.
+        a: (M, K), or (K, M) where the layout begins with ``c``; contiguous, whatever its shape.
+        b: (K, N), or (N, K) where the layout's second letter is ``c``; likewise.
+        c: (M, N), likewise; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
     main, *rest = programs(kernel, problem, dtype)
@@ -260,8 +261,9 @@ def launches(
         grid = (min(tiles * kernel.split_k, compute_units()), 1, 1)
     else:
         grid = (tiles, kernel.split_k, 1)
-    given = {"a": a, "b": b, "c": c}
-    tensors = [_describe(given[n[0]], box) if box else given[n[0]] for n, box in _boxes(kernel, problem).items()]
+    _, operands, result = TENSORS["gemm", "universal"]
+    given = dict(zip("abc", zip((a, b, c), (*operands(problem), result(problem)), strict=True), strict=True))
+    tensors = [described(*given[n[0]], box) if box else given[n[0]][0] for n, box in _boxes(kernel, problem).items()]
     first = Launch(main, grid, (*tensors, workspace), (problem.M, problem.N, problem.K))
     if not rest:
         return (first,)
@@ -286,7 +288,3 @@ def _boxes(kernel: Kernel, problem: GemmProblem) -> dict[str, tuple[int, int] | 
     if k.pipeline == "tma":
         return {"a": a, "b": columns(wide), "b_rest": columns(k.tile_n - wide) if wide < k.tile_n else None, "c": None}
     return {"a": a, "b": columns(k.tile_n), "c": (k.tile_m, k.tile_n) if k.split_k == 1 else None}
-
-
-def _describe(tensor: Any, box: tuple[int, int]) -> TensorDescriptor:
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), list(box))

@@ -11,11 +11,13 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 POINTER_ALIGNMENT = 16  # bytes; what torch's allocator guarantees and more
 VECTOR = 8  # elements of 16 bits in the widest load; channel counts that divide by it allow such loads
@@ -59,6 +61,12 @@ class Program:
 def descriptor(element: str, block: Sequence[int]) -> str:
     """The type of a tensor descriptor whose loads bring `block`."""
     return f"tensordesc<{element}[{', '.join(map(str, block))}]>"
+
+
+def described(tensor: Any, shape: Sequence[int], block: Sequence[int]) -> TensorDescriptor:
+    """`tensor`, contiguous, as one of `shape`, whose loads bring `block`."""
+    strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    return TensorDescriptor(tensor, list(shape), strides, list(block))
 
 
 def _is_descriptor(element: str) -> bool:

@@ -1,0 +1,33 @@
+"""Convolutions that are matrix products as they are stored, by the walks of :mod:`tilewise.kernels.triton.gemm`.
+
+A filter of one tap, without padding, stride or groups, multiplies a matrix of pixels by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.triton import gemm
+from tilewise.kernels.triton.program import Launch, Program
+from tilewise.ops import GemmProblem, GroupedConvProblem
+
+_LAYOUTS = {"forward": "rcr", "bwd_data": "rrr"}
+
+
+def product_of(problem: GroupedConvProblem, variant: str) -> GemmProblem:
+    """The matrix product; columns of the result are its channels."""
+    inner, outer = (problem.C, problem.K) if variant == "forward" else (problem.K, problem.C)
+    return GemmProblem(problem.N * problem.Di * problem.Hi * problem.Wi, outer, inner, _LAYOUTS[variant])
+
+
+def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+    """The programs that `kernel` runs for `problem`, in order."""
+    return gemm.programs(kernel, product_of(problem, variant), dtype)
+
+
+def launches(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Any
+) -> tuple[Launch, ...]:
+    """The launches that compute the variant's result; `tensors` are its operands, the result and the workspace."""
+    return gemm.launches(kernel, product_of(problem, variant), dtype, *tensors)
