@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 
-from kernels.shapes import REAL, TINY, TINY_BOXES
+from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_STRIPS
 from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
@@ -24,7 +24,9 @@ from tilewise.kernels.triton.family import family_of
 from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
-CONVS: list[Any] = [*TINY["grouped_conv"].values(), *TINY_BOXES.values(), *REAL["grouped_conv"].values()]
+CONVS: list[Any] = [
+    p for shapes in (TINY["grouped_conv"], TINY_BOXES, TINY_STRIPS, REAL["grouped_conv"]) for p in shapes.values()
+]
 TABLE = feature_table("grouped_conv")
 # a grouped 3x3 layer: 8 x 14 x 14 = 1568 pixels, 48 input and 96 output channels a group, 2 groups
 GROUPED = GroupedConvProblem(N=8, C=96, K=192, G=2, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
@@ -53,7 +55,9 @@ def check(problem: GroupedConvProblem, config: str, expected: dict[str, float]) 
         ("forward", "64x64x32_flat_w4_s3_g1_k2"),
         ("forward", "64x64x32_box_w4_s3_g1_k1"),
         ("forward", "32x16x1_lanes_w1_s3_g1_k1"),
+        ("forward", "32x16x8_strip_w1_s1_g1_k1"),
         ("bwd_data", "128x64x32_box_w4_s3_g1_k2"),
+        ("bwd_data", "16x16x4_strip_w1_s1_g1_k1"),
     ],
 )
 def test_the_grid_is_the_launched_one(variant: str, config: str) -> None:

@@ -47,6 +47,17 @@ TINY_BOXES: dict[str, Problem] = {
     "3D": GroupedConvProblem(2, 16, 16, 1, 4, 5, 2, 3, pad_h=1, pad_w=1, Di=3, Z=2, pad_d=1),
     "3D, stride 2": GroupedConvProblem(2, 16, 16, 1, 4, 5, 2, 3, 2, 2, 1, 1, Di=3, Z=3, pad_d=1, stride_d=2),
 }
+# ... and what only strips are: each leads through their code in a way of its own.
+TINY_STRIPS: dict[str, Problem] = {
+    "3x3": GroupedConvProblem(2, 5, 5, 5, 4, 9, 3, 3, pad_h=1, pad_w=1),
+    "1x1": GroupedConvProblem(1, 8, 8, 8, 3, 5, 1, 1),
+    "5x5, padding beyond the filter": GroupedConvProblem(1, 3, 3, 3, 5, 6, 5, 5, pad_h=2, pad_w=6),
+    "1x7, narrow": GroupedConvProblem(1, 3, 3, 3, 2, 7, 1, 7, pad_w=1),
+    "stride 2": GroupedConvProblem(1, 4, 4, 4, 5, 11, 3, 5, 2, 2, 1, 2),
+    "stride 3, dilation 2": GroupedConvProblem(1, 4, 4, 4, 7, 12, 2, 3, 1, 3, 0, 2, 2, 2),
+    "dilation": GroupedConvProblem(1, 4, 4, 4, 7, 9, 3, 3, pad_h=2, pad_w=3, dilation_h=2, dilation_w=3),
+    "3D": GroupedConvProblem(2, 4, 4, 4, 3, 5, 2, 3, pad_w=1, Di=4, Z=3, pad_d=1),
+}
 _CONV_CONFIGS = (
     "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
     "16x16x16_point_w1_s2_g4_k1", "16x16x16_point_w1_s2_g1_k2", "8x8x1_depth_w1_s1_g1_k1", "8x8x1_depth_w1_s1_g2_k1",
@@ -55,6 +66,7 @@ _PIXEL_CONFIGS = (
     "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
     "16x16x16_tma_w1_s2_g2_k1", "16x24x16_tma_w1_s2_g1_k2", "16x16x16_persistent_w1_s2_g2_k1",
     "16x16x16_persistent_w1_s2_g1_k2",
+    "16x4x2_strip_w1_s1_g1_k1", "32x8x4_strip_w1_s1_g2_k1", "64x4x8_strip_w1_s1_g1_k1",
 )  # fmt: skip
 TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("grouped_conv", "forward"): _CONV_CONFIGS + _PIXEL_CONFIGS,
@@ -114,12 +126,21 @@ REAL: dict[str, dict[str, Problem]] = {
 # Of walks that no shipped pool has kernels of.
 _BEYOND = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",
-    "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1",
+    "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1", "64x32x8_strip_w1_s1_g1_k1", "64x32x4_strip_w2_s1_g2_k1",
+    "16x64x2_strip_w2_s1_g1_k1",
 )  # fmt: skip
+
+
+def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
+    """The problems that a kernel is interpreted for."""
+    if kernel.pipeline == "box":
+        return TINY_BOXES
+    return TINY[op] | (TINY_STRIPS if kernel.pipeline == "strip" else {})
 
 
 def wide_pool(target: Target) -> Pool:
     """The shipped pool, and kernels of the walks that it lacks."""
     arch, beyond = load_arch(target.arch), [Kernel.from_config(config) for config in _BEYOND]
     legal = [k for k in beyond if illegal(k, target, arch) is None]
-    return Pool(target.op, target.variant, target.dtype, (*load_pool(target).kernels, *legal))
+    kernels = dict.fromkeys((*load_pool(target).kernels, *legal))
+    return Pool(target.op, target.variant, target.dtype, tuple(kernels))

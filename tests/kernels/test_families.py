@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 
-from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_CONFIGS, wide_pool
+from kernels.shapes import REAL, TINY, TINY_CONFIGS, TINY_STRIPS, tiny, wide_pool
 from tilewise.arch import load_arch
 from tilewise.collect.ahead import compile_ahead
 from tilewise.collect.plan import Item, Plan, Timing
@@ -33,8 +33,9 @@ TINY_CASES = [
     (*key, name, config)
     for key in FAMILIES
     for config in TINY_CONFIGS[key]
-    for name, problem in (TINY_BOXES if "_box_" in config else TINY[key[0]]).items()
-    if not unsupported(Kernel.from_config(config), problem, key[1])
+    for kernel in [Kernel.from_config(config)]
+    for name, problem in tiny(key[0], kernel).items()
+    if not unsupported(kernel, problem, key[1])
 ]
 
 
@@ -79,12 +80,8 @@ def compiled_pool(op: str, variant: str, dtype: str) -> Pool:
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize(("op", "variant", "name", "config"), TINY_CASES)
 def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, config: str) -> None:
-    assert (
-        Case(op, variant, (TINY_BOXES if "_box_" in config else TINY[op])[name], "fp16").mismatches(
-            Kernel.from_config(config)
-        )
-        == 0
-    )
+    kernel = Kernel.from_config(config)
+    assert Case(op, variant, tiny(op, kernel)[name], "fp16").mismatches(kernel) == 0
 
 
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
@@ -153,7 +150,8 @@ def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> N
 def test_problems_of_equal_alignment_share_their_programs(key: tuple[str, str]) -> None:
     family, dtype = FAMILIES[key], "fp16"
     kinds: dict[object, list[Problem]] = {}
-    for p in (*TINY[key[0]].values(), *REAL[key[0]].values()):
+    strips = TINY_STRIPS if key[0] == "grouped_conv" else {}
+    for p in (*TINY[key[0]].values(), *strips.values(), *REAL[key[0]].values()):
         kinds.setdefault(family.alignment(p, dtype), []).append(p)
     assert any(len(problems) > 1 for problems in kinds.values())
     for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):

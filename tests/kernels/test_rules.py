@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from kernels.shapes import REAL, TINY_STRIPS, wide_pool
 from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.kernels.backends import BACKENDS, supported_mask, unsupported
@@ -17,6 +18,7 @@ from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import (
     DTYPES,
+    PIXEL_VARIANTS,
     accumulators_per_thread,
     illegal,
     shared_memory_bytes,
@@ -32,6 +34,7 @@ GEMM8 = Target("gemm", "universal", "fp8", "sm90")
 GEMM_POOL = load_pool(GEMM8)
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
+STRIP: dict[str, Any] = {"pipeline": "strip", "tile_k": 4, "num_stages": 1}
 LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
 
@@ -59,6 +62,16 @@ def kernel(**change: Any) -> Kernel:
         ({"tile_k": 1, "pipeline": "depth"}, None),
         ({"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
         ({"tile_k": 1, "split_k": 2, "pipeline": "depth"}, "depth takes split_k 1"),
+        (STRIP, None),
+        ({**STRIP, "tile_k": 1}, "strip takes a tile_k of 2 to 8"),
+        ({**STRIP, "tile_k": 16}, "strip takes a tile_k of 2 to 8"),
+        ({**STRIP, "tile_m": 8, "tile_k": 8}, "the accumulators a thread, here 4"),
+        (
+            {**STRIP, "tile_m": 4, "tile_n": 256, "tile_k": 8},
+            "tile_m and the accumulators a thread, here 4",
+        ),
+        ({**STRIP, "split_k": 2}, "strip takes split_k 1"),
+        ({**STRIP, "num_stages": 2}, "strip takes num_stages 1"),
         ({"pipeline": "plain"}, "pipeline must be one of taps"),
         ({"tile_m": 128, "tile_n": 128, "tile_k": 128, "num_stages": 3, "num_warps": 8}, None),  # 196,608 bytes
         (
@@ -77,6 +90,7 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
     [
         (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
+        (BWD_WEIGHT, STRIP, "pipeline must be one of taps, flat, point, depth"),
         (Target("grouped_conv", "forward", "fp8", "sm90"), {}, "there are no fp8 kernels for grouped_conv"),
         (GEMM, {}, "pipeline must be one of plain, tma, persistent"),
         # 196,608 bytes of operands, 65,536 of a result that is stored while the next loads, barriers
@@ -120,6 +134,14 @@ def test_shared_memory_by_hand() -> None:
         ({"pipeline": "depth", "tile_k": 1}, {}, "one input channel a group"),
         ({"pipeline": "depth", "tile_k": 1}, {"G": 64}, None),
         ({"pipeline": "depth", "tile_k": 1}, {"G": 64, "K": 128}, None),
+        (STRIP, {"G": 64}, None),
+        (STRIP, {}, "strip needs one input and one output channel"),
+        (STRIP, {"G": 64, "K": 128}, "strip needs one input and one output channel"),
+        (STRIP, {"G": 64, "stride_h": 3, "stride_w": 3}, None),
+        (STRIP, {"G": 64, "X": 11}, None),
+        (STRIP, {"G": 64, "X": 12}, "strip takes filters at most 11 wide"),
+        ({**STRIP, "tile_k": 8}, {"G": 64, "Wi": 28, "dilation_w": 12}, None),  # 7 + 2 x 12 + 1
+        ({**STRIP, "tile_k": 8}, {"G": 64, "Wi": 28, "dilation_w": 13}, "at most 32 columns"),
         ({"split_k": 18}, {}, None),  # 576 / 32
         ({"split_k": 19}, {}, "split_k leaves programs without work"),
         ({}, {"C": 65536, "K": 65536, "G": 65536}, "more than 65535 groups"),
@@ -144,6 +166,13 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
         ({"split_k": 9}, {"stride_h": 2, "stride_w": 2}, "bwd_data", "split_k leaves programs without work"),
         ({"split_k": 18}, {"stride_h": 2, "stride_w": 2, "dilation_h": 2, "dilation_w": 2}, "bwd_data", None),
         ({"split_k": 32}, {"Hi": 66, "Wi": 66, "stride_h": 64, "stride_w": 64}, "bwd_data", "65535 residue classes"),
+        (STRIP, {"G": 64, "dilation_h": 2}, "bwd_data", None),
+        (
+            STRIP,
+            {"G": 64, "stride_h": 2},
+            "bwd_data",
+            "strip needs a stride of 1 in bwd_data",
+        ),
         ({"split_k": 36}, {}, "bwd_weight", None),  # 8 x 12 x 12 pixels / 32
         ({"split_k": 37}, {}, "bwd_weight", "split_k leaves programs without work"),
         ({"pipeline": "depth", "tile_k": 1, "split_k": 18}, {"G": 64}, "bwd_weight", None),  # / 64 pixels a step
@@ -194,6 +223,13 @@ def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: 
 def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
     expected = [unsupported(k, problem, variant) is None for k in CONV_POOL.kernels]
     assert supported_mask(BACKENDS["triton"], CONV_POOL.columns, problem, variant).tolist() == expected
+
+
+@pytest.mark.parametrize("variant", PIXEL_VARIANTS)
+def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> None:
+    pool = wide_pool(Target("grouped_conv", variant, "bf16", "sm90"))
+    for problem in (*REAL["grouped_conv"].values(), *TINY_STRIPS.values()):
+        assert pool.supported(problem).tolist() == [unsupported(k, problem, variant) is None for k in pool.kernels]
 
 
 @given(problem=gemm_problems())

@@ -115,12 +115,22 @@ class TileInputs(Inputs):
     @property
     def steps(self) -> Any:
         """Steps along all of K."""
-        return ceil_div(self.gemm.k, self.k.tile_k)
+        return ceil_div(self.gemm.k, self.step_depth)
 
     @property
     def depth(self) -> Any:
         """Where the kernel filters without matrix units; groups are columns then, not a grid dimension."""
         return ~is_product(self.k)
+
+    @cached_property
+    def step_depth(self) -> Any:
+        """What a step takes of K; one filter tap without matrix units."""
+        return np.where(self.depth, 1, self.k.tile_k)
+
+    @property
+    def reuse(self) -> Any:
+        """Steps that what is loaded for one serves from registers."""
+        return 1
 
     # ---- problem ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +256,7 @@ class TileInputs(Inputs):
         """Clocks of a compute unit's arithmetic for one program's step."""
         rate = np.where(self.warpgroup, self._flops_per_clock, self._flops_per_clock * FALLBACK_RATE)
         rate = np.where(self.depth, 2.0 * FMA_LANES, rate)
-        return 2.0 * self.tile_area * self.k.tile_k / rate
+        return 2.0 * self.tile_area * self.step_depth / rate
 
     @cached_property
     def step_load_clocks(self) -> Any:
@@ -298,7 +308,7 @@ class TileInputs(Inputs):
     @cached_property
     def efficiency_k(self) -> Any:
         """Useful share of the steps along K."""
-        return self.gemm.k / (self.steps * self.k.tile_k)
+        return self.gemm.k / (self.steps * self.step_depth)
 
     @cached_property
     def efficiency(self) -> Any:
@@ -393,7 +403,7 @@ class TileInputs(Inputs):
         """Distinct operand bytes that a wave's programs walk over all of K."""
         k = self.k
         distinct = self.wave_rows * k.tile_m + self.wave_cols * k.tile_n
-        return distinct * self.program_steps * k.tile_k * operand_bytes(self.dtype)
+        return distinct * self.program_steps * self.step_depth * operand_bytes(self.dtype)
 
     # ---- the grid as launched ---------------------------------------------------------------------------------------
 
@@ -482,14 +492,14 @@ class TileInputs(Inputs):
 # factors from measurements, one set for each compiled program.
 TILE_COSTS = (
     Term("arithmetic", "products of tiles", lambda i: i.busy_steps * i.step_compute_clocks),
-    Term("loads", "operand bytes from L2", lambda i: i.busy_steps * i.step_load_clocks),
+    Term("loads", "operand bytes from L2", lambda i: i.busy_steps * i.step_load_clocks / i.reuse),
     Term("latency", "steps one after another", lambda i: i.latency_steps * LATENCY_CLOCKS),
     Term("staged_latency", "steps, as far as stages leave them uncovered", lambda i: (
         i.latency_steps * i.step_latency_clocks
     )),
-    Term("elements", "operand elements", lambda i: i.busy_steps * i.step_elements / FMA_LANES),
+    Term("elements", "operand elements", lambda i: i.busy_steps * i.step_elements / i.reuse / FMA_LANES),
     Term("addresses", "addresses and masks of A", lambda i: (
-        i.busy_steps * i.k.tile_m * np.where(i.depth, 1, i.k.tile_k) / FMA_LANES
+        i.busy_steps * i.k.tile_m * i.step_depth / i.reuse / FMA_LANES
     )),
     Term("rows", "rows and columns addressed", lambda i: i.busy_steps * (i.k.tile_m + i.k.tile_n) / FMA_LANES),
     Term("results", "results stored", lambda i: i.busy_programs * i.tile_area / FMA_LANES),

@@ -1,8 +1,8 @@
 """Features of grouped convolution: implicit matrix products, one per group.
 
 The walks of K differ (see :mod:`tilewise.kernels.rules`): ``taps`` rounds the channels of each filter tap up to
-`tile_k`, ``flat`` and ``point`` round once over all taps, ``depth`` uses no matrix units and takes the channels of all
-groups as columns.
+`tile_k`, ``flat`` and ``point`` round once over all taps. ``depth``, ``lanes`` and ``strip`` use no matrix units, take
+the channels of all groups as columns and one tap a step; ``strip`` rounds each row of pixels up to `tile_k`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ConvInputs(TileInputs):
         """Steps along all of K."""
         tap_steps = self.gemm.k // self.channels * ceil_div(self.channels, self.k.tile_k)
         tapwise = (self.k.pipeline == "taps") | self.boxed
-        return np.where(tapwise, tap_steps, ceil_div(self.gemm.k, self.k.tile_k))
+        return np.where(tapwise, tap_steps, ceil_div(self.gemm.k, self.step_depth))
 
     @cached_property
     def boxed(self) -> Any:
@@ -116,13 +116,31 @@ class ConvInputs(TileInputs):
         return self.k.pipeline == "box"
 
     @cached_property
+    def strips(self) -> Any:
+        """Where a thread keeps strips of pixels."""
+        return self.k.pipeline == "strip"
+
+    @cached_property
+    def reuse(self) -> Any:
+        """See :class:`TileInputs`: a strip loads each column of the image once for all taps of a filter row."""
+        if not self.strips.any():
+            return 1
+        p, most = self.p, self.k.tile_k * self.p.X
+        columns = (self.k.tile_k - 1) * p.stride_w + (p.X - 1) * p.dilation_w + 1
+        return np.where(self.strips, most / np.minimum(columns, most), 1.0)
+
+    @cached_property
     def tiles_m(self) -> Any:
-        """Tiles along M; of boxes, those that cover each image (of each residue class)."""
-        tiles = ceil_div(self.gemm.m, self.k.tile_m)
-        if not self.boxed.any():
-            return tiles
-        pixels = fewest_pixels(grid_of(self.p, self.variant), np.maximum(self.k.tile_m, BOX_PIXELS[0]))
-        return np.where(self.boxed, self.residue_classes * pixels // self.k.tile_m, tiles)
+        """Tiles along M; of boxes, those that cover each image (of each residue class), of strips each row."""
+        tiles, tile = ceil_div(self.gemm.m, self.k.tile_m), self.k.tile_m
+        if self.boxed.any():
+            pixels = fewest_pixels(grid_of(self.p, self.variant), np.maximum(tile, BOX_PIXELS[0]))
+            tiles = np.where(self.boxed, self.residue_classes * pixels // tile, tiles)
+        if self.strips.any():
+            row = self.out.Wo if self.variant == "forward" else self.p.Wi
+            pixels = self.gemm.m // row * ceil_div(row, self.k.tile_k) * self.k.tile_k
+            tiles = np.where(self.strips, ceil_div(pixels, tile), tiles)
+        return tiles
 
     # ---- the grid as launched ---------------------------------------------------------------------------------------
 
@@ -148,7 +166,7 @@ class ConvInputs(TileInputs):
         tiles_m, tiles_n, groups = self.tiles_m, self.tiles_n, np.where(self.depth, 1, self.gemm.batch)
         if self.variant == "bwd_data":
             by_class = ceil_div(ceil_div(self.gemm.m, self.residue_classes), k.tile_m) * self.residue_classes
-            tiles_m = np.where(self.boxed, tiles_m, by_class)
+            tiles_m = np.where(self.boxed | self.strips, tiles_m, by_class)
         if self.variant == "bwd_weight":
             tapwise = self.taps * ceil_div(self.p.C // self.p.G, k.tile_n)
             tiles_n = np.where(walk == "taps", tapwise, tiles_n)
@@ -173,7 +191,10 @@ class ConvInputs(TileInputs):
 
     @cached_property
     def alignment_class(self) -> Any:
-        """Channel counts that divide by the widest load are hints to the compiler; each set of hints is a program."""
+        """Channel counts that divide by the widest load are hints to the compiler; each set of hints is a program.
+
+        That a strip's are programs for each filter width besides is left out: the terms of the estimate tell it.
+        """
         p, depth = self.p, self.depth
         cg, kg = p.C // p.G, p.K // p.G
         inputs = np.where(depth, p.C, cg) % VECTOR == 0
@@ -295,11 +316,11 @@ _PROBLEM = (
 _INTERACTION = (
     Feature(
         "channels_over_tile_log2", "log2", "neighbouring elements of K / tile_k", "interaction",
-        lambda i: log2(i.channels / i.k.tile_k),
+        lambda i: log2(i.channels / i.step_depth),
     ),
     Feature(
         "flat_efficiency_k", "", "useful share of the steps along K if taps were walked as one", "interaction",
-        lambda i: i.gemm.k / (ceil_div(i.gemm.k, i.k.tile_k) * i.k.tile_k),
+        lambda i: i.gemm.k / (ceil_div(i.gemm.k, i.step_depth) * i.step_depth),
     ),
     Feature("run_bytes", "bytes", "what a step reads in one piece", "interaction", lambda i: i.run_bytes),
     Feature(

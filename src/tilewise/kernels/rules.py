@@ -27,12 +27,14 @@ from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elem
 # and forward and bwd_data besides:
 #   box    as taps, but tile_m pixels are a box, which a tensor descriptor loads
 #   lanes  as depth, with one output channel a group too; num_stages taps are loaded at once
+#   strip  as lanes, but a thread keeps tile_k pixels side by side in a row, a strip, and loads a filter row at once for
+#          them; tile_m pixels are tile_m / tile_k strips
 #   tma, persistent  as for a matrix product (below), which a 1x1 filter without padding, stride and groups is
 CONV_PIPELINES = ("taps", "flat", "point", "depth")
 PRODUCT_PIPELINES = ("tma", "persistent")
-PIXEL_PIPELINES = ("box", "lanes", *PRODUCT_PIPELINES)
+PIXEL_PIPELINES = ("box", "lanes", "strip", *PRODUCT_PIPELINES)
 PIXEL_VARIANTS = ("forward", "bwd_data")  # whose rows are pixels
-DEPTHWISE = ("depth", "lanes")  # without a matrix product, and so without staging
+DEPTHWISE = ("depth", "lanes", "strip")  # without a matrix product, and so without staging
 
 # How a matrix product loads its operands and shares out its tiles:
 #   plain       loads through pointers, one program a tile
@@ -56,6 +58,11 @@ MIN_DOT_BYTES = 32  # ... and this many bytes along K
 WARPGROUP_ROWS = 64  # of a warpgroup's matrix instruction (Hopper)
 MAX_ACCUMULATORS = 128  # 32-bit registers a thread may spend on the output tile, of the 255 it has
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
+MAX_STRIP = 8  # pixels
+MAX_STRIP_FILTER = (
+    11  # width of a filter whose rows a strip unrolls: beyond, there is much code and no register left ...
+)
+MAX_STRIP_COLUMNS = 32  # ... nor beyond this reach along the image
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
 DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
@@ -88,7 +95,13 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
     if accumulators < 1:
         return f"{threads} threads for {kernel.tile_m * kernel.tile_n} outputs"
     if kernel.pipeline in DEPTHWISE:
-        if kernel.tile_k != 1:
+        if kernel.pipeline == "strip":
+            most = min(MAX_STRIP, kernel.tile_m, accumulators)
+            if not 1 < kernel.tile_k <= most:
+                return f"strip takes a tile_k of 2 to {MAX_STRIP}, tile_m and the accumulators a thread, here {most}"
+            if kernel.num_stages != 1:  # a filter row's loads are all that registers hold
+                return "strip takes num_stages 1"
+        elif kernel.tile_k != 1:
             return f"{kernel.pipeline} takes tile_k 1"
         whole = kernel.split_k > 1 and target.variant != "bwd_weight"
         return f"{kernel.pipeline} takes split_k 1" if whole else None
@@ -122,7 +135,8 @@ def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
 
 def is_product(kernel: Any) -> Any:
     """Whether the kernel computes a matrix product; `kernel` as for :func:`shared_memory_bytes`."""
-    return (kernel.pipeline != DEPTHWISE[0]) & (kernel.pipeline != DEPTHWISE[1])
+    depth, lanes, strip = DEPTHWISE
+    return (kernel.pipeline != depth) & (kernel.pipeline != lanes) & (kernel.pipeline != strip)
 
 
 def _store_bytes(kernel: Kernel) -> int:
@@ -162,6 +176,7 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     yield from _shares(kernel, steps, counts[variant](problem))
     several = (problem.C != problem.G) | (problem.K != problem.G)
     yield (kernel.pipeline == "lanes") & several, "lanes needs one input and one output channel a group"
+    yield from _stripped(kernel, problem, variant)
     leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
     flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
     multiplied = (kernel.pipeline == "tma") | (kernel.pipeline == "persistent")
@@ -202,6 +217,16 @@ def _multiplied(kernel: Any, p: Any, variant: str, product: Any) -> Iterator[tup
     yield product & (loaded % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
     stores = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
     yield stores & (stored % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
+
+
+def _stripped(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+    """Rules of the walk whose threads keep strips of pixels."""
+    strip = kernel.pipeline == "strip"
+    yield strip & ((p.C != p.G) | (p.K != p.G)), "strip needs one input and one output channel a group"
+    yield strip & (variant == "bwd_data") & (_residue_classes(p) > 1), "strip needs a stride of 1 in bwd_data"
+    yield strip & (p.X > MAX_STRIP_FILTER), f"strip takes filters at most {MAX_STRIP_FILTER} wide"
+    columns = (kernel.tile_k - 1) * p.stride_w + (p.X - 1) * p.dilation_w + 1
+    yield strip & (columns > MAX_STRIP_COLUMNS), f"a strip takes at most {MAX_STRIP_COLUMNS} columns of the image"
 
 
 def _residue_classes(p: Any) -> Any:

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from tilewise.kernels.boxes import BOX_PIXELS, Box, Grid, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton import conv
+from tilewise.kernels.triton import conv, conv_strip
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -130,7 +130,8 @@ def alignment(variant: str) -> Callable[[GroupedConvProblem, str], Hashable]:
 
     def of(problem: GroupedConvProblem, dtype: str) -> Hashable:
         grid = grid_of(problem, variant)
-        return conv.alignment(problem, dtype), tuple(box_of(grid, n) for n in BOX_PIXELS), _is_strided(problem)
+        boxes = tuple(box_of(grid, n) for n in BOX_PIXELS)
+        return conv.alignment(problem, dtype), boxes, _is_strided(problem), conv_strip.alignment(problem)
 
     return of
 

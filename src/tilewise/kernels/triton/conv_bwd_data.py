@@ -17,7 +17,7 @@ import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.rules import DEPTHWISE, PRODUCT_PIPELINES
-from tilewise.kernels.triton import conv_box, conv_product
+from tilewise.kernels.triton import conv_box, conv_product, conv_strip
 from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, store_pixels, within
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.residues import class_sizes_of, residues_of, taps_of
@@ -245,6 +245,8 @@ def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[P
         return conv_box.bwd_data_programs(kernel, problem, dtype)
     if kernel.pipeline in PRODUCT_PIPELINES:
         return conv_product.programs(kernel, problem, "bwd_data", dtype)
+    if kernel.pipeline == "strip":
+        return conv_strip.programs(kernel, problem, dtype, "bwd_data")
     function = _FUNCTIONS[kernel.pipeline]
     return programs_of(function, dict.fromkeys(("dy", "w", "dx")), kernel, problem, dtype, problem.C, _REDUCE_BLOCK)
 
@@ -267,6 +269,8 @@ def launches(
         return conv_box.bwd_data_launches(kernel, problem, dtype, dy, w, dx, workspace)
     if kernel.pipeline in PRODUCT_PIPELINES:
         return conv_product.launches(kernel, problem, "bwd_data", dtype, dy, w, dx, workspace)
+    if kernel.pipeline == "strip":
+        return conv_strip.launches(kernel, problem, dtype, "bwd_data", (dy, w, dx))
     sizes = class_sizes_of(problem)
     depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.rules import DEPTHWISE, PRODUCT_PIPELINES
-from tilewise.kernels.triton import conv_box, conv_product
+from tilewise.kernels.triton import conv_box, conv_product, conv_strip
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -214,6 +214,8 @@ def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[P
         return conv_box.forward_programs(kernel, problem, dtype)
     if kernel.pipeline in PRODUCT_PIPELINES:
         return conv_product.programs(kernel, problem, "forward", dtype)
+    if kernel.pipeline == "strip":
+        return conv_strip.programs(kernel, problem, dtype, "forward")
     function = _FUNCTIONS[kernel.pipeline]
     return programs_of(function, dict.fromkeys(("x", "w", "y")), kernel, problem, dtype, problem.K, _REDUCE_BLOCK)
 
@@ -236,6 +238,8 @@ def launches(
         return conv_box.forward_launches(kernel, problem, dtype, x, w, y, workspace)
     if kernel.pipeline in PRODUCT_PIPELINES:
         return conv_product.launches(kernel, problem, "forward", dtype, x, w, y, workspace)
+    if kernel.pipeline == "strip":
+        return conv_strip.launches(kernel, problem, dtype, "forward", (x, w, y))
     sizes = output_sizes_of(problem)
     depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
