@@ -91,6 +91,8 @@ REAL: dict[str, dict[str, Problem]] = {
         "patches": GroupedConvProblem(2, 3, 384, 1, 224, 224, 16, 16, 16, 16),
         "resnext": GroupedConvProblem(4, 128, 128, 32, 28, 28, 3, 3, pad_h=1, pad_w=1),
         "depthwise 5x5, stride 2": GroupedConvProblem(4, 240, 240, 240, 28, 28, 5, 5, 2, 2, 2, 2),
+        "depthwise 5x5": GroupedConvProblem(4, 120, 120, 120, 28, 30, 5, 5, pad_h=2, pad_w=2),
+        "depthwise, odd": GroupedConvProblem(2, 37, 37, 37, 15, 13, 3, 7, pad_h=1, pad_w=2, dilation_h=2),
         "depthwise with a multiplier": GroupedConvProblem(2, 96, 192, 96, 30, 30, 3, 3, pad_h=1, pad_w=1),
         "1x1": GroupedConvProblem(8, 256, 512, 1, 28, 28, 1, 1),
         "1x1 on one pixel": GroupedConvProblem(1, 1152, 48, 1, 1, 1, 1, 1),

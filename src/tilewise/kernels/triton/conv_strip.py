@@ -9,7 +9,7 @@ input's gradient is the same correlation, with a filter turned around and padded
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import triton
@@ -31,6 +31,10 @@ def conv_strip(
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """Columns are channels, a strip is TILE_K pixels of a row."""
+    if TURNED:
+        pad_d = (Z - 1) * dilation_d - pad_d
+        pad_h = (Y - 1) * dilation_h - pad_h
+        pad_w = (X - 1) * dilation_w - pad_w
     strip, col = indices_of(tl.program_id(0), strips, C, TILE_M // TILE_K, TILE_N, GROUP_M)
     n, od, oh, ow = pixels(strip, Do, Ho, tl.cdiv(Wo, TILE_K))
     ow *= TILE_K
@@ -77,7 +81,9 @@ def launches(
     kernel: Kernel, problem: GroupedConvProblem, dtype: str, variant: str, tensors: tuple[Any, ...]
 ) -> tuple[Launch, ...]:
     """As those of the other walks; `tensors` are their operands and result."""
-    sizes = sizes_of(problem) if variant == "forward" else _turned(sizes_of(problem))
+    sizes = sizes_of(problem)
+    if variant == "bwd_data":
+        sizes |= {f"{axis}{a}": sizes[f"{axis}{b}"] for axis in "DHW" for a, b in ("io", "oi")}  # what is read, written
     sizes["strips"] = sizes["N"] * sizes["Do"] * sizes["Ho"] * triton.cdiv(sizes["Wo"], kernel.tile_k)
     tiles = triton.cdiv(sizes["strips"], kernel.tile_m // kernel.tile_k) * triton.cdiv(problem.C, kernel.tile_n)
     return launches_of(programs(kernel, problem, dtype, variant), (tiles, 1, 1), (*tensors, None), sizes, 0)
@@ -85,13 +91,3 @@ def launches(
 
 def _constants(problem: GroupedConvProblem) -> dict[str, Any]:
     return {"X": problem.X, "stride_w": problem.stride_w, "dilation_w": problem.dilation_w}
-
-
-def _turned(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of the convolution that the input's gradient is where there is no stride."""
-    turned = dict(sizes)
-    for axis, filter_size in (("d", "Z"), ("h", "Y"), ("w", "X")):
-        image, out = f"{axis.upper()}i", f"{axis.upper()}o"
-        turned |= {image: sizes[out], out: sizes[image]}
-        turned[f"pad_{axis}"] = (sizes[filter_size] - 1) * sizes[f"dilation_{axis}"] - sizes[f"pad_{axis}"]
-    return turned
