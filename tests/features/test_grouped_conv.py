@@ -235,7 +235,7 @@ def test_shares_lie_between_0_and_1(problem: GroupedConvProblem, kernel: Kernel)
 @given(conv_problems(), conv_kernels())
 @settings(deadline=None)
 def test_doubling_a_tile_never_raises_its_count(problem: GroupedConvProblem, kernel: Kernel) -> None:
-    assume(kernel.pipeline != "depth")
+    assume(kernel.pipeline in ("taps", "flat", "point"))
     base = features(problem, kernel)
     for tile, count in (("tile_m", "tiles_m_log2"), ("tile_n", "tiles_n_log2"), ("tile_k", "steps_log2")):
         doubled = features(problem, dataclasses.replace(kernel, **{tile: 2 * getattr(kernel, tile)}))
@@ -247,7 +247,7 @@ def test_doubling_a_tile_never_raises_its_count(problem: GroupedConvProblem, ker
 @given(conv_kernels())
 @settings(deadline=None)
 def test_exact_multiples_waste_nothing(kernel: Kernel) -> None:
-    assume(kernel.pipeline != "depth")
+    assume(kernel.pipeline in ("taps", "flat", "point"))
     problem = GroupedConvProblem(
         N=kernel.tile_m, C=2 * kernel.tile_k * kernel.split_k, K=3 * kernel.tile_n, G=1, Hi=3, Wi=1, Y=1, X=1
     )
@@ -356,7 +356,7 @@ def test_a_third_dimension_is_seen() -> None:
 
 def test_the_schema_is_pinned() -> None:
     """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
-    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (154, "5cb676a4fe44")
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (159, "087191f6e7a8")
 
 
 def test_models_of_the_first_schema_still_load() -> None:

@@ -125,11 +125,11 @@ REAL: dict[str, dict[str, Problem]] = {
         "ragged ccr, stored by descriptor": GemmProblem(400, 1000, 720, "ccr"),
     },
 }
-# Of walks that no shipped pool has kernels of.
+# Of walks that a shipped pool has no kernels of.
 _BEYOND = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",
     "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1", "64x32x8_strip_w1_s1_g1_k1", "64x32x4_strip_w2_s1_g2_k1",
-    "16x64x2_strip_w2_s1_g1_k1",
+    "16x64x2_strip_w2_s1_g1_k1", "64x64x64_tma_w4_s3_g8_k1", "128x128x64_persistent_w4_s4_g4_k1",
 )  # fmt: skip
 
 

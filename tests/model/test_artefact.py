@@ -244,7 +244,8 @@ def test_parts_that_do_not_belong_together(parts: ArtefactParts, change: dict[st
 
 def test_a_booster_of_other_features_is_not_written(parts: ArtefactParts, tmp_path: Path) -> None:
     foreign = dataclasses.replace(parts, features=TABLE.select(TABLE.names[:-1]))
-    with pytest.raises(ArtefactError, match=r"model_tflops.* takes 154 features, feature_spec.json describes 153"):
+    count = len(TABLE.names)
+    with pytest.raises(ArtefactError, match=f"model_tflops.* takes {count} features, .* describes {count - 1}"):
         write_artefact(tmp_path / "m", foreign)
     assert not (tmp_path / "m").exists()
 

@@ -368,8 +368,9 @@ _DRIVERS = (
 TABLE = FeatureTable(
     "grouped_conv",
     (
-        *_PROBLEM, *KERNEL_FEATURES, *pipeline_features(CONV_PIPELINES + PIXEL_PIPELINES), *TILE_FEATURES,
-        *_INTERACTION, *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(CK_PIPELINES),
+        *_PROBLEM, *KERNEL_FEATURES, *pipeline_features(CONV_PIPELINES), *TILE_FEATURES, *_INTERACTION,
+        *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(CK_PIPELINES),
+        *pipeline_features(PIXEL_PIPELINES),
     ),
     ConvInputs,
     (*TILE_COSTS, *_COSTS),
