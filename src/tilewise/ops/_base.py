@@ -67,7 +67,7 @@ class Problem(ABC):
     @classmethod
     def column_names(cls) -> tuple[str, ...]:
         """Names of the problem columns, in the order of the fields."""
-        return tuple(f.name for f in dataclasses.fields(cls))
+        return _columns(cls)
 
     @classmethod
     def column_kinds(cls) -> dict[str, Literal["int", "str"]]:
@@ -117,6 +117,11 @@ class Problem(ABC):
     @abstractmethod
     def implicit_gemm(self, variant: str) -> GemmDims:
         """The matrix product that a kernel of `variant` walks."""
+
+
+@cache
+def _columns(kind: type[Problem]) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
 
 
 @cache
