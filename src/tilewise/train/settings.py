@@ -37,8 +37,8 @@ class ModelSettings:
     """
 
     label: str = "residual"
-    n_estimators: int = 400
-    learning_rate: float = 0.08
+    n_estimators: int = 200
+    learning_rate: float = 0.16
     num_leaves: int = 127
     min_child_samples: int = 20
     feature_fraction: float = 0.3

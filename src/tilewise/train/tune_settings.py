@@ -67,7 +67,7 @@ class TuneSettings:
     """
 
     n_trials: int = 4
-    n_estimators: int = 150
+    n_estimators: int = 100
     n_folds: int = 3
     seed: int = 0
     objectives: tuple[str, ...] = ("efficiency",)
