@@ -38,7 +38,9 @@ _STYLE: dict[Any, Any] = {
     "legend.edgecolor": "none",
     "figure.dpi": 100,
 }
-_PALETTE = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB", "#222222")  # Paul Tol, bright
+_PALETTE = (  # Paul Tol's, bright, then vibrant
+    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB", "#222222", "#EE7733", "#009988",
+)  # fmt: skip
 _COLUMNS = 3
 _PANEL = (4.3, 3.5)  # inches
 _COLOURS = 128  # of the PNG's palette: a third of the size, and no difference to see
