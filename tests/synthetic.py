@@ -21,7 +21,7 @@ from tilewise.errors import KernelError
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import illegal
+from tilewise.kernels.rules import CONV_PIPELINES, GEMM_PIPELINES, illegal
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 CONV = "grouped_conv_forward_bf16_sm90"
@@ -69,11 +69,17 @@ def problems(target: Target, count: int, seed: int = 0) -> list[Problem]:
     return list(found.values())
 
 
+_COMMON = {"grouped_conv": CONV_PIPELINES, "gemm": GEMM_PIPELINES}
+
+
 @cache
 def kernels(target: Target, count: int) -> tuple[Kernel, ...]:
-    """`count` kernels spread over the shipped pool, its default first; made up where none is shipped."""
+    """`count` kernels spread over the shipped pool, its default first; made up where none is shipped.
+
+    Walks that few of the problems here can use are left out: tables of some kernels would hold hardly a row of them.
+    """
     try:
-        pool: Sequence[Kernel] = load_pool(target).kernels
+        pool: Sequence[Kernel] = [k for k in load_pool(target).kernels if k.pipeline in _COMMON[target.op]]
     except KernelError:
         arch = load_arch(target.arch)
         made = [

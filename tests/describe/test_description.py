@@ -131,7 +131,7 @@ class TestRepeats:
     @staticmethod
     def two_runs(first: list[float], second: list[float]) -> pd.DataFrame:
         """One problem, measured by two runs."""
-        table = measurements(CONV, 1, len(first), failures=0)
+        table = measurements(CONV, 1, 4 * len(first), failures=0)
         table = table[table["is_valid"]].head(len(first))
         assert len(table) == len(first)
         runs = []

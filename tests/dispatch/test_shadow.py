@@ -90,12 +90,13 @@ class TestSimulated:
             dispatcher.refresh()
         found = read(journal)
         assert Counter(o.problem for o in found.found) == Counter(SHAPES)
-        assert all((o.device, o.calls) == ("recorded in table.parquet", 1) for o in found.found)
+        compared = [o for o in found.found if o.error is None]  # a kernel of the table fails
+        assert all((o.device, o.calls) == ("recorded in table.parquet", 1) for o in compared)
         seen = evidence(found.found, *hashes(folders, "good", "bad"))
         assert seen.right()[0] > 35
         assert seen.speed_up(0.95, 200).low > 1.5
         answers = RecordedMeasurements.load(recorded, TARGET)
-        for o in (o for o in found.found if o.error is None):  # a kernel of the table fails
+        for o in compared:
             for pick in (o.production, o.candidate):
                 assert list(pick.ms) == pytest.approx([answers.latency_ms(o.problem, pick.kernel_name)])
 
