@@ -365,7 +365,7 @@ class TestObserved:
         promotion = promote(folder, table(), loose, tmp_path / "r", holdout_fraction=0.18, observations=seen)
         assert promotion.outcome == "refused"
         record = json.loads(promotion.path.read_text())
-        assert record["gate"]["observed"]["n_problems"] == 30
+        assert record["gate"]["observed"]["n_problems"] == 29  # of 30: a kernel of the table fails
         assert record["gate"]["observed"]["speed_up"][2] < 0.8
         assert any("not shown to be at least 0.8" in r for r in record["reasons"])
         assert "Observed by a shadow" in (promotion.path.with_suffix(".html")).read_text()

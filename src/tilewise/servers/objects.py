@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from tilewise.servers.settings import Settings, write_private
 BUCKET = "tilewise"
 _DEVICE = "disk"
 _PART_POWER = 4  # of the 2**4 parts that names are spread over; what is stored with one number is lost to another
+_TRIES, _PAUSE_S = 10, 0.5  # to store something
 _FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "s3api", "tempauth", "slo", "dlo")
 
 
@@ -107,8 +109,14 @@ def _ring(port: int) -> RingBuilder:
 
 def _create_bucket(settings: Settings) -> None:
     client = s3_client(s3_environment(settings))
-    try:
-        if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
-            client.create_bucket(Bucket=BUCKET)
-    except (BotoCoreError, ClientError) as e:
-        raise ServersError(f"the S3 store runs, but does not store (has its disk extended attributes?): {e}") from e
+    for left in reversed(range(_TRIES)):  # on a busy machine a part of the store may still be starting
+        try:
+            if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+                client.create_bucket(Bucket=BUCKET)
+            return
+        except (BotoCoreError, ClientError) as e:
+            if not left:
+                raise ServersError(
+                    f"the S3 store runs, but does not store (has its disk extended attributes?): {e}"
+                ) from e
+            time.sleep(_PAUSE_S)
