@@ -21,9 +21,9 @@ PROBLEMS, KERNELS = 40, 24
 
 
 @cache
-def table(target: str = CONV) -> pd.DataFrame:
+def table(target: str = CONV, failures: float = 0.002) -> pd.DataFrame:
     """The measurements that the models of :func:`write_model` learn from; do not change it."""
-    return measurements(target, PROBLEMS, KERNELS)
+    return measurements(target, PROBLEMS, KERNELS, failures=failures)
 
 
 def write_model(folder: Path, *, trees: int = 60, sign: float = 1.0, target: str = CONV, note: str = "") -> Path:

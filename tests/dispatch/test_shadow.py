@@ -56,7 +56,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("table") / "table.parquet"
-    table().to_parquet(path)
+    table(failures=0.0).to_parquet(path)
     return path
 
 
@@ -90,13 +90,12 @@ class TestSimulated:
             dispatcher.refresh()
         found = read(journal)
         assert Counter(o.problem for o in found.found) == Counter(SHAPES)
-        compared = [o for o in found.found if o.error is None]  # a kernel of the table fails
-        assert all((o.device, o.calls) == ("recorded in table.parquet", 1) for o in compared)
+        assert all((o.device, o.calls) == ("recorded in table.parquet", 1) for o in found.found)
         seen = evidence(found.found, *hashes(folders, "good", "bad"))
         assert seen.right()[0] > 35
         assert seen.speed_up(0.95, 200).low > 1.5
         answers = RecordedMeasurements.load(recorded, TARGET)
-        for o in compared:
+        for o in found.found:
             for pick in (o.production, o.candidate):
                 assert list(pick.ms) == pytest.approx([answers.latency_ms(o.problem, pick.kernel_name)])
 
