@@ -9,7 +9,7 @@ operand. A strided filter reads every so-many-th pixel, which makes each residue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import triton
@@ -17,7 +17,6 @@ import triton.language as tl
 
 from tilewise.kernels.boxes import BOX_PIXELS, Box, Grid, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton import conv, conv_strip
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -125,29 +124,34 @@ def bwd_data_box(
     store_pixels(acc.T, dx, partial, pixel_at(n, d, h, v, Di, Hi, Wi), col, inside, pixels, C, Cg, g, split, SPLIT_K)
 
 
-def alignment(variant: str) -> Callable[[GroupedConvProblem, str], Hashable]:
-    """What says of a problem and dtype which programs it has: problems of equal alignment share them."""
-
-    def of(problem: GroupedConvProblem, dtype: str) -> Hashable:
-        grid = grid_of(problem, variant)
-        boxes = tuple(box_of(grid, n) for n in BOX_PIXELS)
-        return conv.alignment(problem, dtype), boxes, _is_strided(problem), conv_strip.alignment(problem)
-
-    return of
+def alignment(problem: GroupedConvProblem, variant: str) -> Hashable:
+    """Problems of equal channels' alignment, and equal in this, share the walk's programs."""
+    grid = grid_of(problem, variant)
+    return tuple(box_of(grid, n) for n in BOX_PIXELS), _is_strided(problem)
 
 
-def forward_programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
-    """As :func:`tilewise.kernels.triton.conv_forward.programs`."""
+def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+    """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
+    return (_forward_programs if variant == "forward" else _bwd_data_programs)(kernel, problem, dtype)
+
+
+def launches(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Any
+) -> tuple[Launch, ...]:
+    """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
+    return (_forward_launches if variant == "forward" else _bwd_data_launches)(kernel, problem, dtype, *tensors)
+
+
+def _forward_programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     box, strided = box_of(grid_of(problem, "forward"), kernel.tile_m), _is_strided(problem)
     tensors = {"x": _pixel_block(box, kernel, strided), "w": (kernel.tile_n, kernel.tile_k), "y": None}
     constants = _sides(box) | {"STRIDED": strided}
     return programs_of(forward_box, tensors, kernel, problem, dtype, problem.K, _REDUCE_BLOCK, constants)
 
 
-def forward_launches(
+def _forward_launches(
     kernel: Kernel, problem: GroupedConvProblem, dtype: str, x: Any, w: Any, y: Any, workspace: Any
 ) -> tuple[Launch, ...]:
-    """As :func:`tilewise.kernels.triton.conv_forward.launches`."""
     p, grid, strided = problem, grid_of(problem, "forward"), _is_strided(problem)
     box = box_of(grid, kernel.tile_m)
     sizes = output_sizes_of(p) | _named(grid, "N", "Do", "Ho", "Wo")
@@ -160,20 +164,18 @@ def forward_launches(
         described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_n, kernel.tile_k)),
     )
     tiles = (_tiles(grid, box, sizes["Kg"], kernel), p.G, kernel.split_k)
-    return launches_of(forward_programs(kernel, p, dtype), tiles, (*given, y, workspace), sizes, output_elements(p))
+    return launches_of(_forward_programs(kernel, p, dtype), tiles, (*given, y, workspace), sizes, output_elements(p))
 
 
-def bwd_data_programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
-    """As :func:`tilewise.kernels.triton.conv_bwd_data.programs`."""
+def _bwd_data_programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     box = box_of(grid_of(problem, "bwd_data"), kernel.tile_m)
     tensors = {"dy": _pixel_block(box, kernel), "w": (kernel.tile_k, kernel.tile_n), "dx": None}
     return programs_of(bwd_data_box, tensors, kernel, problem, dtype, problem.C, _REDUCE_BLOCK, _sides(box))
 
 
-def bwd_data_launches(
+def _bwd_data_launches(
     kernel: Kernel, problem: GroupedConvProblem, dtype: str, dy: Any, w: Any, dx: Any, workspace: Any
 ) -> tuple[Launch, ...]:
-    """As :func:`tilewise.kernels.triton.conv_bwd_data.launches`."""
     p, grid = problem, grid_of(problem, "bwd_data")
     box, image = box_of(grid, kernel.tile_m), joined(p, p.Di, p.Hi, p.Wi)
     sizes = class_sizes_of(p) | _named(grid, "N", "Dq", "Hq", "Wq") | _named(image, "N", "Di", "Hi", "Wi")
@@ -184,7 +186,7 @@ def bwd_data_launches(
     )
     classes = p.stride_d * p.stride_h * p.stride_w
     tiles = (_tiles(grid, box, sizes["Cg"], kernel), p.G, classes * kernel.split_k)
-    return launches_of(bwd_data_programs(kernel, p, dtype), tiles, (*given, dx, workspace), sizes, input_elements(p))
+    return launches_of(_bwd_data_programs(kernel, p, dtype), tiles, (*given, dx, workspace), sizes, input_elements(p))
 
 
 def _is_strided(p: GroupedConvProblem) -> bool:

@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import DEPTHWISE, PRODUCT_PIPELINES
-from tilewise.kernels.triton import conv_box, conv_product, conv_strip
+from tilewise.kernels.rules import DEPTHWISE
 from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, store_pixels, within
+from tilewise.kernels.triton.conv_walks import WALKS
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.residues import class_sizes_of, residues_of, taps_of
 from tilewise.kernels.triton.tiles import indices_of, share_of
@@ -241,12 +241,8 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
-    if kernel.pipeline == "box":
-        return conv_box.bwd_data_programs(kernel, problem, dtype)
-    if kernel.pipeline in PRODUCT_PIPELINES:
-        return conv_product.programs(kernel, problem, "bwd_data", dtype)
-    if kernel.pipeline == "strip":
-        return conv_strip.programs(kernel, problem, dtype, "bwd_data")
+    if walk := WALKS.get(kernel.pipeline):
+        return walk.programs(kernel, problem, "bwd_data", dtype)
     function = _FUNCTIONS[kernel.pipeline]
     return programs_of(function, dict.fromkeys(("dy", "w", "dx")), kernel, problem, dtype, problem.C, _REDUCE_BLOCK)
 
@@ -265,12 +261,8 @@ def launches(
         dx: (N, Di, Hi, Wi, C), contiguous; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
-    if kernel.pipeline == "box":
-        return conv_box.bwd_data_launches(kernel, problem, dtype, dy, w, dx, workspace)
-    if kernel.pipeline in PRODUCT_PIPELINES:
-        return conv_product.launches(kernel, problem, "bwd_data", dtype, dy, w, dx, workspace)
-    if kernel.pipeline == "strip":
-        return conv_strip.launches(kernel, problem, dtype, "bwd_data", (dy, w, dx))
+    if walk := WALKS.get(kernel.pipeline):
+        return walk.launches(kernel, problem, "bwd_data", dtype, dy, w, dx, workspace)
     sizes = class_sizes_of(problem)
     depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)

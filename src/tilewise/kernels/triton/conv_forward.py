@@ -16,8 +16,7 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import DEPTHWISE, PRODUCT_PIPELINES
-from tilewise.kernels.triton import conv_box, conv_product, conv_strip
+from tilewise.kernels.rules import DEPTHWISE
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -28,6 +27,7 @@ from tilewise.kernels.triton.conv import (
     store_pixels,
     within,
 )
+from tilewise.kernels.triton.conv_walks import WALKS
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.tiles import indices_of
 from tilewise.ops import GroupedConvProblem
@@ -210,12 +210,8 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
-    if kernel.pipeline == "box":
-        return conv_box.forward_programs(kernel, problem, dtype)
-    if kernel.pipeline in PRODUCT_PIPELINES:
-        return conv_product.programs(kernel, problem, "forward", dtype)
-    if kernel.pipeline == "strip":
-        return conv_strip.programs(kernel, problem, dtype, "forward")
+    if walk := WALKS.get(kernel.pipeline):
+        return walk.programs(kernel, problem, "forward", dtype)
     function = _FUNCTIONS[kernel.pipeline]
     return programs_of(function, dict.fromkeys(("x", "w", "y")), kernel, problem, dtype, problem.K, _REDUCE_BLOCK)
 
@@ -234,12 +230,8 @@ def launches(
         y: (N, Do, Ho, Wo, K), contiguous; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
-    if kernel.pipeline == "box":
-        return conv_box.forward_launches(kernel, problem, dtype, x, w, y, workspace)
-    if kernel.pipeline in PRODUCT_PIPELINES:
-        return conv_product.launches(kernel, problem, "forward", dtype, x, w, y, workspace)
-    if kernel.pipeline == "strip":
-        return conv_strip.launches(kernel, problem, dtype, "forward", (x, w, y))
+    if walk := WALKS.get(kernel.pipeline):
+        return walk.launches(kernel, problem, "forward", dtype, x, w, y, workspace)
     sizes = output_sizes_of(problem)
     depth = kernel.pipeline in DEPTHWISE
     tiles = triton.cdiv(sizes["rows"], kernel.tile_m)

@@ -22,12 +22,12 @@ def product_of(problem: GroupedConvProblem, variant: str) -> GemmProblem:
 
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
-    """The programs that `kernel` runs for `problem`, in order."""
+    """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
     return gemm.programs(kernel, product_of(problem, variant), dtype)
 
 
 def launches(
     kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Any
 ) -> tuple[Launch, ...]:
-    """The launches that compute the variant's result; `tensors` are its operands, the result and the workspace."""
+    """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
     return gemm.launches(kernel, product_of(problem, variant), dtype, *tensors)

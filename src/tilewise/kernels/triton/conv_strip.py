@@ -71,22 +71,22 @@ def alignment(problem: GroupedConvProblem) -> Hashable:
     return tuple(_constants(problem).values()) if problem.C == problem.K == problem.G else None
 
 
-def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str, variant: str) -> tuple[Program, ...]:
-    """As those of the other walks of forward, or of bwd_data."""
+def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+    """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
     constants = _constants(problem) | {"TURNED": variant == "bwd_data"}
     return programs_of(conv_strip, dict.fromkeys(("x", "w", "y")), kernel, problem, dtype, problem.C, 0, constants)
 
 
 def launches(
-    kernel: Kernel, problem: GroupedConvProblem, dtype: str, variant: str, tensors: tuple[Any, ...]
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Any
 ) -> tuple[Launch, ...]:
-    """As those of the other walks; `tensors` are their operands and result."""
+    """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
     sizes = sizes_of(problem)
     if variant == "bwd_data":
         sizes |= {f"{axis}{a}": sizes[f"{axis}{b}"] for axis in "DHW" for a, b in ("io", "oi")}  # what is read, written
     sizes["strips"] = sizes["N"] * sizes["Do"] * sizes["Ho"] * triton.cdiv(sizes["Wo"], kernel.tile_k)
     tiles = triton.cdiv(sizes["strips"], kernel.tile_m // kernel.tile_k) * triton.cdiv(problem.C, kernel.tile_n)
-    return launches_of(programs(kernel, problem, dtype, variant), (tiles, 1, 1), (*tensors, None), sizes, 0)
+    return launches_of(programs(kernel, problem, variant, dtype), (tiles, 1, 1), tensors, sizes, 0)
 
 
 def _constants(problem: GroupedConvProblem) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.operands import TENSORS, Shape
-from tilewise.kernels.triton import conv, conv_box, conv_bwd_data, conv_bwd_weight, conv_forward, gemm
+from tilewise.kernels.triton import conv, conv_bwd_data, conv_bwd_weight, conv_forward, conv_walks, gemm
 from tilewise.kernels.triton.program import Launch, Program
 
 
@@ -51,7 +51,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         programs=conv_forward.programs,
         launches=conv_forward.launches,
         reference=_reference("conv_forward"),
-        alignment=conv_box.alignment("forward"),
+        alignment=conv_walks.alignment("forward"),
     ),
     ("grouped_conv", "bwd_data"): Family(
         *TENSORS["grouped_conv", "bwd_data"],
@@ -59,7 +59,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         programs=conv_bwd_data.programs,
         launches=conv_bwd_data.launches,
         reference=_reference("conv_bwd_data"),
-        alignment=conv_box.alignment("bwd_data"),
+        alignment=conv_walks.alignment("bwd_data"),
     ),
     ("grouped_conv", "bwd_weight"): Family(
         *TENSORS["grouped_conv", "bwd_weight"],
