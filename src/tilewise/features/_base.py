@@ -220,15 +220,18 @@ class FeatureTable:
         """The features of :meth:`rows_of`: float64, (rows, len(names))."""
         return stack(self.features, rows)
 
+    def of_pool(self, pool: Pool, arch: HardwareProfile) -> np.ndarray:
+        """The features of a pool's kernels, which have to be of role "kernel": float64, (len(pool), len(names))."""
+        a_problem = dict.fromkeys(OPS[self.op].column_names(), 1)
+        return self.matrix(a_problem, pool.columns, variant=pool.variant, dtype=pool.dtype, arch=arch)
+
     def check_distinct(self, pool: Pool, arch: HardwareProfile) -> None:
         """Check that no two kernels look alike to a model.
 
         Raises:
             KernelError: two kernels of the pool share all features of role "kernel"; names both.
         """
-        table = self.of_role("kernel")
-        a_problem = dict.fromkeys(OPS[self.op].column_names(), 1)
-        rows = table.matrix(a_problem, pool.columns, variant=pool.variant, dtype=pool.dtype, arch=arch)
+        rows = self.of_role("kernel").of_pool(pool, arch)
         seen: dict[bytes, str] = {}
         for row, name in zip(rows, pool.names, strict=True):
             other = seen.setdefault(row.tobytes(), name)

@@ -32,7 +32,7 @@ from tilewise.features._tiles import (
     pipeline_features,
 )
 from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of
-from tilewise.kernels.rules import CONV_PIPELINES, PIXEL_PIPELINES
+from tilewise.kernels.rules import CONV_PIPELINES, PIXEL_PIPELINES, strip_columns
 from tilewise.ops import GemmDims
 from tilewise.ops import grouped_conv as op
 from tilewise.ops.dtypes import operand_bytes, result_bytes
@@ -125,9 +125,8 @@ class ConvInputs(TileInputs):
         """See :class:`TileInputs`: a strip loads each column of the image once for all taps of a filter row."""
         if not self.strips.any():
             return 1
-        p, most = self.p, self.k.tile_k * self.p.X
-        columns = (self.k.tile_k - 1) * p.stride_w + (p.X - 1) * p.dilation_w + 1
-        return np.where(self.strips, most / np.minimum(columns, most), 1.0)
+        most = self.k.tile_k * self.p.X
+        return np.where(self.strips, most / np.minimum(strip_columns(self.k, self.p), most), 1.0)
 
     @cached_property
     def tiles_m(self) -> Any:

@@ -6,6 +6,8 @@ Pools, collecting, features, search and dispatch all ask here. A rule answers wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -59,9 +61,7 @@ WARPGROUP_ROWS = 64  # of a warpgroup's matrix instruction (Hopper)
 MAX_ACCUMULATORS = 128  # 32-bit registers a thread may spend on the output tile, of the 255 it has
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_STRIP = 8  # pixels
-MAX_STRIP_FILTER = (
-    11  # width of a filter whose rows a strip unrolls: beyond, there is much code and no register left ...
-)
+MAX_STRIP_FILTER = 11  # width of a filter that a strip unrolls: beyond, there is much code and no register left ...
 MAX_STRIP_COLUMNS = 32  # ... nor beyond this reach along the image
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
 MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
@@ -135,8 +135,12 @@ def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
 
 def is_product(kernel: Any) -> Any:
     """Whether the kernel computes a matrix product; `kernel` as for :func:`shared_memory_bytes`."""
-    depth, lanes, strip = DEPTHWISE
-    return (kernel.pipeline != depth) & (kernel.pipeline != lanes) & (kernel.pipeline != strip)
+    return reduce(and_, (kernel.pipeline != walk for walk in DEPTHWISE))
+
+
+def strip_columns(kernel: Any, problem: Any) -> Any:
+    """Columns of the image that a strip's pixels reach in a filter row; ints, or arrays as for the others."""
+    return (kernel.tile_k - 1) * problem.stride_w + (problem.X - 1) * problem.dilation_w + 1
 
 
 def _store_bytes(kernel: Kernel) -> int:
@@ -146,8 +150,13 @@ def _store_bytes(kernel: Kernel) -> int:
     """
     if kernel.pipeline not in DESCRIBED:
         return 0
-    stores = kernel.pipeline == "persistent" and kernel.split_k == 1
-    return BARRIER_BYTES + stores * kernel.tile_m * kernel.tile_n * RESULT_BYTES
+    stored: int = _stores_tiles(kernel) * kernel.tile_m * kernel.tile_n * RESULT_BYTES
+    return BARRIER_BYTES + stored
+
+
+def _stores_tiles(kernel: Any) -> Any:
+    """Whether results are stored through a tensor descriptor."""
+    return (kernel.pipeline == "persistent") & (kernel.split_k == 1)
 
 
 def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
@@ -163,7 +172,8 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     for name, count in (("input", input_elements), ("filter", weight_elements), ("output", output_elements)):
         yield count(problem) >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
     taps, padding = problem.Z * problem.Y * problem.X, problem.pad_d | problem.pad_h | problem.pad_w
-    yield (kernel.pipeline == "point") & ((taps > 1) | (padding > 0)), "point needs a 1x1 filter without padding"
+    reaching = (taps > 1) | (padding > 0)
+    yield (kernel.pipeline == "point") & reaching, "point needs a 1x1 filter without padding"
     yield (kernel.pipeline == "depth") & (problem.C != problem.G), "depth needs one input channel a group"
     gemm, product = implicit_gemm(problem, variant), is_product(kernel)
     yield product & (gemm.batch > MAX_GRID_YZ), f"more than {MAX_GRID_YZ} groups"
@@ -175,12 +185,15 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     steps = -(-k // np.where(product, kernel.tile_k, kernel.tile_m))
     yield from _shares(kernel, steps, counts[variant](problem))
     several = (problem.C != problem.G) | (problem.K != problem.G)
-    yield (kernel.pipeline == "lanes") & several, "lanes needs one input and one output channel a group"
+    for walk in ("lanes", "strip"):
+        yield (kernel.pipeline == walk) & several, f"{walk} needs one input and one output channel a group"
     yield from _stripped(kernel, problem, variant)
     leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
     flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
-    multiplied = (kernel.pipeline == "tma") | (kernel.pipeline == "persistent")
+    multiplied = reduce(or_, (kernel.pipeline == walk for walk in PRODUCT_PIPELINES))
     if np.any(multiplied):
+        beyond = reaching | (_residue_classes(problem) > 1) | (problem.G > 1)
+        yield multiplied & beyond, "a matrix product needs a 1x1 filter, no padding, stride or groups"
         yield from _multiplied(kernel, problem, variant, multiplied)
     box = kernel.pipeline == "box"
     if np.any(box):  # most pools would compute this for nothing
@@ -211,22 +224,20 @@ def _boxed(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
 
 def _multiplied(kernel: Any, p: Any, variant: str, product: Any) -> Iterator[tuple[Any, str]]:
     """Rules of the walks that take a convolution's tensors as matrices."""
-    reaching = (p.Z * p.Y * p.X > 1) | ((p.pad_d | p.pad_h | p.pad_w) > 0) | (_residue_classes(p) > 1)
-    yield product & (reaching | (p.G > 1)), "a matrix product needs a 1x1 filter, no padding, stride or groups"
     loaded, stored = (p.C, p.K) if variant == "forward" else (np.gcd(p.C, p.K), p.C)
     yield product & (loaded % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
-    stores = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
-    yield stores & (stored % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
+    yield _stores_tiles(kernel) & (stored % RESULT_ELEMENTS != 0), _STORED_ROWS
 
 
 def _stripped(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
     """Rules of the walk whose threads keep strips of pixels."""
     strip = kernel.pipeline == "strip"
-    yield strip & ((p.C != p.G) | (p.K != p.G)), "strip needs one input and one output channel a group"
     yield strip & (variant == "bwd_data") & (_residue_classes(p) > 1), "strip needs a stride of 1 in bwd_data"
     yield strip & (p.X > MAX_STRIP_FILTER), f"strip takes filters at most {MAX_STRIP_FILTER} wide"
-    columns = (kernel.tile_k - 1) * p.stride_w + (p.X - 1) * p.dilation_w + 1
-    yield strip & (columns > MAX_STRIP_COLUMNS), f"a strip takes at most {MAX_STRIP_COLUMNS} columns of the image"
+    yield (
+        strip & (strip_columns(kernel, p) > MAX_STRIP_COLUMNS),
+        f"a strip takes at most {MAX_STRIP_COLUMNS} columns of the image",
+    )
 
 
 def _residue_classes(p: Any) -> Any:
@@ -250,8 +261,7 @@ def _gemm(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     rows = stored_rows(p)
     unaligned = (rows["a"] % DESCRIPTOR_ELEMENTS != 0) | (rows["b"] % DESCRIPTOR_ELEMENTS != 0)
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
-    stored = (kernel.pipeline == "persistent") & (kernel.split_k == 1)
-    yield stored & (p.N % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
+    yield _stores_tiles(kernel) & (p.N % RESULT_ELEMENTS != 0), _STORED_ROWS
     yield from _shares(kernel, -(-p.K // kernel.tile_k), p.M * p.N)
     leanest = 2.0 * _padded(p.M, MIN_DOT) * _padded(p.N, MIN_DOT) * _padded(p.K, MIN_DOT)
     work = 2.0 * _padded(p.M, kernel.tile_m) * _padded(p.N, kernel.tile_n) * _padded(p.K, kernel.tile_k)
@@ -267,6 +277,7 @@ def _shares(kernel: Any, steps: Any, results: Any) -> Iterator[tuple[Any, str]]:
     yield split & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
 
 
+_STORED_ROWS = f"{RESULT_ELEMENTS} must divide the rows that descriptors store"
 _WASTE = f"more than {MAX_WASTE} times the leanest tile's work"
 
 

@@ -15,7 +15,6 @@ from tilewise.collect.plan import Item, Plan, Timing
 from tilewise.data.rows import is_of
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import ConfigError, DataError
-from tilewise.features import feature_table
 from tilewise.features.octaves import nearest_octaves
 from tilewise.kernels.pool import Pool
 from tilewise.metrics import Floats, Ints
@@ -190,8 +189,7 @@ def _scored(
     settings: PlanSettings,
     fraction: float,
 ) -> Scored:
-    # all features, for the pool may have kernels of walks that no row is of
-    table = build_table(frame, target, pool, arch, fraction, feature_table(target.op))
+    table = build_table(frame, target, pool, arch, fraction)
     committee = Committee.fit(table, settings.members, settings.seed, settings.threads)
     problem, kernel, mean, regret = [], [], [], []
     for pairs in supported_pairs(problems, pool, target, arch, table.features):

@@ -115,7 +115,7 @@ def build_table(
 
     Kept are valid rows of the target, of each problem's primary run, of kernels in the pool that support the problem;
     problems of the holdout are dropped here, whatever table was handed in. `features` are the columns of the matrix;
-    None: those of the op that differ between rows.
+    None: those of the op that differ between rows or between kernels.
 
     Raises:
         DataError: nothing is left to learn from.
@@ -136,7 +136,7 @@ def build_table(
         )
     problems, problem = problems_of(rows, target), problem_index(rows, target.op)
     seen = _inputs(rows, target, pool, arch)
-    features, matrix = _matrix(seen, target) if features is None else (features, features.compute(seen))
+    features, matrix = _matrix(seen, pool, arch) if features is None else (features, features.compute(seen))
     features.check_distinct(pool, arch)
     first = np.flatnonzero(np.diff(problem, prepend=-1))
     of_problem = [f.role == "problem" for f in features.features]
@@ -174,10 +174,13 @@ def _inputs(rows: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfil
     return feature_table(target.op).rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
 
 
-def _matrix(seen: Inputs, target: Target) -> tuple[FeatureTable, Floats]:
-    """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time."""
-    features = feature_table(target.op)
-    matrix = features.compute(seen)
-    differs = matrix.min(axis=0) < matrix.max(axis=0)
-    kept = [n for n, keep in zip(features.names, differs, strict=True) if keep]
-    return features.select(kept), np.ascontiguousarray(matrix[:, differs])
+def _matrix(seen: Inputs, pool: Pool, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
+    """The features that differ between rows: constants (hardware, depth of a 2D table) would only cost time.
+
+    Those that differ between the pool's kernels are kept as well: it may have some that no row is of.
+    """
+    features = feature_table(pool.op)
+    matrix, kernels = features.compute(seen), features.of_role("kernel")
+    told = {n for n, column in zip(kernels.names, kernels.of_pool(pool, arch).T, strict=True) if np.ptp(column) > 0}
+    kept = (matrix.min(axis=0) < matrix.max(axis=0)) | np.isin(features.names, list(told))
+    return features.select(np.array(features.names)[kept].tolist()), np.ascontiguousarray(matrix[:, kept])
