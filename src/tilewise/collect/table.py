@@ -18,9 +18,9 @@ from tilewise.data.columns import Column, measurement_columns
 from tilewise.errors import DataError
 from tilewise.files import create_bytes
 
-# Times repeat within a quarter of a percent: 16 bits of mantissa are a hundred times finer, and what lies below them
-# would be a quarter of a table's size.
-_MANTISSA_BITS = 16
+# Times repeat within a quarter of a percent: 12 bits of mantissa are ten times finer, and what lies below them would be
+# half of a table's size.
+_MANTISSA_BITS = 12
 _ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float32(), "bool": pa.bool_()}
 
 

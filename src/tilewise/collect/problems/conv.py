@@ -25,25 +25,27 @@ def measurable(p: Problem) -> bool:
 
 def grouped_conv_1() -> tuple[Item, ...]:
     """The set, in its order."""
-    items = unique(i for i in chain(_network_items(), _synthetic_items(700)) if measurable(i.problem))
+    items = unique(
+        i for i in chain(network_items(2, "networks-0"), synthetic_items(700, "synthetic-0")) if measurable(i.problem)
+    )
     return mixed(items, "order-0")
 
 
-def _network_items() -> Iterator[Item]:
-    """Every network layer at two different batch sizes."""
-    g = random.Random("networks-0")
+def network_items(batches: int, seed: str) -> Iterator[Item]:
+    """Every network layer at so many different batch sizes."""
+    g = random.Random(seed)
     for name, layers in NETWORKS.items():
         for layer in layers():
-            for batch in sorted(g.sample(BATCHES, 2)):
+            for batch in sorted(g.sample(BATCHES, batches)):
                 yield Item(with_batch(layer, batch), name)
 
 
-def _synthetic_items(count: int) -> Iterator[Item]:
+def synthetic_items(count: int, seed: str) -> Iterator[Item]:
     """Random problems, log-uniform in each size, of five kinds in turn.
 
     dense: any filter; grouped: 2 to 64 groups; depthwise; pointwise; odd: sizes that no tile divides.
     """
-    g = random.Random("synthetic-0")
+    g = random.Random(seed)
     kinds = ("dense", "grouped", "depthwise", "pointwise", "odd")
     for made in range(count):
         kind = kinds[made % len(kinds)]

@@ -21,7 +21,7 @@ from tilewise.collect.problems.networks import LATER_NETWORKS, NETWORKS, with_ba
 from tilewise.collect.problems.video import VIDEO_NETWORKS
 from tilewise.ops import GroupedConvProblem, Problem
 
-_SEED = 17  # of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label
+_SEED = "grouped_conv-2-{}-17"  # of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 IMAGES = (160, 192, 224, 256, 288, 320, 384)  # pixels a side
 USUAL_FLOPS = 1e10  # above, a drawn problem is kept the less often the more it costs
@@ -42,32 +42,35 @@ _Maker = Callable[..., GroupedConvProblem]  # of a generator, and the most chann
 def grouped_conv_2() -> tuple[Item, ...]:
     """The set, in its order."""
     first = {item.problem for item in grouped_conv_1()}
-    items = chain(network_items(first), video_items(48), synthetic_items(), edge_items())
+    items = chain(network_items(first, _SEED), video_items(48, _SEED), synthetic_items(_SEED), edge_items())
     return mixed((i for i in unique(items) if measurable(i.problem) and i.problem not in first), "grouped_conv-2-order")
 
 
-def network_items(taken: Iterable[Problem]) -> Iterator[Item]:
-    """Layers of image networks at batches and image sizes that `taken` lacks, so many of each kind; 1x1s aligned."""
-    g = random.Random(f"grouped_conv-2-networks-{_SEED}")
+def network_items(taken: Iterable[Problem], seed: str, times: int = 1) -> Iterator[Item]:
+    """Layers of image networks at batches and image sizes that `taken` lacks; 1x1s aligned.
+
+    `times` as many of each kind as set 2 has. A `seed` has a place for what is drawn, here and below.
+    """
+    g = random.Random(seed.format("networks"))
     taken = set(taken)
     networks = {name: NETWORKS[name] for name in _SCALABLE} | LATER_NETWORKS
     layers = unique(Item(layer, name) for name, make in networks.items() for layer in make())
-    for kind, quota in _NETWORK_QUOTAS.items():
+    for kind, few in _NETWORK_QUOTAS.items():
         of_kind = [item for item in layers if _kind(item.problem) == kind]
-        found: dict[Problem, Item] = {}
+        quota, found = few * times, dict[Problem, Item]()
         while len(found) < quota:
             # Each layer in turn, so that none is forgotten while another comes twice.
             for item in g.sample(of_kind, len(of_kind)):
                 image = g.choice(IMAGES)
                 problem = with_batch(_at_image(item.problem, image), g.choice(BATCHES))
-                if len(found) < quota and problem not in taken and _affordable(problem, g):
+                if len(found) < quota and problem not in taken and affordable(problem, g):
                     found.setdefault(problem, Item(problem, item.origin if image == 224 else f"{item.origin}@{image}"))
         yield from found.values()
 
 
-def video_items(count: int) -> Iterator[Item]:
+def video_items(count: int, seed: str) -> Iterator[Item]:
     """3D layers, each at one batch, every second of them strided or grouped."""
-    g = random.Random(f"grouped_conv-2-video-{_SEED}")
+    g = random.Random(seed.format("video"))
     layers = unique(Item(layer, name) for name, make in VIDEO_NETWORKS.items() for layer in make())
     deep = [i for i in layers if isinstance(i.problem, GroupedConvProblem) and i.problem.ndim == 3]
     special = [i for i in deep if _kind(i.problem) not in ("dense", "pointwise")]
@@ -78,9 +81,9 @@ def video_items(count: int) -> Iterator[Item]:
         yield Item(g.choice(fitting), item.origin)
 
 
-def synthetic_items() -> Iterator[Item]:
-    """Random problems of every kind that the set is about."""
-    g = random.Random(f"grouped_conv-2-synthetic-{_SEED}")
+def synthetic_items(seed: str, times: int = 1) -> Iterator[Item]:
+    """Random problems of every kind that the set is about, `times` as many as set 2 has."""
+    g = random.Random(seed.format("synthetic"))
     kinds: tuple[tuple[str, int, _Maker], ...] = (
         ("pointwise", 130, _pointwise),
         ("narrow_groups", 75, _narrow_groups),
@@ -91,13 +94,13 @@ def synthetic_items() -> Iterator[Item]:
         ("3d", 15, _volume),
     )
     for name, count, make in kinds:
-        yield from draw(count, partial(make, g), lambda p: _affordable(p, g), f"synthetic_{name}")
+        yield from draw(count * times, partial(make, g), lambda p: affordable(p, g), f"synthetic_{name}")
     makers: tuple[_Maker, ...] = (_pointwise, _narrow_groups, _depthwise, _dense, _wide_groups, _strided, _volume)
     tiny, huge = (lambda p: p.flops < TINY_FLOPS), (lambda p: measurable(p) and p.flops > HUGE_FLOPS)
     for make in makers:
-        yield from draw(6, partial(make, g, most=64), tiny, "synthetic_tiny")
+        yield from draw(6 * times, partial(make, g, most=64), tiny, "synthetic_tiny")
     for make in (_pointwise, _dense, _wide_groups, _strided):
-        yield from draw(6, partial(make, g), huge, "synthetic_huge")
+        yield from draw(6 * times, partial(make, g), huge, "synthetic_huge")
 
 
 def edge_items() -> Iterator[Item]:
@@ -132,7 +135,8 @@ def _at_image(problem: Problem, image: int) -> GroupedConvProblem:
     return p if p.Hi == 1 else dataclasses.replace(p, Hi=size, Wi=size)
 
 
-def _affordable(p: Problem, g: random.Random) -> bool:
+def affordable(p: Problem, g: random.Random) -> bool:
+    """Whether to keep a problem that was drawn: the less often, the more above the usual it costs."""
     return measurable(p) and g.random() * p.flops <= USUAL_FLOPS
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import chain
 
 from tilewise.collect.plan import Item
 from tilewise.collect.problems._draw import draw, log_uniform, mixed, unique
@@ -23,9 +22,16 @@ _SEED = 5  # of 60, the one whose validation problems, by the holdout rule, are 
 def gemm_2() -> tuple[Item, ...]:
     """The set, in its order."""
     first = {item.problem.group_key for item in gemm_1()}
-    g = random.Random(f"gemm-2-{_SEED}")
-    items = chain(llm_items(g, 90), narrow_items(g, 60), remainder_items(g, 45), wide_items(g, 65))
+    items = more_items(random.Random(f"gemm-2-{_SEED}"))
     return mixed((i for i in unique(items) if i.problem.group_key not in first), "gemm-2-order")
+
+
+def more_items(g: random.Random, times: int = 1) -> Iterator[Item]:
+    """Problems of every kind that the set is about, `times` as many as it has."""
+    yield from llm_items(g, 90 * times)
+    yield from narrow_items(g, 60 * times)
+    yield from remainder_items(g, 45 * times)
+    yield from wide_items(g, 65 * times)
 
 
 def llm_items(g: random.Random, count: int) -> Iterator[Item]:

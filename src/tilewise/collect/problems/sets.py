@@ -15,6 +15,7 @@ from tilewise.collect.problems.conv_more import grouped_conv_2
 from tilewise.collect.problems.files import dumps, load
 from tilewise.collect.problems.gemm import gemm_1
 from tilewise.collect.problems.gemm_more import gemm_2
+from tilewise.collect.problems.many import gemm_3, grouped_conv_3
 from tilewise.errors import ConfigError
 
 _FOLDER = Path(__file__).parent / "sets"
@@ -67,6 +68,14 @@ SETS: dict[str, ProblemSet] = {
             grouped_conv_2,
         ),
         ProblemSet(
+            "grouped_conv-3",
+            "grouped_conv",
+            "Disjoint from both: five times as many of the kinds of grouped_conv-2, and network layers at other batches and\n"
+            "random problems as in grouped_conv-1. To learn from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.grouped_conv_3, order drawn.",
+            grouped_conv_3,
+        ),
+        ProblemSet(
             "gemm-1",
             "gemm",
             "Projections of language models (MODEL/PROJECTION, and its gradients dgrad and wgrad), squares,\n"
@@ -81,6 +90,13 @@ SETS: dict[str, ProblemSet] = {
             "that no tile divides, random products in every layout.\n"
             "Generator: tilewise.collect.problems.gemm_more.gemm_2, order drawn.",
             gemm_2,
+        ),
+        ProblemSet(
+            "gemm-3",
+            "gemm",
+            "Disjoint from both: ten times as many of the kinds of gemm-2. To learn from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.gemm_3, order drawn.",
+            gemm_3,
         ),
     )
 }
