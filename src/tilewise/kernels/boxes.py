@@ -48,10 +48,10 @@ def joined(p: Any, d: Any, h: Any, w: Any) -> Grid:
 
 
 def grid_of(p: Any, variant: str) -> Grid:
-    """What forward tiles (output pixels), or bwd_data (input pixels of one residue class)."""
-    if variant == "forward":
-        return joined(p, *output_sizes(p))
-    return joined(p, -(-p.Di // p.stride_d), -(-p.Hi // p.stride_h), -(-p.Wi // p.stride_w))
+    """What forward and bwd_weight walk (output pixels), or bwd_data (input pixels of one residue class)."""
+    if variant == "bwd_data":
+        return joined(p, -(-p.Di // p.stride_d), -(-p.Hi // p.stride_h), -(-p.Wi // p.stride_w))
+    return joined(p, *output_sizes(p))
 
 
 def boxes(pixels: Any) -> tuple[Box, ...]:
