@@ -82,6 +82,9 @@ TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
         "64x32x128_box_w4_s2_g1_k2",
         "64x48x64_box_w4_s2_g1_k1",
         "64x96x64_box_w4_s2_g1_k3",
+        "16x4x2_strip_w1_s1_g1_k1",
+        "32x8x4_strip_w1_s1_g1_k2",
+        "64x4x8_strip_w1_s1_g1_k3",
     ),
     ("gemm", "universal"): (
         "16x16x16_plain_w1_s2_g2_k1",

@@ -90,7 +90,12 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
     [
         (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
-        (BWD_WEIGHT, STRIP, "pipeline must be one of taps, flat, point, depth"),
+        (
+            BWD_WEIGHT,
+            {"pipeline": "lanes", "tile_k": 1},
+            "pipeline must be one of taps, flat, point, depth, box, strip",
+        ),
+        (BWD_WEIGHT, {**STRIP, "split_k": 64}, None),
         (BWD_WEIGHT, BOX, None),
         (BWD_WEIGHT, {**BOX, "tile_k": 32}, "box takes a tile_k of 64, 128, 256"),
         (BWD_WEIGHT, {**BOX, "tile_m": 32}, "and a tile_m of at least 64"),
@@ -194,6 +199,9 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
         ({**BOX, "split_k": 27}, {"N": 9}, "bwd_weight", None),  # these boxes cover 12 images
         ({**BOX, "split_k": 28}, {"N": 9}, "bwd_weight", "split_k leaves programs without work"),
         (BOX, {"C": 72, "K": 24}, "bwd_weight", None),
+        ({**STRIP, "split_k": 6}, {"G": 64}, "bwd_weight", None),  # 8 x 12 rows / 16 a step
+        ({**STRIP, "split_k": 7}, {"G": 64}, "bwd_weight", "split_k leaves programs without work"),
+        (STRIP, {"G": 64, "stride_h": 2, "stride_w": 2}, "bwd_weight", None),
         (BOX, {"C": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
         (BOX, {"K": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
         (BOX, {"C": 16, "G": 4}, "bwd_weight", None),  # 4 channels a group, but descriptors load rows of 16

@@ -15,9 +15,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from tilewise.kernels.boxes import box_of, grid_of
+from tilewise.kernels.boxes import box_of, grid_of, taps_of_tile
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import taps_of_tile
 from tilewise.kernels.triton.conv import launches_of, pixel_at, programs_of, sizes_of, store_filter
 from tilewise.kernels.triton.conv_box import (
     box_pixels,

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton import conv_box_weight
+from tilewise.kernels.triton import conv_box_weight, conv_strip_weight
 from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
@@ -189,7 +189,11 @@ _FUNCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-_WALKS = {**WALKS, "box": Walk(conv_box_weight.programs, conv_box_weight.launches)}
+_WALKS = {
+    **WALKS,
+    "box": Walk(conv_box_weight.programs, conv_box_weight.launches),
+    "strip": Walk(conv_strip_weight.programs, conv_strip_weight.launches),
+}
 
 
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
