@@ -7,7 +7,8 @@ them in a fixed order: results do not depend on timing. The walks differ in thei
 - ``taps``: a tile of columns lies within one filter tap, so an image row is addressed once a step;
 - ``flat``: tiles cover the flattened (tap, channel) index, so that few channels still fill a tile;
 - ``point``: a 1x1 filter without padding;
-- ``depth``: one input channel a group: ``tile_m`` pixels x ``tile_n`` channels a step, summed over pixels at the end.
+- ``depth``: one input channel a group: ``tile_m`` pixels x ``tile_n`` channels a step, summed over pixels at the end;
+- ``box``, ``strip``, ``tma`` and ``persistent``: see the modules in ``_WALKS``.
 """
 
 # Triton reads argument names as they stand in the problem's columns, upper case included.
