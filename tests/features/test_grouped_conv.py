@@ -387,6 +387,22 @@ def test_the_grid_of_a_filter_gradient_pads_each_tap() -> None:
     assert taps["grid_steps_log2"] == pytest.approx(log2(13))  # 3136 pixels: 49 steps in 4 shares
 
 
+def test_the_grid_of_a_filter_gradient_by_boxes() -> None:
+    p = GroupedConvProblem(N=3, C=80, K=128, G=1, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
+    box = features(p, "64x128x64_box_w4_s3_g1_k4", variant="bwd_weight")
+    assert box["grid_programs_log2"] == pytest.approx(log2(2 * 9 * 1 * 4))
+    assert box["grid_steps_log2"] == pytest.approx(log2(3))  # 3 x 2 x 2 boxes of 8 x 8 pixels in 4 shares
+    three = features(p, "64x192x64_box_w4_s3_g1_k1", variant="bwd_weight")
+    assert three["grid_programs_log2"] == pytest.approx(log2(2 * 3 * 2))  # three taps a tile, of 64 channels
+
+
+def test_the_grid_of_a_filter_gradient_by_strips() -> None:
+    p = GroupedConvProblem(N=4, C=96, K=96, G=96, Hi=28, Wi=28, Y=5, X=3, pad_h=2, pad_w=1)
+    seen = features(p, "64x64x8_strip_w4_s1_g1_k4", variant="bwd_weight")
+    assert seen["grid_programs_log2"] == pytest.approx(log2(5 * 2 * 4))  # filter rows x tiles of channels x shares
+    assert seen["grid_steps_log2"] == pytest.approx(log2(14 * 4 * 3 / 4))  # 112 rows / 8, 4 strips each, for 3 taps
+
+
 def test_tiles_beyond_the_matrix_read_the_last_row_again() -> None:
     exact = GroupedConvProblem(N=8, C=64, K=128, G=1, Hi=16, Wi=16, Y=1, X=1)
     kernel = "128x128x64_point_w8_s3_g8_k1"

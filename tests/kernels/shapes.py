@@ -62,16 +62,30 @@ _CONV_CONFIGS = (
     "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
     "16x16x16_point_w1_s2_g4_k1", "16x16x16_point_w1_s2_g1_k2", "8x8x1_depth_w1_s1_g1_k1", "8x8x1_depth_w1_s1_g2_k1",
 )  # fmt: skip
-_PIXEL_CONFIGS = (
-    "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
+_PRODUCT_CONFIGS = (
     "16x16x16_tma_w1_s2_g2_k1", "16x24x16_tma_w1_s2_g1_k2", "16x16x16_persistent_w1_s2_g2_k1",
     "16x16x16_persistent_w1_s2_g1_k2",
+)  # fmt: skip
+_PIXEL_CONFIGS = (
+    "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
+    *_PRODUCT_CONFIGS,
     "16x4x2_strip_w1_s1_g1_k1", "32x8x4_strip_w1_s1_g2_k1", "64x4x8_strip_w1_s1_g1_k1",
 )  # fmt: skip
 TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("grouped_conv", "forward"): _CONV_CONFIGS + _PIXEL_CONFIGS,
     ("grouped_conv", "bwd_data"): _CONV_CONFIGS + _PIXEL_CONFIGS,
-    ("grouped_conv", "bwd_weight"): (*_CONV_CONFIGS[:-1], "8x8x1_depth_w1_s1_g1_k2"),
+    ("grouped_conv", "bwd_weight"): (
+        *_CONV_CONFIGS[:-1],
+        "8x8x1_depth_w1_s1_g1_k2",
+        *_PRODUCT_CONFIGS,
+        "64x16x64_box_w4_s2_g2_k1",
+        "64x32x128_box_w4_s2_g1_k2",
+        "64x48x64_box_w4_s2_g1_k1",
+        "64x96x64_box_w4_s2_g1_k3",
+        "16x4x2_strip_w1_s1_g1_k1",
+        "32x8x4_strip_w1_s1_g1_k2",
+        "64x4x8_strip_w1_s1_g1_k3",
+    ),
     ("gemm", "universal"): (
         "16x16x16_plain_w1_s2_g2_k1",
         "16x16x32_plain_w1_s2_g1_k2",

@@ -11,7 +11,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from strategies import conv_problems
-from tilewise.kernels.boxes import BOX_PIXELS, Grid, box_of, boxes, fewest_pixels, grid_of, joined, padded_pixels
+from tilewise.kernels.boxes import (
+    BOX_PIXELS,
+    Grid,
+    box_of,
+    boxes,
+    fewest_pixels,
+    grid_of,
+    joined,
+    padded_pixels,
+    tapwise_columns,
+)
+from tilewise.kernels.kernel import Kernel
 from tilewise.ops import GroupedConvProblem
 
 GRIDS = st.builds(Grid, *[st.integers(1, 130)] * 4)
@@ -48,11 +59,11 @@ def test_boxes_that_fit(grid: Grid, pixels: int, box: tuple[int, ...]) -> None:
     assert box_of(grid, pixels) == box
 
 
-@given(conv_problems(), st.sampled_from(["forward", "bwd_data"]))
+@given(conv_problems(), st.sampled_from(GroupedConvProblem.variants))
 def test_joining_axes_loses_no_pixel(p: GroupedConvProblem, variant: str) -> None:
     out = p.output_sizes
     assert prod(joined(p, *out)) == p.N * prod(out)
-    if variant == "forward":
+    if variant != "bwd_data":
         assert grid_of(p, variant) == joined(p, *out)
     else:
         assume(p.stride_d == p.stride_h == p.stride_w == 1)
@@ -74,3 +85,23 @@ def test_axes_that_a_filter_reaches_along_stay() -> None:
     assert np.array(grid_of(SimpleNamespace(**columns), "forward")).T.tolist() == [
         [1, 1, 1, 1568], [1, 1, 112, 14], [8, 4, 14, 14], [1, 8, 7, 7],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "layer", "columns"),
+    [
+        ("64x64x64_taps_w4_s3_g1_k1", {"C": 80}, 9 * 2 * 64),
+        ("64x96x64_taps_w4_s3_g1_k1", {"C": 80}, 9 * 96),  # not a box: no taps side by side
+        ("64x64x64_box_w4_s3_g1_k1", {"C": 80}, 9 * 2 * 64),
+        ("64x96x64_box_w4_s3_g1_k1", {"C": 80}, 9 * 3 * 32),
+        ("64x96x64_box_w4_s3_g1_k1", {"C": 80, "G": 2}, 9 * 2 * 32),
+        ("64x192x64_box_w4_s3_g1_k1", {"C": 80, "X": 5}, 15 * 2 * 64),
+        ("64x192x64_box_w4_s3_g1_k1", {"C": 64, "X": 1, "Y": 1}, 3 * 64),
+    ],
+)
+def test_columns_of_a_filter_gradient_by_taps(config: str, layer: dict[str, int], columns: int) -> None:
+    p = GroupedConvProblem(**{"N": 1, "C": 64, "K": 64, "G": 1, "Hi": 9, "Wi": 9, "Y": 3, "X": 3, **layer})
+    kernel = Kernel.from_config(config)
+    assert tapwise_columns(kernel, p) == columns
+    as_columns = SimpleNamespace(**{n: np.array([v]) for n, v in kernel.to_dict().items()})
+    assert tapwise_columns(as_columns, p).tolist() == [columns]

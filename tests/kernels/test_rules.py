@@ -18,7 +18,6 @@ from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import (
     DTYPES,
-    PIXEL_VARIANTS,
     accumulators_per_thread,
     illegal,
     shared_memory_bytes,
@@ -35,6 +34,7 @@ GEMM_POOL = load_pool(GEMM8)
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
 STRIP: dict[str, Any] = {"pipeline": "strip", "tile_k": 4, "num_stages": 1}
+BOX: dict[str, Any] = {"pipeline": "box", "tile_k": 64}
 LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
 
@@ -90,7 +90,20 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
     [
         (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
-        (BWD_WEIGHT, STRIP, "pipeline must be one of taps, flat, point, depth"),
+        (
+            BWD_WEIGHT,
+            {"pipeline": "lanes", "tile_k": 1},
+            "pipeline must be one of taps, flat, point, depth, box, strip",
+        ),
+        (BWD_WEIGHT, {**STRIP, "split_k": 64}, None),
+        (BWD_WEIGHT, BOX, None),
+        (BWD_WEIGHT, {**BOX, "tile_k": 32}, "box takes a tile_k of 64, 128, 256"),
+        (BWD_WEIGHT, {**BOX, "tile_m": 32}, "and a tile_m of at least 64"),
+        (BWD_WEIGHT, {**BOX, "tile_n": 192}, None),  # three taps of 64 channels
+        (BWD_WEIGHT, {**BOX, "tile_n": 48}, None),
+        (BWD_WEIGHT, {**BOX, "tile_n": 24}, "tile_m and tile_n must be at least 16"),
+        (BWD_WEIGHT, {**BOX, "tile_n": 144}, "powers of two"),
+        (FORWARD, {**BOX, "tile_n": 192}, "powers of two"),
         (Target("grouped_conv", "forward", "fp8", "sm90"), {}, "there are no fp8 kernels for grouped_conv"),
         (GEMM, {}, "pipeline must be one of plain, tma, persistent"),
         # 196,608 bytes of operands, 65,536 of a result that is stored while the next loads, barriers
@@ -181,6 +194,25 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
         ({"split_k": 16}, {"C": 2**13, "N": 2**6}, "bwd_data", "more than 2 GiB of workspace"),
         ({"tile_n": 256}, {"C": 16, "N": 512}, "bwd_weight", "more than 8 times the leanest tile's work"),
         ({"tile_n": 256, "pipeline": "flat"}, {"C": 16, "N": 512}, "bwd_weight", None),  # columns are taps x channels
+        ({**BOX, "split_k": 18}, {}, "bwd_weight", None),  # 8 x 12 x 12 pixels in boxes of 4 x 4 x 4
+        ({**BOX, "split_k": 19}, {}, "bwd_weight", "split_k leaves programs without work"),
+        ({**BOX, "split_k": 27}, {"N": 9}, "bwd_weight", None),  # these boxes cover 12 images
+        ({**BOX, "split_k": 28}, {"N": 9}, "bwd_weight", "split_k leaves programs without work"),
+        (BOX, {"C": 72, "K": 24}, "bwd_weight", None),
+        ({**STRIP, "split_k": 6}, {"G": 64}, "bwd_weight", None),  # 8 x 12 rows / 16 a step
+        ({**STRIP, "split_k": 7}, {"G": 64}, "bwd_weight", "split_k leaves programs without work"),
+        (STRIP, {"G": 64, "stride_h": 2, "stride_w": 2}, "bwd_weight", None),
+        (BOX, {"C": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
+        (BOX, {"K": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
+        (BOX, {"C": 16, "G": 4}, "bwd_weight", None),  # 4 channels a group, but descriptors load rows of 16
+        (BOX, {"K": 16, "G": 4}, "bwd_weight", "8 must divide the rows that descriptors load"),
+        (BOX, {"stride_h": 2, "stride_w": 2}, "bwd_weight", None),
+        (BOX, {"stride_h": 3, "stride_w": 2}, "bwd_weight", "a strided box needs 2D images that the stride divides"),
+        ({**BOX, "tile_n": 96}, {"C": 16, "N": 512}, "bwd_weight", None),
+        ({**BOX, "tile_n": 384}, {"C": 8, "N": 4096}, "bwd_weight", "more than 8 times the leanest tile's work"),
+        ({"pipeline": "tma", "split_k": 49}, {"Y": 1, "X": 1}, "bwd_weight", None),  # 8 x 14 x 14 pixels / 32
+        ({"pipeline": "tma"}, {"Y": 1, "X": 1, "stride_h": 2}, "bwd_weight", "a matrix product needs a 1x1 filter"),
+        ({"pipeline": "tma"}, {"Y": 1, "X": 1, "C": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
     ],
 )
 def test_support_of_gradients(change: dict[str, Any], layer: dict[str, int], variant: str, reason: str | None) -> None:
@@ -225,7 +257,7 @@ def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: Gr
     assert supported_mask(BACKENDS["triton"], CONV_POOL.columns, problem, variant).tolist() == expected
 
 
-@pytest.mark.parametrize("variant", PIXEL_VARIANTS)
+@pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> None:
     pool = wide_pool(Target("grouped_conv", variant, "bf16", "sm90"))
     for problem in (*REAL["grouped_conv"].values(), *TINY_STRIPS.values()):

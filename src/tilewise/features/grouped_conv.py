@@ -31,7 +31,7 @@ from tilewise.features._tiles import (
     log2,
     pipeline_features,
 )
-from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of
+from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of, tapwise_columns
 from tilewise.kernels.rules import CONV_PIPELINES, PIXEL_PIPELINES, strip_columns
 from tilewise.ops import GemmDims
 from tilewise.ops import grouped_conv as op
@@ -108,7 +108,10 @@ class ConvInputs(TileInputs):
         """Steps along all of K."""
         tap_steps = self.gemm.k // self.channels * ceil_div(self.channels, self.k.tile_k)
         tapwise = (self.k.pipeline == "taps") | self.boxed
-        return np.where(tapwise, tap_steps, ceil_div(self.gemm.k, self.step_depth))
+        steps = np.where(tapwise, tap_steps, ceil_div(self.gemm.k, self.step_depth))
+        if self.variant == "bwd_weight" and self.boxed.any():
+            steps = np.where(self.boxed, self.box_pixels(self.k.tile_k) // self.k.tile_k, steps)
+        return steps
 
     @cached_property
     def boxed(self) -> Any:
@@ -132,14 +135,17 @@ class ConvInputs(TileInputs):
     def tiles_m(self) -> Any:
         """Tiles along M; of boxes, those that cover each image (of each residue class), of strips each row."""
         tiles, tile = ceil_div(self.gemm.m, self.k.tile_m), self.k.tile_m
-        if self.boxed.any():
-            pixels = fewest_pixels(grid_of(self.p, self.variant), np.maximum(tile, BOX_PIXELS[0]))
-            tiles = np.where(self.boxed, self.residue_classes * pixels // tile, tiles)
-        if self.strips.any():
+        if self.variant != "bwd_weight" and self.boxed.any():
+            tiles = np.where(self.boxed, self.residue_classes * self.box_pixels(tile) // tile, tiles)
+        if self.variant != "bwd_weight" and self.strips.any():
             row = self.out.Wo if self.variant == "forward" else self.p.Wi
             pixels = self.gemm.m // row * ceil_div(row, self.k.tile_k) * self.k.tile_k
             tiles = np.where(self.strips, ceil_div(pixels, tile), tiles)
         return tiles
+
+    def box_pixels(self, tile: Any) -> Any:
+        """Pixels of the boxes that cover the images, `tile` pixels each; with some answer where there are no boxes."""
+        return fewest_pixels(grid_of(self.p, self.variant), np.maximum(tile, BOX_PIXELS[0]))
 
     # ---- the grid as launched ---------------------------------------------------------------------------------------
 
@@ -167,9 +173,10 @@ class ConvInputs(TileInputs):
             by_class = ceil_div(ceil_div(self.gemm.m, self.residue_classes), k.tile_m) * self.residue_classes
             tiles_m = np.where(self.boxed | self.strips, tiles_m, by_class)
         if self.variant == "bwd_weight":
-            tapwise = self.taps * ceil_div(self.p.C // self.p.G, k.tile_n)
-            tiles_n = np.where(walk == "taps", tapwise, tiles_n)
-            tiles_n = np.where(self.depth, self.taps * ceil_div(self.p.K, k.tile_n), tiles_n)
+            tapwise = tapwise_columns(k, self.p) // k.tile_n
+            tiles_n = np.where((walk == "taps") | self.boxed, tapwise, tiles_n)
+            rows = self.taps // np.where(self.strips, self.p.X, 1)
+            tiles_n = np.where(self.depth, rows * ceil_div(self.p.K, k.tile_n), tiles_n)
             tiles_m = np.where(self.depth, 1, tiles_m)
         return tiles_m * tiles_n * groups * k.split_k
 
@@ -177,7 +184,12 @@ class ConvInputs(TileInputs):
     def grid_steps(self) -> Any:
         """Steps of an average program: a residue class walks its share of the taps."""
         if self.variant == "bwd_weight":
-            return ceil_div(np.where(self.depth, ceil_div(self.gemm.k, self.k.tile_m), self.steps), self.k.split_k)
+            steps = np.where(self.depth, ceil_div(self.gemm.k, self.k.tile_m), self.steps)
+            if self.strips.any():  # each is for the taps of a filter row
+                strips = ceil_div(self.gemm.k // self.out.Wo * self.k.tile_k, self.k.tile_m)
+                strips = strips * ceil_div(self.out.Wo, self.k.tile_k)
+                steps = np.where(self.strips, strips * self.p.X, steps)
+            return ceil_div(steps, self.k.split_k)
         return np.maximum(self.steps / self.residue_classes / self.k.split_k, 1.0)
 
     @cached_property

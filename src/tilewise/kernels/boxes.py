@@ -1,4 +1,4 @@
-"""Which box of pixels a tile of the walk ``box`` takes: a tensor descriptor loads boxes, not lists of pixels.
+"""Which box of pixels a tile of the walk ``box`` takes, and which filter taps: a tensor descriptor loads boxes.
 
 Sizes are ints, or int64 arrays: launches, rules and features ask the same functions.
 """
@@ -48,10 +48,10 @@ def joined(p: Any, d: Any, h: Any, w: Any) -> Grid:
 
 
 def grid_of(p: Any, variant: str) -> Grid:
-    """What forward tiles (output pixels), or bwd_data (input pixels of one residue class)."""
-    if variant == "forward":
-        return joined(p, *output_sizes(p))
-    return joined(p, -(-p.Di // p.stride_d), -(-p.Hi // p.stride_h), -(-p.Wi // p.stride_w))
+    """What forward and bwd_weight walk (output pixels), or bwd_data (input pixels of one residue class)."""
+    if variant == "bwd_data":
+        return joined(p, -(-p.Di // p.stride_d), -(-p.Hi // p.stride_h), -(-p.Wi // p.stride_w))
+    return joined(p, *output_sizes(p))
 
 
 def boxes(pixels: Any) -> tuple[Box, ...]:
@@ -91,3 +91,15 @@ def box_of(grid: Grid, pixels: int) -> Box:
     """The box that covers `grid` with the fewest pixels; of equal ones the preferred."""
     best = min(boxes(pixels), key=lambda box: int(padded_pixels(grid, box)))
     return Box(int(best.d), int(best.h), int(best.w))
+
+
+def taps_of_tile(kernel: Any) -> Any:
+    """Filter taps that a tile's columns are of in bwd_weight; `kernel` is one, or a namespace of columns as arrays."""
+    return 1 + 2 * (kernel.tile_n % 3 == 0)
+
+
+def tapwise_columns(kernel: Any, p: Any) -> Any:
+    """Columns that the tiles of a walk by taps cover in bwd_weight."""
+    taps = np.where(kernel.pipeline == "box", taps_of_tile(kernel), 1)
+    tiles = -(-(p.Z * p.Y * p.X) // taps) * -(-(p.C // p.G) // (kernel.tile_n // taps))
+    return tiles * kernel.tile_n

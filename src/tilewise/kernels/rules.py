@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tilewise.arch import HardwareProfile
-from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of
+from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of, tapwise_columns
 from tilewise.kernels.kernel import Kernel
-from tilewise.ops import GroupedConvProblem, Problem, Target
+from tilewise.ops import Problem, Target
 from tilewise.ops.dtypes import operand_bytes
 from tilewise.ops.gemm import stored_rows
-from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elements, weight_elements
+from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elements, output_sizes, weight_elements
 
 # How a convolution kernel walks its K dimension: forward over filter taps x channels of one group, bwd_data over taps x
 # output channels of one group, bwd_weight over output pixels (with columns that are tap x channel):
@@ -26,11 +26,12 @@ from tilewise.ops.grouped_conv import implicit_gemm, input_elements, output_elem
 #   flat   tiles cover the flattened (tap, channel) index; best where it has few
 #   point  a 1x1 filter without padding: a plain matrix product
 #   depth  one input channel a group: no matrix product; tile_m pixels x tile_n channels a step
-# and forward and bwd_data besides:
-#   box    as taps, but tile_m pixels are a box, which a tensor descriptor loads
-#   lanes  as depth, with one output channel a group too; num_stages taps are loaded at once
+# and besides:
+#   box    as taps, but tile_m pixels (bwd_weight: tile_k) are a box, which a tensor descriptor loads; in bwd_weight a
+#          tile_n of 3/2 of a power of two is columns of three taps, a third each
+#   lanes  as depth, with one output channel a group too; num_stages taps are loaded at once (not in bwd_weight)
 #   strip  as lanes, but a thread keeps tile_k pixels side by side in a row, a strip, and loads a filter row at once for
-#          them; tile_m pixels are tile_m / tile_k strips
+#          them; tile_m pixels are tile_m / tile_k strips (bwd_weight: rows of strips)
 #   tma, persistent  as for a matrix product (below), which a 1x1 filter without padding, stride and groups is
 CONV_PIPELINES = ("taps", "flat", "point", "depth")
 PRODUCT_PIPELINES = ("tma", "persistent")
@@ -47,10 +48,8 @@ GEMM_PIPELINES = ("plain", *PRODUCT_PIPELINES)
 DESCRIBED = (*PRODUCT_PIPELINES, "box")  # load through tensor descriptors
 
 PIPELINES: dict[tuple[str, str], tuple[str, ...]] = {
-    **{
-        ("grouped_conv", v): CONV_PIPELINES + PIXEL_PIPELINES * (v in PIXEL_VARIANTS)
-        for v in GroupedConvProblem.variants
-    },
+    **{("grouped_conv", v): CONV_PIPELINES + PIXEL_PIPELINES for v in PIXEL_VARIANTS},
+    ("grouped_conv", "bwd_weight"): (*CONV_PIPELINES, "box", "strip", *PRODUCT_PIPELINES),
     ("gemm", "universal"): GEMM_PIPELINES,
 }
 DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
@@ -75,9 +74,9 @@ FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10
 
 def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
     """Why this configuration cannot run for `target` on `arch` whatever the problem, or None."""
-    cols = kernel.tile_n
-    if kernel.pipeline == "tma" and cols % 3 == 0:
-        cols = cols // 3  # it takes 3/2 of a power of two as well, in two parts
+    cols, filter_box = kernel.tile_n, kernel.pipeline == "box" and target.variant == "bwd_weight"
+    if cols % 3 == 0 and (kernel.pipeline == "tma" or filter_box):
+        cols = cols // 3  # these take 3/2 of a power of two as well, in two or three parts
     sizes = (kernel.tile_m, cols, kernel.tile_k, kernel.num_warps)
     if any(s < 1 or s & (s - 1) for s in sizes):
         return "tile sizes and warps must be powers of two"
@@ -105,8 +104,11 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
             return f"{kernel.pipeline} takes tile_k 1"
         whole = kernel.split_k > 1 and target.variant != "bwd_weight"
         return f"{kernel.pipeline} takes split_k 1" if whole else None
-    if kernel.pipeline == "box" and (kernel.tile_m not in BOX_PIXELS or kernel.tile_n < WARPGROUP_ROWS):
-        return f"box takes a tile_m of {', '.join(map(str, BOX_PIXELS))} and a tile_n of at least {WARPGROUP_ROWS}"
+    if kernel.pipeline == "box":
+        pixels, rows = ("tile_k", "tile_m") if filter_box else ("tile_m", "tile_n")
+        if getattr(kernel, pixels) not in BOX_PIXELS or getattr(kernel, rows) < WARPGROUP_ROWS:
+            allowed = ", ".join(map(str, BOX_PIXELS))
+            return f"box takes a {pixels} of {allowed} and a {rows} of at least {WARPGROUP_ROWS}"
     least_k = max(MIN_DOT, MIN_DOT_BYTES // operand_bytes(target.dtype))
     if min(kernel.tile_m, cols) < MIN_DOT or kernel.tile_k < least_k:
         return f"tile_m and tile_n must be at least {MIN_DOT}, tile_k at least {least_k}"
@@ -182,25 +184,29 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
         classes, taps = _residue_classes(problem), _class_taps(problem)
         m, k = -(-gemm.m // classes), taps * (problem.K // problem.G)
         yield classes * kernel.split_k > MAX_GRID_YZ, f"more than {MAX_GRID_YZ} residue classes x split_k"
+    rows, box, strip = _padded(m, kernel.tile_m), kernel.pipeline == "box", kernel.pipeline == "strip"
+    leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
+    if np.any(box):  # most pools would compute this for nothing
+        tile = kernel.tile_k if variant == "bwd_weight" else kernel.tile_m
+        pixels = fewest_pixels(grid_of(problem, variant), np.maximum(tile, BOX_PIXELS[0]))
+        k, rows = (np.where(box, pixels, k), rows) if variant == "bwd_weight" else (k, np.where(box, pixels, rows))
+    if variant == "bwd_weight":  # a strip follows rows of pixels from end to end
+        k = np.where(strip, k // output_sizes(problem).Wo * kernel.tile_k, k)
     steps = -(-k // np.where(product, kernel.tile_k, kernel.tile_m))
     yield from _shares(kernel, steps, counts[variant](problem))
     several = (problem.C != problem.G) | (problem.K != problem.G)
     for walk in ("lanes", "strip"):
         yield (kernel.pipeline == walk) & several, f"{walk} needs one input and one output channel a group"
     yield from _stripped(kernel, problem, variant)
-    leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
-    flat, rows = kernel.pipeline == "flat", _padded(m, kernel.tile_m)
-    multiplied = reduce(or_, (kernel.pipeline == walk for walk in PRODUCT_PIPELINES))
+    flat, multiplied = kernel.pipeline == "flat", reduce(or_, (kernel.pipeline == walk for walk in PRODUCT_PIPELINES))
     if np.any(multiplied):
         beyond = reaching | (_residue_classes(problem) > 1) | (problem.G > 1)
         yield multiplied & beyond, "a matrix product needs a 1x1 filter, no padding, stride or groups"
         yield from _multiplied(kernel, problem, variant, multiplied)
-    box = kernel.pipeline == "box"
-    if np.any(box):  # most pools would compute this for nothing
+    if np.any(box):
         yield from _boxed(kernel, problem, variant)
-        rows = np.where(box, fewest_pixels(grid_of(problem, variant), np.maximum(kernel.tile_m, BOX_PIXELS[0])), rows)
     if variant == "bwd_weight":  # a walk by taps pads its columns, not K
-        cols = np.where(flat, _padded(gemm.n, kernel.tile_n), taps * _padded(gemm.n // taps, kernel.tile_n))
+        cols = np.where(flat, _padded(gemm.n, kernel.tile_n), tapwise_columns(kernel, problem))
         depth = _padded(k, kernel.tile_k)
     else:
         cols = _padded(gemm.n, kernel.tile_n)
@@ -210,10 +216,10 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
 
 def _boxed(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
     """Rules of the walk that loads boxes of pixels."""
-    box, forward = kernel.pipeline == "box", variant == "forward"
-    inner = p.C // p.G if forward else p.K // p.G  # channels that are summed over
-    strided = forward & ((p.stride_d > 1) | (p.stride_h > 1) | (p.stride_w > 1))
-    rows = np.gcd(p.C // p.G, 0 if forward else p.K)  # elements of what descriptors load
+    box = kernel.pipeline == "box"
+    inner = {"forward": p.C // p.G, "bwd_data": p.K // p.G, "bwd_weight": 0}[variant]  # channels that are summed over
+    rows = {"forward": p.C // p.G, "bwd_data": np.gcd(p.C // p.G, p.K), "bwd_weight": np.gcd(p.C, p.K // p.G)}[variant]
+    strided = (variant != "bwd_data") & ((p.stride_d > 1) | (p.stride_h > 1) | (p.stride_w > 1))
     yield box & (rows % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
     # what lies beyond is another group's or pixel's: multiplied by zero, but perhaps infinite
     yield box & ((p.G > 1) | strided) & (inner % kernel.tile_k != 0), "tile_k must divide the channels of a box"

@@ -61,6 +61,20 @@ def store_pixels(acc, y, partial, pixel, col, inside, pixels, C, Cg, g, split, S
         tl.store(partial + split.to(tl.int64) * pixels * C + offset, acc, mask=mask)
 
 
+@triton.jit
+def store_filter(acc, dw, partial, k, at, inside, K, depth, Kg, g, split, SPLIT_K: tl.constexpr):
+    """Write a tile of filters `k` of group `g`, or this program's share of it into the workspace.
+
+    `at` is the place in a filter of `depth` elements, `K` are all filters, `Kg` those of a group.
+    """
+    mask = (k < Kg)[:, None] & inside[None, :]
+    offset = (g * Kg + k)[:, None] * depth + at[None, :]
+    if SPLIT_K == 1:
+        tl.store(dw + offset, acc.to(dw.dtype.element_ty), mask=mask)
+    else:
+        tl.store(partial + split.to(tl.int64) * K * depth + offset, acc, mask=mask)
+
+
 def sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
     """The dimensions, the output's, and the channels of one group."""
     return {

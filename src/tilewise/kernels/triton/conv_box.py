@@ -14,6 +14,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewise.kernels.boxes import BOX_PIXELS, Box, Grid, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.kernel import Kernel
@@ -21,6 +22,7 @@ from tilewise.kernels.triton.conv import (
     launches_of,
     output_sizes_of,
     pixel_at,
+    pixels,
     programs_of,
     reach_of,
     store_pixels,
@@ -36,21 +38,49 @@ _REDUCE_BLOCK = 1024
 
 
 @triton.jit
-def _corner(pid, N, D, H, W, cols, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr,
-            TILE_N: tl.constexpr, GROUP_M: tl.constexpr):  # fmt: skip
-    """Where a program's box begins (n, d, h, w), and its tile of the columns."""
-    deep, high, wide = tl.cdiv(D, BOX_D), tl.cdiv(H, BOX_H), tl.cdiv(W, BOX_W)
-    tile, tile_n = swizzled(pid, N * deep * high * wide, tl.cdiv(cols, TILE_N), GROUP_M)
-    row = tile // wide
-    plane = row // high
-    return plane // deep, plane % deep * BOX_D, row % high * BOX_H, tile % wide * BOX_W, tile_n * TILE_N
+def boxes_over(N, D, H, W, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
+    """How many boxes cover the images."""
+    return N * tl.cdiv(D, BOX_D) * tl.cdiv(H, BOX_H) * tl.cdiv(W, BOX_W)
 
 
 @triton.jit
-def _pixels(d, h, w, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
+def start_of(box, D, H, W, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
+    """Where a box begins: (n, d, h, w)."""
+    n, d, h, w = pixels(box, tl.cdiv(D, BOX_D), tl.cdiv(H, BOX_H), tl.cdiv(W, BOX_W))
+    return n, d * BOX_D, h * BOX_H, w * BOX_W
+
+
+@triton.jit
+def _corner(pid, N, D, H, W, cols, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr,
+            TILE_N: tl.constexpr, GROUP_M: tl.constexpr):  # fmt: skip
+    """Where a program's box begins (n, d, h, w), and its tile of the columns."""
+    boxes = boxes_over(N, D, H, W, BOX_D, BOX_H, BOX_W)
+    box, tile_n = swizzled(pid, boxes, tl.cdiv(cols, TILE_N), GROUP_M)
+    n, d, h, w = start_of(box, D, H, W, BOX_D, BOX_H, BOX_W)
+    return n, d, h, w, tile_n * TILE_N
+
+
+@triton.jit
+def box_pixels(d, h, w, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
     """Coordinates of a box's pixels."""
     lane = tl.arange(0, BOX_D * BOX_H * BOX_W)
     return d + lane // (BOX_H * BOX_W), h + lane // BOX_W % BOX_H, w + lane % BOX_W
+
+
+@triton.jit
+def load_input(
+    x, n, d, h, w, tap, c, C, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    STRIDED: tl.constexpr,
+):  # fmt: skip
+    """What a filter tap meets under the box of output pixels that begins at (d, h, w), from channel `c` on."""
+    rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+    if STRIDED:  # (images, rows / stride, stride, columns / stride, stride x channels)
+        sh = rh + pad_h * (stride_h - 1)  # not negative, and so many whole strides too far
+        sw = rw + pad_w * (stride_w - 1)
+        at = [d, h + sh // stride_h - pad_h, sh % stride_h, w + sw // stride_w - pad_w, sw % stride_w * C + c]
+    else:
+        at = [n, d + rd - pad_d, h + rh - pad_h, w + rw - pad_w, c]
+    return x.load(at)
 
 
 @triton.jit
@@ -71,17 +101,13 @@ def forward_box(
     for step in range(begin, end):
         tap = step // steps_c
         c = step % steps_c * TILE_K
-        rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
-        if STRIDED:  # (images, rows / stride, stride, columns / stride, stride x channels)
-            sh = rh + pad_h * (stride_h - 1)  # not negative, and so many whole strides too far
-            sw = rw + pad_w * (stride_w - 1)
-            h, v = h0 + sh // stride_h - pad_h, w0 + sw // stride_w - pad_w
-            a = x.load([d0, h, sh % stride_h, v, sw % stride_w * C + g * Cg + c])
-        else:
-            a = x.load([n, d0 + rd - pad_d, h0 + rh - pad_h, w0 + rw - pad_w, g * Cg + c])
+        a = load_input(
+            x, n, d0, h0, w0, tap, g * Cg + c, C, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w,
+            dilation_d, dilation_h, dilation_w, STRIDED,
+        )  # fmt: skip
         b = w.load([g * Kg + col0, tap * Cg + c])  # what belongs to the next tap meets the zeros beyond the channels
         acc = tl.dot(b, a.reshape(BOX_D * BOX_H * BOX_W, TILE_K).T, acc)
-    d, h, v = _pixels(d0, h0, w0, BOX_D, BOX_H, BOX_W)
+    d, h, v = box_pixels(d0, h0, w0, BOX_D, BOX_H, BOX_W)
     inside = within(d < Do, d, h, v, Do, Ho, Wo)
     col = col0 + tl.arange(0, TILE_N)
     store_pixels(acc.T, y, partial, pixel_at(n, d, h, v, Do, Ho, Wo), col, inside, rows, K, Kg, g, split, SPLIT_K)
@@ -116,7 +142,7 @@ def bwd_data_box(
         a = dy.load([n, d0 + od0 - z * leap_d, h0 + oh0 - y * leap_h, w0 + ow0 - x * leap_w, k])
         b = w.load([k, (((z0 + z * every_d) * Y + y0 + y * every_h) * X + x0 + x * every_w) * Cg + col0])
         acc = tl.dot(b.T, a.reshape(BOX_D * BOX_H * BOX_W, TILE_K).T, acc)
-    d, h, v = _pixels(d0, h0, w0, BOX_D, BOX_H, BOX_W)
+    d, h, v = box_pixels(d0, h0, w0, BOX_D, BOX_H, BOX_W)
     inside = within(d < Dq, d, h, v, Dq, Hq, Wq)
     d, h, v = d * stride_d + rd, h * stride_h + rh, v * stride_w + rw
     inside = within(inside, d, h, v, Di, Hi, Wi)
@@ -127,7 +153,7 @@ def bwd_data_box(
 def alignment(problem: GroupedConvProblem, variant: str) -> Hashable:
     """Problems of equal channels' alignment, and equal in this, share the walk's programs."""
     grid = grid_of(problem, variant)
-    return tuple(box_of(grid, n) for n in BOX_PIXELS), _is_strided(problem)
+    return tuple(box_of(grid, n) for n in BOX_PIXELS), is_strided(problem)
 
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
@@ -143,24 +169,20 @@ def launches(
 
 
 def _forward_programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
-    box, strided = box_of(grid_of(problem, "forward"), kernel.tile_m), _is_strided(problem)
-    tensors = {"x": _pixel_block(box, kernel, strided), "w": (kernel.tile_n, kernel.tile_k), "y": None}
-    constants = _sides(box) | {"STRIDED": strided}
+    box, strided = box_of(grid_of(problem, "forward"), kernel.tile_m), is_strided(problem)
+    tensors = {"x": input_block(box, kernel.tile_k, strided), "w": (kernel.tile_n, kernel.tile_k), "y": None}
+    constants = sides(box) | {"STRIDED": strided}
     return programs_of(forward_box, tensors, kernel, problem, dtype, problem.K, _REDUCE_BLOCK, constants)
 
 
 def _forward_launches(
     kernel: Kernel, problem: GroupedConvProblem, dtype: str, x: Any, w: Any, y: Any, workspace: Any
 ) -> tuple[Launch, ...]:
-    p, grid, strided = problem, grid_of(problem, "forward"), _is_strided(problem)
+    p, grid = problem, grid_of(problem, "forward")
     box = box_of(grid, kernel.tile_m)
-    sizes = output_sizes_of(p) | _named(grid, "N", "Do", "Ho", "Wo")
-    n, d, h, width = map(int, joined(p, p.Di, p.Hi, p.Wi))
-    shape = (n, d, h, width, p.C)
-    if strided:  # n is 1
-        shape = (d, h // p.stride_h, p.stride_h, width // p.stride_w, p.stride_w * p.C)
+    sizes = output_sizes_of(p) | named(grid, "N", "Do", "Ho", "Wo")
     given = (
-        described(x, shape, _pixel_block(box, kernel, strided)),
+        described_input(x, p, input_block(box, kernel.tile_k, is_strided(p))),
         described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_n, kernel.tile_k)),
     )
     tiles = (_tiles(grid, box, sizes["Kg"], kernel), p.G, kernel.split_k)
@@ -169,8 +191,8 @@ def _forward_launches(
 
 def _bwd_data_programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     box = box_of(grid_of(problem, "bwd_data"), kernel.tile_m)
-    tensors = {"dy": _pixel_block(box, kernel), "w": (kernel.tile_k, kernel.tile_n), "dx": None}
-    return programs_of(bwd_data_box, tensors, kernel, problem, dtype, problem.C, _REDUCE_BLOCK, _sides(box))
+    tensors = {"dy": (1, *box, kernel.tile_k), "w": (kernel.tile_k, kernel.tile_n), "dx": None}
+    return programs_of(bwd_data_box, tensors, kernel, problem, dtype, problem.C, _REDUCE_BLOCK, sides(box))
 
 
 def _bwd_data_launches(
@@ -178,10 +200,10 @@ def _bwd_data_launches(
 ) -> tuple[Launch, ...]:
     p, grid = problem, grid_of(problem, "bwd_data")
     box, image = box_of(grid, kernel.tile_m), joined(p, p.Di, p.Hi, p.Wi)
-    sizes = class_sizes_of(p) | _named(grid, "N", "Dq", "Hq", "Wq") | _named(image, "N", "Di", "Hi", "Wi")
+    sizes = class_sizes_of(p) | named(grid, "N", "Dq", "Hq", "Wq") | named(image, "N", "Di", "Hi", "Wi")
     sizes["pixels"] = p.N * p.Di * p.Hi * p.Wi
     given = (
-        described(dy, (*map(int, joined(p, *p.output_sizes)), p.K), _pixel_block(box, kernel)),
+        described(dy, (*map(int, joined(p, *p.output_sizes)), p.K), (1, *box, kernel.tile_k)),
         described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_k, kernel.tile_n)),
     )
     classes = p.stride_d * p.stride_h * p.stride_w
@@ -189,15 +211,18 @@ def _bwd_data_launches(
     return launches_of(_bwd_data_programs(kernel, p, dtype), tiles, (*given, dx, workspace), sizes, input_elements(p))
 
 
-def _is_strided(p: GroupedConvProblem) -> bool:
+def is_strided(p: GroupedConvProblem) -> bool:
+    """Whether neighbouring output pixels meet input pixels that are not neighbours in a row or column."""
     return max(p.stride_h, p.stride_w) > 1
 
 
-def _sides(box: Box) -> dict[str, Any]:
+def sides(box: Box) -> dict[str, Any]:
+    """A box as a function's constants."""
     return {"BOX_D": box.d, "BOX_H": box.h, "BOX_W": box.w}
 
 
-def _named(grid: Grid, *names: str) -> dict[str, int]:
+def named(grid: Grid, *names: str) -> dict[str, int]:
+    """A grid as a function's sizes."""
     return dict(zip(names, map(int, grid), strict=True))
 
 
@@ -206,6 +231,15 @@ def _tiles(grid: Grid, box: Box, cols: int, kernel: Kernel) -> int:
     return tiles
 
 
-def _pixel_block(box: Box, kernel: Kernel, strided: bool = False) -> tuple[int, ...]:
-    """What a load of pixels brings; see :func:`forward_box` for the axes."""
-    return (box.d, box.h, 1, box.w, kernel.tile_k) if strided else (1, *box, kernel.tile_k)
+def input_block(box: Box, channels: int, strided: bool) -> tuple[int, ...]:
+    """What a load of the input brings; see :func:`load_input` for the axes."""
+    return (box.d, box.h, 1, box.w, channels) if strided else (1, *box, channels)
+
+
+def described_input(x: Any, p: GroupedConvProblem, block: tuple[int, ...]) -> TensorDescriptor:
+    """The input whose loads bring `block`, from :func:`input_block`."""
+    n, d, h, w = map(int, joined(p, p.Di, p.Hi, p.Wi))
+    shape = (n, d, h, w, p.C)
+    if is_strided(p):  # n is 1
+        shape = (d, h // p.stride_h, p.stride_h, w // p.stride_w, p.stride_w * p.C)
+    return described(x, shape, block)

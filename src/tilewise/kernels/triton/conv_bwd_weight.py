@@ -7,7 +7,8 @@ them in a fixed order: results do not depend on timing. The walks differ in thei
 - ``taps``: a tile of columns lies within one filter tap, so an image row is addressed once a step;
 - ``flat``: tiles cover the flattened (tap, channel) index, so that few channels still fill a tile;
 - ``point``: a 1x1 filter without padding;
-- ``depth``: one input channel a group: ``tile_m`` pixels x ``tile_n`` channels a step, summed over pixels at the end.
+- ``depth``: one input channel a group: ``tile_m`` pixels x ``tile_n`` channels a step, summed over pixels at the end;
+- ``box``, ``strip``, ``tma`` and ``persistent``: see the modules in ``_WALKS``.
 """
 
 # Triton reads argument names as they stand in the problem's columns, upper case included.
@@ -20,24 +21,24 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import launches_of, output_sizes_of, pixel_at, pixels, programs_of, reach_of, within
+from tilewise.kernels.triton import conv_box_weight, conv_strip_weight
+from tilewise.kernels.triton.conv import (
+    launches_of,
+    output_sizes_of,
+    pixel_at,
+    pixels,
+    programs_of,
+    reach_of,
+    store_filter,
+    within,
+)
+from tilewise.kernels.triton.conv_walks import WALKS, Walk
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.tiles import share_of, swizzled
 from tilewise.ops import GroupedConvProblem
 from tilewise.ops.grouped_conv import weight_elements
 
 _REDUCE_BLOCK = 256  # filters are small: more programs, each summing many shares
-
-
-@triton.jit
-def _store(acc, dw, partial, k, at, inside, K, depth, Kg, g, split, SPLIT_K: tl.constexpr):
-    """Write the tile, or this program's share of it; `at` is the place in a filter of `depth` elements."""
-    mask = (k < Kg)[:, None] & inside[None, :]
-    offset = (g * Kg + k)[:, None] * depth + at[None, :]
-    if SPLIT_K == 1:
-        tl.store(dw + offset, acc.to(dw.dtype.element_ty), mask=mask)
-    else:
-        tl.store(partial + split.to(tl.int64) * K * depth + offset, acc, mask=mask)
 
 
 @triton.jit
@@ -75,7 +76,7 @@ def bwd_weight_taps(
         a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel[:, None] * C, mask=inside[:, None] & (c < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(acc, dw, partial, k, tap * Cg + c, c < Cg, K, taps * Cg, Kg, g, split, SPLIT_K)
+    store_filter(acc, dw, partial, k, tap * Cg + c, c < Cg, K, taps * Cg, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -113,7 +114,7 @@ def bwd_weight_flat(
         a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel * C, mask=inside, other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(acc, dw, partial, k, at, at < depth, K, depth, Kg, g, split, SPLIT_K)
+    store_filter(acc, dw, partial, k, at, at < depth, K, depth, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -141,7 +142,7 @@ def bwd_weight_point(
         a = tl.load(dy_k + row[None, :] * K, mask=(k < Kg)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel[:, None] * C, mask=(row < rows)[:, None] & (c < Cg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
-    _store(acc, dw, partial, k, c, c < Cg, K, Cg, Kg, g, split, SPLIT_K)
+    store_filter(acc, dw, partial, k, c, c < Cg, K, Cg, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -189,6 +190,13 @@ _FUNCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
+_WALKS = {
+    **WALKS,
+    "box": Walk(conv_box_weight.programs, conv_box_weight.launches),
+    "strip": Walk(conv_strip_weight.programs, conv_strip_weight.launches),
+}
+
+
 def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
     """fp32 elements of workspace that a launch needs (0 without split-K)."""
     return kernel.split_k * weight_elements(problem) if kernel.split_k > 1 else 0
@@ -196,6 +204,8 @@ def workspace_elements(kernel: Kernel, problem: GroupedConvProblem) -> int:
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
     """The programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
+    if walk := _WALKS.get(kernel.pipeline):
+        return walk.programs(kernel, problem, "bwd_weight", dtype)
     function, contiguous = _FUNCTIONS[kernel.pipeline], problem.C // problem.G
     return programs_of(function, dict.fromkeys(("dy", "x", "dw")), kernel, problem, dtype, contiguous, _REDUCE_BLOCK)
 
@@ -214,6 +224,8 @@ def launches(
         dw: (K, Z, Y, X, C / G), contiguous: group by group; written.
         workspace: fp32, at least :func:`workspace_elements` long; any tensor where that is 0.
     """
+    if walk := _WALKS.get(kernel.pipeline):
+        return walk.launches(kernel, problem, "bwd_weight", dtype, dy, x, dw, workspace)
     return launches_of(
         programs(kernel, problem, dtype), _grid(kernel, problem), (dy, x, dw, workspace), output_sizes_of(problem),
         weight_elements(problem),

@@ -12,13 +12,14 @@ from tilewise.kernels.triton import gemm
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
-_LAYOUTS = {"forward": "rcr", "bwd_data": "rrr"}
+_LAYOUTS = {"forward": "rcr", "bwd_data": "rrr", "bwd_weight": "crr"}
 
 
 def product_of(problem: GroupedConvProblem, variant: str) -> GemmProblem:
     """The matrix product; columns of the result are its channels."""
-    inner, outer = (problem.C, problem.K) if variant == "forward" else (problem.K, problem.C)
-    return GemmProblem(problem.N * problem.Di * problem.Hi * problem.Wi, outer, inner, _LAYOUTS[variant])
+    p, pixels = problem, problem.N * problem.Di * problem.Hi * problem.Wi
+    sizes = {"forward": (pixels, p.K, p.C), "bwd_data": (pixels, p.C, p.K), "bwd_weight": (p.K, p.C, pixels)}
+    return GemmProblem(*sizes[variant], _LAYOUTS[variant])
 
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:

@@ -68,12 +68,12 @@ def conv_strip(
 
 def alignment(problem: GroupedConvProblem) -> Hashable:
     """Problems of equal channels' alignment, and equal in this, share the walk's programs."""
-    return tuple(_constants(problem).values()) if problem.C == problem.K == problem.G else None
+    return tuple(constants_of(problem).values()) if problem.C == problem.K == problem.G else None
 
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
     """See :class:`tilewise.kernels.triton.conv_walks.Walk`."""
-    constants = _constants(problem) | {"TURNED": variant == "bwd_data"}
+    constants = constants_of(problem) | {"TURNED": variant == "bwd_data"}
     return programs_of(conv_strip, dict.fromkeys(("x", "w", "y")), kernel, problem, dtype, problem.C, 0, constants)
 
 
@@ -89,5 +89,6 @@ def launches(
     return launches_of(programs(kernel, problem, variant, dtype), (tiles, 1, 1), tensors, sizes, 0)
 
 
-def _constants(problem: GroupedConvProblem) -> dict[str, Any]:
+def constants_of(problem: GroupedConvProblem) -> dict[str, Any]:
+    """What a strip's code is written out for."""
     return {"X": problem.X, "stride_w": problem.stride_w, "dilation_w": problem.dilation_w}

@@ -1,4 +1,4 @@
-"""The walks that forward and the input's gradient share, each in a module of its own, by pipeline."""
+"""The walks that variants share, each in a module of its own, by pipeline."""
 
 from __future__ import annotations
 

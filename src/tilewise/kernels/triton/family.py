@@ -12,7 +12,7 @@ from typing import Any
 from tilewise.errors import KernelError
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.operands import TENSORS, Shape
-from tilewise.kernels.triton import conv, conv_bwd_data, conv_bwd_weight, conv_forward, conv_walks, gemm
+from tilewise.kernels.triton import conv_bwd_data, conv_bwd_weight, conv_forward, conv_walks, gemm
 from tilewise.kernels.triton.program import Launch, Program
 
 
@@ -67,7 +67,7 @@ FAMILIES: dict[tuple[str, str], Family] = {
         programs=conv_bwd_weight.programs,
         launches=conv_bwd_weight.launches,
         reference=_reference("conv_bwd_weight"),
-        alignment=conv.alignment,
+        alignment=conv_walks.alignment("bwd_weight"),
     ),
     ("gemm", "universal"): Family(
         *TENSORS["gemm", "universal"],
