@@ -204,7 +204,8 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
         (STRIP, {"G": 64, "stride_h": 2, "stride_w": 2}, "bwd_weight", None),
         (BOX, {"C": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
         (BOX, {"K": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
-        (BOX, {"C": 16, "G": 4}, "bwd_weight", None),  # 4 channels a group, but descriptors load rows of 16
+        (BOX, {"C": 16, "G": 4}, "bwd_weight", "8 must divide the rows"),  # 4 channels a group of rows of 16
+        (BOX, {"C": 32, "G": 4}, "bwd_weight", None),
         (BOX, {"K": 16, "G": 4}, "bwd_weight", "8 must divide the rows that descriptors load"),
         (BOX, {"stride_h": 2, "stride_w": 2}, "bwd_weight", None),
         (BOX, {"stride_h": 3, "stride_w": 2}, "bwd_weight", "a strided box needs 2D images that the stride divides"),

@@ -218,7 +218,9 @@ def _boxed(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
     """Rules of the walk that loads boxes of pixels."""
     box = kernel.pipeline == "box"
     inner = {"forward": p.C // p.G, "bwd_data": p.K // p.G, "bwd_weight": 0}[variant]  # channels that are summed over
-    rows = {"forward": p.C // p.G, "bwd_data": np.gcd(p.C // p.G, p.K), "bwd_weight": np.gcd(p.C, p.K // p.G)}[variant]
+    # in bwd_weight also where a group begins within a row: an H200 faults at others ("illegal instruction")
+    group = np.gcd(p.C // p.G, p.K // p.G)
+    rows = {"forward": p.C // p.G, "bwd_data": np.gcd(p.C // p.G, p.K), "bwd_weight": group}[variant]
     strided = (variant != "bwd_data") & ((p.stride_d > 1) | (p.stride_h > 1) | (p.stride_w > 1))
     yield box & (rows % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
     # what lies beyond is another group's or pixel's: multiplied by zero, but perhaps infinite

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ LOOKS = 8
 
 @dataclass(frozen=True)
 class Fold:
-    """Problems to train on and to test on, as indices into :attr:`Table.problems`."""
+    """Problems to train on and to test on, as ascending indices into :attr:`Table.problems`."""
 
     train: Ints
     test: Ints
@@ -37,8 +37,9 @@ class CrossValidation:
     Attributes:
         out_of_fold: the predictions.
         folds: metrics of each.
-        metrics: over all problems.
-        grown: (problems,) out-of-fold efficiency by the number of trees, a few times while they grew, and at the end.
+        metrics: over all problems that were tested on.
+        grown: (problems,) out-of-fold efficiency by the number of trees, a few times while they grew and at the end;
+            NaN where it cannot be judged.
     """
 
     out_of_fold: OutOfFold
@@ -48,7 +49,7 @@ class CrossValidation:
 
 
 def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
-    """`n_splits` folds of groups, shuffled by `seed`.
+    """`n_splits` folds of groups, shuffled by `seed`; each tests what of its problems a selection can be judged on.
 
     Raises:
         DataError: there are fewer groups than folds.
@@ -58,7 +59,7 @@ def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
         raise DataError(f"{n_groups} distinct group keys cannot make {n_splits} folds; measure more, or lower n_splits")
     splitter = GroupKFold(n_splits, shuffle=True, random_state=seed)
     return tuple(
-        Fold(train.astype(np.int64), test.astype(np.int64))
+        Fold(train.astype(np.int64), test[table.judges[test]].astype(np.int64))
         for train, test in splitter.split(table.group, groups=table.group)
     )
 
@@ -72,7 +73,7 @@ def cross_validate(
     settings: TrainSettings,
     on_fold: Callable[[FoldRecord], None] | None = None,
 ) -> CrossValidation:
-    """Predict every row by the fold that did not see its group.
+    """Predict every row that is tested on by the fold that did not see its group.
 
     Args:
         table: the rows.
@@ -85,7 +86,7 @@ def cross_validate(
     """
     scale = _ScaleFolds(table, settings) if model.label == "relative" else None
     score, log_best = np.empty(len(table.problem)), np.empty(len(table.problems))
-    grown: defaultdict[int, Floats] = defaultdict(lambda: np.empty(len(table.problems)))
+    grown: defaultdict[int, Floats] = defaultdict(lambda: np.full(len(table.problems), np.nan))
     records, every = [], max(1, model.n_estimators // LOOKS)
     for number, fold in enumerate(folds):
         rows = table.rows_of(fold.test)
@@ -98,11 +99,16 @@ def cross_validate(
         records.append(FoldRecord(number, summarise(judge(table, rows, score[rows]), table.tflops[rows], predicted)))
         if on_fold:
             on_fold(records[-1])
-    everything = np.arange(len(table.problem))
-    predicted = _tflops(table, model, score, log_best, everything)
-    chosen = judge(table, everything, score)
-    out_of_fold = OutOfFold(table.problem, table.kernel, table.tflops, predicted, chosen.efficiency)
-    return CrossValidation(out_of_fold, tuple(records), summarise(chosen, table.tflops, predicted), dict(grown))
+    rows = table.rows_of(tested(folds))
+    seen, predicted = table.take(rows), _tflops(table, model, score, log_best, rows)
+    chosen = judge(table, rows, score[rows])
+    out_of_fold = OutOfFold(seen.problem, seen.kernel, seen.tflops, predicted, chosen.efficiency)
+    return CrossValidation(out_of_fold, tuple(records), summarise(chosen, seen.tflops, predicted), dict(grown))
+
+
+def tested(folds: Sequence[Fold]) -> Ints:
+    """The problems that some fold tests on, ascending."""
+    return np.sort(np.concatenate([fold.test for fold in folds]))
 
 
 def fold_score(

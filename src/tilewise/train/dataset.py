@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -22,6 +23,10 @@ from tilewise.ops import OPS, Problem, Target
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LEAST_MEASURED = 0.5  # of the kernels that support a problem, for its best to be taken for the best of all
+LEAST_JUDGES = 0.1  # of the problems
 
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 
@@ -46,6 +51,8 @@ class Table:
         tflops, latency_ms, bandwidth_gb_s: (rows,) as measured.
         spread: (rows,) half the distance between the 20th and 80th percentile of a row's samples / their median; 0
             where it was not kept.
+        judges: (problems,) whether a selection can be judged there: of the kernels that support the problem, enough
+            were measured to hold its best. The others, measured with a planned few, are learnt from.
         n_holdout_problems: problems left out by the holdout rule.
     """
 
@@ -65,6 +72,7 @@ class Table:
     latency_ms: Floats
     bandwidth_gb_s: Floats
     spread: Floats
+    judges: Bools
     n_holdout_problems: int
 
     @property
@@ -100,6 +108,7 @@ class Table:
             latency_ms=self.latency_ms[rows],
             bandwidth_gb_s=self.bandwidth_gb_s[rows],
             spread=self.spread[rows],
+            judges=self.judges[kept],
         )
 
 
@@ -158,8 +167,16 @@ def build_table(
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         spread=_spread(rows),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
+        judges=_judges(problems, problem, pool),
         n_holdout_problems=n_holdout,
     )
+
+
+def _judges(problems: Sequence[Problem], problem: Ints, pool: Pool) -> Bools:
+    """See :attr:`Table.judges`; where hardly a problem can be judged by, all are, for want of better."""
+    supported = np.array([np.count_nonzero(pool.supported(p)) for p in problems])
+    measured = np.bincount(problem) >= LEAST_MEASURED * supported
+    return measured if measured.mean() >= LEAST_JUDGES else np.ones(len(problems), dtype=bool)
 
 
 def _spread(rows: pd.DataFrame) -> Floats:

@@ -70,4 +70,5 @@ def curve_by_problems(
 
 
 def _point(n: int, efficiency: Floats) -> CurvePoint:
+    efficiency = efficiency[np.isfinite(efficiency)]  # where it can be judged
     return CurvePoint(n, float(efficiency.mean()), float(np.percentile(efficiency, 10)))

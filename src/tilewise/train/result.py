@@ -79,7 +79,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Every training row, predicted by the fold that did not see its group.
+    """Every row that was tested on, predicted by the fold that did not see its group.
 
     Attributes:
         problem: (rows,) which problem a row belongs to, counted from 0.
@@ -106,7 +106,7 @@ class TrainingResult:
         params: every parameter of the final trees, tuned ones included, flat, as logged.
         parts: what :func:`tilewise.model.artefact.write_artefact` writes.
         folds: out-of-fold metrics, one a fold.
-        cv_metrics: out-of-fold metrics over all training problems.
+        cv_metrics: out-of-fold metrics over the training problems that a selection can be judged on.
         tuning: what the search for parameters found.
         feature_importances: total gain by feature, largest first.
         out_of_fold: the predictions behind `cv_metrics`.

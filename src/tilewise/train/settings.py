@@ -39,7 +39,7 @@ class ModelSettings:
     label: str = "residual"
     n_estimators: int = 200
     learning_rate: float = 0.16
-    num_leaves: int = 127
+    num_leaves: int = 255
     min_child_samples: int = 20
     feature_fraction: float = 0.3
     bagging_fraction: float = 0.8

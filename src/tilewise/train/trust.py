@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from tilewise.features.octaves import nearest_octaves
 from tilewise.metrics import select
 from tilewise.model.trust import COVARIATES, MOST_DEVIATIONS, PARTS, Calibration, covariates_of
-from tilewise.train.cross_validation import Fold
+from tilewise.train.cross_validation import Fold, tested
 from tilewise.train.dataset import Floats, Ints, Table
 from tilewise.train.result import OutOfFold
 
@@ -45,9 +45,13 @@ def calibrate_trust(
     octaves = np.empty(len(keys))
     for fold in folds:
         octaves[fold.test] = nearest_octaves(keys[fold.test], keys[fold.train])
+    judged = tested(folds)
+    rows, octaves = table.rows_of(judged), octaves[judged]
     losses = 1 - select(out_of_fold.problem, out_of_fold.measured, out_of_fold.predicted).top_efficiency
-    covariates = covariates_of_table(table, out_of_fold.predicted, log_rates, octaves)
-    return fit_calibration(covariates, losses, [fold.test for fold in folds], np.unique(keys, axis=0), octaves.max())
+    rates = None if log_rates is None else log_rates[rows]
+    covariates = covariates_of_table(table.take(rows), out_of_fold.predicted, rates, octaves)
+    parts = [np.searchsorted(judged, fold.test) for fold in folds]
+    return fit_calibration(covariates, losses, parts, np.unique(keys, axis=0), octaves.max())
 
 
 def covariates_of_table(table: Table, predicted: Floats, log_rates: Floats | None, octaves: Floats) -> Floats:

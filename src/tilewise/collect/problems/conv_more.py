@@ -21,7 +21,8 @@ from tilewise.collect.problems.networks import LATER_NETWORKS, NETWORKS, with_ba
 from tilewise.collect.problems.video import VIDEO_NETWORKS
 from tilewise.ops import GroupedConvProblem, Problem
 
-_SEED = "grouped_conv-2-{}-17"  # of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label
+# Of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label.
+_SEED = "grouped_conv-2-{}-17"
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 IMAGES = (160, 192, 224, 256, 288, 320, 384)  # pixels a side
 USUAL_FLOPS = 1e10  # above, a drawn problem is kept the less often the more it costs

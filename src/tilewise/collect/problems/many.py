@@ -1,4 +1,4 @@
-"""Sets ``grouped_conv-3`` and ``gemm-3``: many more problems of the kinds that the sets before have, and none of theirs.
+"""Sets ``grouped_conv-3`` and ``gemm-3``: many more problems of the kinds that the sets before have, none of theirs.
 
 To learn from, by `tilewise plan`: each is measured with the few kernels that a model thinks best. What the holdout rule
 sets apart in them is not measured; sets 1 and 2 validate.

@@ -70,8 +70,8 @@ SETS: dict[str, ProblemSet] = {
         ProblemSet(
             "grouped_conv-3",
             "grouped_conv",
-            "Disjoint from both: five times as many of the kinds of grouped_conv-2, and network layers at other batches and\n"
-            "random problems as in grouped_conv-1. To learn from, with few kernels each.\n"
+            "Disjoint from both: five times the kinds of grouped_conv-2, layers at other batches and random problems\n"
+            "as in grouped_conv-1. To learn from, with few kernels each.\n"
             "Generator: tilewise.collect.problems.many.grouped_conv_3, order drawn.",
             grouped_conv_3,
         ),
