@@ -17,6 +17,7 @@ import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data.columns import measurement_columns
+from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import KernelError
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
@@ -206,3 +207,11 @@ def _unit(text: str) -> float:
 
 
 __all__ = ["CONV", "kernels", "latency_ms", "measurements", "problems"]
+
+
+def with_few_kernels(frame: pd.DataFrame, share: float) -> tuple[pd.DataFrame, set[tuple[int, ...]]]:
+    """Convolutions with three kernels only for about a share of the problems, and the group keys of those."""
+    keys = group_keys("grouped_conv", frame)
+    thin = holdout_mask("grouped_conv", keys + 1, share)  # another draw than the holdout's
+    few = frame["kernel_name"].isin(frame["kernel_name"].unique()[:3])
+    return frame[~thin | few], set(map(tuple, keys[thin].tolist()))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthetic import CONV
+from synthetic import CONV, with_few_kernels
 from tilewise.arch import load_arch
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
@@ -104,3 +104,18 @@ def test_rows_of_problems(frame: pd.DataFrame, tmp_path: Path) -> None:
     rows = table.rows_of(np.array([3, 1]))
     assert set(table.problem[rows]) == {1, 3}
     assert len(rows) == np.isin(table.problem, [1, 3]).sum()
+
+
+def test_problems_with_few_kernels_are_learnt_from_but_judge_nothing(frame: pd.DataFrame) -> None:
+    partial, thin = with_few_kernels(frame, 0.5)
+    table = build_table(partial, TARGET, pool_of(frame, TARGET), ARCH, 0)
+    assert thin
+    assert {p.group_key for p in table.problems} >= thin
+    assert {p.group_key for p, judges in zip(table.problems, table.judges, strict=True) if not judges} == thin
+    rows = table.rows_of(np.arange(3, len(table.problems)))
+    assert np.array_equal(table.take(rows).judges, table.judges[3:])
+
+
+def test_where_no_problem_has_many_kernels_all_judge(frame: pd.DataFrame) -> None:
+    partial, _ = with_few_kernels(frame, 1.0)
+    assert build_table(partial, TARGET, pool_of(frame, TARGET), ARCH, 0).judges.all()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthetic import CONV, measurements
+from synthetic import CONV, measurements, with_few_kernels
 from tilewise.arch import load_arch
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
@@ -129,3 +129,16 @@ def test_selftest_problems_are_of_the_training(result: TrainingResult, frame: pd
     held = holdout_mask("grouped_conv", [p.group_key for p in result.parts.selftest_problems], 0.18)
     assert len(held) == 5
     assert not np.any(held)
+
+
+def test_problems_with_few_kernels_count_in_no_figure(frame: pd.DataFrame, settings: TrainSettings) -> None:
+    """Three kernels of a problem hold its best by chance only: efficiency and trust would be too good."""
+    partial, thin = with_few_kernels(frame, 0.5)
+    result = train(partial, TARGET, pool_of(frame, TARGET), load_arch("sm90"), settings)
+    learnt = group_keys("grouped_conv", frame[~holdout_mask("grouped_conv", group_keys("grouped_conv", frame), 0.18)])
+    judges = len(set(map(tuple, learnt.tolist())) - thin)
+    assert 0 < judges < result.n_problems
+    assert result.cv_metrics["n_problems"] == len(result.out_of_fold.efficiency) == judges
+    assert result.by_trees[-1].mean_efficiency == pytest.approx(result.cv_metrics["mean_efficiency"])
+    assert result.parts.trust is not None
+    assert result.parts.trust.counts.sum() == judges
