@@ -76,27 +76,25 @@ static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
         m->base[m->rows[i]] = work - (logs[i] + m->base[m->rows[i]]);
 }
 
-static void find_cuts(const tw_ranker *r, tw_cuts *cuts, const tw_outputs *features, const uint64_t *alive)
+static void find_cuts(const tw_ranker *r, tw_cuts *cuts, const tw_outputs *features)
 {
     for (int32_t i = 0; i < features->count; i++)
         if (!tw_is_constant(r, features->at[i]))
-            tw_cuts_find(cuts, i, alive);
+            tw_cuts_find(cuts, i);
 }
 
 static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
 {
+    static const int32_t any = 0; /* all kernels have the problem's features */
     *scale = 0.0;
     if (!r->scale)
         return 0;
     for (int32_t i = 0; i < r->scale->n_trees; i++)
         m->order[i] = i;
-    memset(m->chosen, 0, r->words * sizeof *m->chosen);
-    m->chosen[0] = 1; /* any kernel: all have the problem's features */
-    find_cuts(r, m->scale, &r->problem, m->chosen);
-    tw_cuts_narrow(m->scale, m->chosen);
-    if (tw_walk_trees(m->scale, m->chosen, m->order, r->scale->n_trees, r->scale->roots, &m->walk))
-        return TW_NO_MEMORY;
-    if (tw_sum_leaves(&m->walk.leaves, m->scale->active, r->scale->n_trees, m->sums))
+    find_cuts(r, m->scale, &r->problem);
+    tw_cuts_take(m->scale, &any, 1);
+    if (tw_walk_trees(m->scale, m->order, r->scale->roots, r->scale->n_trees, &m->walk) ||
+        tw_sum_leaves(&m->walk.leaves, r->scale->n_trees, m->sums))
         return TW_NO_MEMORY;
     *scale = m->sums[0];
     return 0;
@@ -110,7 +108,7 @@ static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
     if (most < 1)
         return 0;
     find_base(r, m, count);
-    find_cuts(r, m->scores, &r->features, m->alive);
+    find_cuts(r, m->scores, &r->features);
     return tw_search(r, m, count, most) ? TW_NO_MEMORY : most;
 }
 

@@ -18,16 +18,15 @@ void tw_room_free(tw_room *m)
         cuts_free(m->scale);
         free(m->base);
         free(m->clocks);
-        free(m->more);
-        free(m->sums);
-        free(m->values);
+        free(m->total);
         free(m->ahead);
         free(m->rows);
         free(m->at);
         free(m->order);
+        free(m->start);
+        free(m->near);
         free(m->kind);
         free(m->alive);
-        free(m->chosen);
         free(m->best);
         tw_walk_free(&m->walk);
         free(m);
@@ -42,12 +41,12 @@ static tw_cuts *cuts_new(const tw_ranker *r, const tw_forest *forest, const tw_o
         tw_output at = features->at[i];
         columns[i] = (tw_column){&m->frame[at.slot].f, at.classes < 0 ? NULL : &r->classes[at.classes]};
     }
-    tw_cuts *cuts = columns ? tw_cuts_new(forest, columns, r->words) : NULL;
+    tw_cuts *cuts = columns ? tw_cuts_new(forest, columns) : NULL;
     if (!cuts)
         free(columns);
     for (int32_t i = 0; cuts && i < features->count; i++)
         if (tw_is_constant(r, features->at[i]))
-            tw_cuts_find(cuts, i, m->alive);
+            tw_cuts_find(cuts, i);
     return cuts;
 }
 
@@ -59,26 +58,24 @@ static tw_room *room_new(const tw_ranker *r)
     int32_t trees = r->scale && r->scale->n_trees > r->scores->n_trees ? r->scale->n_trees : r->scores->n_trees;
     m->frame = calloc(r->program->n_slots + 1, sizeof *m->frame);
     m->alive = malloc(r->words * sizeof *m->alive);
-    if (m->frame && m->alive) {
-        memset(m->alive, 255, r->words * sizeof *m->alive);
+    if (m->frame) {
         tw_program_begin(r->program, m->frame);
         m->scores = cuts_new(r, r->scores, &r->features, m);
         m->scale = r->scale ? cuts_new(r, r->scale, &r->problem, m) : NULL;
     }
     m->base = malloc(r->n_kernels * sizeof *m->base);
     m->clocks = malloc(2 * r->n_kernels * sizeof *m->clocks);
-    m->more = malloc(64 * r->words * sizeof *m->more);
-    m->sums = malloc(64 * r->words * sizeof *m->sums);
-    m->values = malloc(trees * sizeof *m->values);
+    m->total = calloc((r->n_kernels + 63) / 64 * 64, sizeof *m->total);
     m->ahead = malloc((trees + 1) * sizeof *m->ahead);
     m->rows = malloc(r->n_kernels * sizeof *m->rows);
     m->at = malloc(trees * sizeof *m->at);
     m->order = malloc(trees * sizeof *m->order);
+    m->start = malloc(trees * sizeof *m->start);
+    m->near = malloc(trees * sizeof *m->near);
     m->kind = malloc(trees * sizeof *m->kind);
-    m->chosen = malloc(r->words * sizeof *m->chosen);
     m->best = malloc(r->n_kernels * sizeof *m->best);
-    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->more || !m->sums || !m->values ||
-        !m->ahead || !m->rows || !m->at || !m->order || !m->kind || !m->alive || !m->chosen || !m->best) {
+    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->total || !m->ahead || !m->rows ||
+        !m->at || !m->order || !m->start || !m->near || !m->kind || !m->alive || !m->best) {
         tw_room_free(m);
         return NULL;
     }

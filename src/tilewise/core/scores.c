@@ -4,17 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tw_values_of(const tw_sets *leaves, const int32_t *active, int32_t kernel, double *values)
-{
-    const uint64_t *word = leaves->mask;
-    while (*active++ != kernel >> 6)
-        word++;
-    for (int32_t i = 0; i < leaves->count; i++, word += leaves->words)
-        if (*word >> (kernel & 63) & 1)
-            values[leaves->tree[i]] = leaves->value[i];
-}
-
-TW_CLONES int tw_sum_leaves(const tw_sets *leaves, const int32_t *active, int32_t n_trees, double *scores)
+int tw_sum_leaves(const tw_sets *leaves, int32_t n_trees, double *scores)
 {
     int32_t *begin = calloc(n_trees + 2, sizeof *begin), *order = malloc((leaves->count + 1) * sizeof *order);
     if (begin && order) {
@@ -24,13 +14,14 @@ TW_CLONES int tw_sum_leaves(const tw_sets *leaves, const int32_t *active, int32_
             begin[t + 2] += begin[t + 1];
         for (int32_t i = 0; i < leaves->count; i++)
             order[begin[leaves->tree[i] + 1]++] = i;
-        for (int32_t w = 0; w < leaves->words; w++)
-            memset(scores + 64 * active[w], 0, 64 * sizeof *scores);
+        memset(scores, 0, TW_TAKEN * sizeof *scores);
         for (int32_t i = 0; i < leaves->count; i++) { /* tree by tree; a kernel is in one leaf of each */
-            const uint64_t *word = leaves->mask + (size_t)order[i] * leaves->words;
-            for (int32_t w = 0; w < leaves->words; w++)
-                for (uint64_t mask = word[w]; mask; mask &= mask - 1)
-                    scores[64 * active[w] + __builtin_ctzll(mask)] += leaves->value[order[i]];
+            const tw_words words = (tw_words)leaves->set[order[i]];
+            for (int32_t w = 0; w < 4; w++)
+                for (uint64_t mask = words[w]; mask; mask &= mask - 1) {
+                    const int32_t bit = 64 * w + __builtin_ctzll(mask);
+                    scores[bit % TW_ROW * TW_ROW + bit / TW_ROW] += leaves->value[order[i]];
+                }
         }
     }
     int failed = !begin || !order;
@@ -39,14 +30,21 @@ TW_CLONES int tw_sum_leaves(const tw_sets *leaves, const int32_t *active, int32_
     return failed ? -1 : 0;
 }
 
-TW_CLONES void tw_add_more(const tw_sets *leaves, const int32_t *active, const double *values, double *more)
+typedef double eight __attribute__((vector_size(64), aligned(8)));
+typedef int64_t eight_longs __attribute__((vector_size(64)));
+typedef int32_t eight_ints __attribute__((vector_size(32)));
+typedef int16_t eight_lanes __attribute__((vector_size(16), aligned(2)));
+
+TW_CLONES void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums)
 {
-    for (int32_t i = 0; i < leaves->count; i++) {
-        const double by = leaves->value[i] - values[leaves->tree[i]];
-        if (by == 0.0)
-            continue;
-        for (int32_t w = 0; w < leaves->words; w++)
-            for (uint64_t mask = leaves->mask[(size_t)i * leaves->words + w]; mask; mask &= mask - 1)
-                more[64 * active[w] + __builtin_ctzll(mask)] += by;
+    for (int32_t k = 0; k < count; k += 8) { /* the sums of eight kernels stay in a register */
+        eight sum = *(eight *)(sums + k);
+        for (int32_t i = 0; i < leaves->count; i++) {
+            const eight_lanes *lanes = (const eight_lanes *)&leaves->set[i] + k / 8 % 2;
+            const eight_longs wide = __builtin_convertvector(__builtin_convertvector(*lanes, eight_ints), eight_longs);
+            const eight_longs has = (wide & 1ll << k / TW_ROW) != 0;
+            sum += (eight)((eight_longs)(leaves->value[i] - (eight){0}) & has);
+        }
+        *(eight *)(sums + k) = sum;
     }
 }
