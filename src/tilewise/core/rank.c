@@ -90,10 +90,10 @@ static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
     if (!r->scale)
         return 0;
     for (int32_t i = 0; i < r->scale->n_trees; i++)
-        m->order[i] = i;
+        m->all.tree[i] = i;
     find_cuts(r, m->scale, &r->problem);
     tw_cuts_take(m->scale, &any, 1);
-    if (tw_walk_trees(m->scale, m->order, r->scale->roots, r->scale->n_trees, &m->walk) ||
+    if (tw_walk_trees(m->scale, m->all.tree, r->scale->roots, r->scale->n_trees, &m->walk) ||
         tw_sum_leaves(&m->walk.leaves, r->scale->n_trees, m->sums))
         return TW_NO_MEMORY;
     *scale = m->sums[0];

@@ -21,10 +21,9 @@ void tw_room_free(tw_room *m)
         free(m->total);
         free(m->ahead);
         free(m->rows);
-        free(m->at);
-        free(m->order);
-        free(m->start);
-        free(m->near);
+        free(m->all.tree);
+        free(m->some.tree);
+        free(m->more.tree);
         free(m->kind);
         free(m->alive);
         free(m->best);
@@ -50,6 +49,12 @@ static tw_cuts *cuts_new(const tw_ranker *r, const tw_forest *forest, const tw_o
     return cuts;
 }
 
+static tw_trees trees_new(int32_t count)
+{
+    int32_t *tree = malloc(2 * count * sizeof *tree);
+    return (tw_trees){tree, tree + count};
+}
+
 static tw_room *room_new(const tw_ranker *r)
 {
     tw_room *m = calloc(1, sizeof *m);
@@ -68,14 +73,13 @@ static tw_room *room_new(const tw_ranker *r)
     m->total = calloc((r->n_kernels + 63) / 64 * 64, sizeof *m->total);
     m->ahead = malloc((trees + 1) * sizeof *m->ahead);
     m->rows = malloc(r->n_kernels * sizeof *m->rows);
-    m->at = malloc(trees * sizeof *m->at);
-    m->order = malloc(trees * sizeof *m->order);
-    m->start = malloc(trees * sizeof *m->start);
-    m->near = malloc(trees * sizeof *m->near);
+    m->all = trees_new(trees);
+    m->some = trees_new(trees);
+    m->more = trees_new(trees);
     m->kind = malloc(trees * sizeof *m->kind);
     m->best = malloc(r->n_kernels * sizeof *m->best);
     if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->total || !m->ahead || !m->rows ||
-        !m->at || !m->order || !m->start || !m->near || !m->kind || !m->alive || !m->best) {
+        !m->all.tree || !m->some.tree || !m->more.tree || !m->kind || !m->alive || !m->best) {
         tw_room_free(m);
         return NULL;
     }

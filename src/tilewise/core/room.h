@@ -10,6 +10,11 @@ typedef struct {
     int32_t kernel, place; /* place: among those in play */
 } tw_candidate;
 
+/* Trees, each with a node where walks begin. */
+typedef struct {
+    int32_t *tree, *at; /* (trees) */
+} tw_trees;
+
 struct tw_room {
     tw_slot *frame;         /* of the program */
     tw_cuts *scores, *scale; /* of the forests, whose columns point into the frame */
@@ -17,8 +22,7 @@ struct tw_room {
     double *total;          /* (kernels in play) by some of the trees; a multiple of 64 */
     double *ahead;          /* (trees + 1) what trees from there on give at most */
     int32_t *rows;          /* (kernels) those in play */
-    int32_t *at;            /* (trees) */
-    int32_t *order, *start, *near; /* (trees) in the order of the search, with nodes: of all kernels, and of some */
+    tw_trees all, some, more; /* of all kernels in play, in the order of the search; of those that are looked at */
     uint8_t *kind;          /* (trees) */
     uint64_t *alive;        /* (words) */
     tw_candidate *best;     /* (kernels) */

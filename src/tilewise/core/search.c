@@ -39,30 +39,30 @@ void tw_sort_best(tw_candidate *c, int32_t count, int32_t most)
     }
 }
 
-/* Number the trees into `order`, those first whose leaves differ most, and their nodes into `start`; how many have more
- * than one leaf left. */
-static int32_t order_trees(const tw_forest *f, tw_room *m)
+/* Put `count` trees with their nodes into `to`, those first whose leaves differ most; how many have more than one leaf
+ * left. `kind` (count) is room. */
+static int32_t order_trees(const tw_forest *f, tw_trees from, int32_t count, uint8_t *kind, tw_trees to)
 {
     int32_t begin[KINDS + 1] = {0};
     float top = 0.0f;
-    for (int32_t t = 0; t < f->n_trees; t++) {
-        const tw_bounds *b = &f->bounds[m->at[t]];
+    for (int32_t i = 0; i < count; i++) {
+        const tw_bounds *b = &f->bounds[from.at[i]];
         top = b->most - b->least > top ? b->most - b->least : top;
     }
     const float scale = (KINDS - 2) / top;
-    for (int32_t t = 0; t < f->n_trees; t++) {
-        const tw_bounds *b = &f->bounds[m->at[t]];
+    for (int32_t i = 0; i < count; i++) {
+        const tw_bounds *b = &f->bounds[from.at[i]];
         const float share = (b->most - b->least) * scale;
-        const uint8_t parting = share < KINDS - 2 ? (uint8_t)(KINDS - 2 - (int32_t)share) : 0;
-        m->kind[t] = tw_node_feature(f->node[m->at[t]]) == f->n_features ? KINDS - 1 : parting;
-        begin[m->kind[t] + 1]++;
+        kind[i] = share < KINDS - 2 ? (uint8_t)(KINDS - 2 - (int32_t)share) : 0;
+        kind[i] = tw_node_feature(f->node[from.at[i]]) == f->n_features ? KINDS - 1 : kind[i];
+        begin[kind[i] + 1]++;
     }
-    const int32_t parting = f->n_trees - begin[KINDS];
+    const int32_t parting = count - begin[KINDS];
     for (int32_t i = 0; i < KINDS; i++)
         begin[i + 1] += begin[i];
-    for (int32_t t = 0; t < f->n_trees; t++) {
-        const int32_t place = begin[m->kind[t]]++;
-        m->order[place] = t, m->start[place] = m->at[t];
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t place = begin[kind[i]]++;
+        to.tree[place] = from.tree[i], to.at[place] = from.at[i];
     }
     return parting;
 }
@@ -78,7 +78,7 @@ static int32_t score(const tw_ranker *r, tw_room *m, tw_candidate *best, int32_t
         for (int32_t i = 0; i < n; i++)
             m->taken[i] = best[i].kernel;
         tw_cuts_take(m->scores, m->taken, n);
-        if (tw_walk_trees(m->scores, m->order, m->start, trees, &m->walk) ||
+        if (tw_walk_trees(m->scores, m->all.tree, m->all.at, trees, &m->walk) ||
             tw_sum_leaves(&m->walk.leaves, trees, m->sums))
             return TW_NO_MEMORY;
         for (int32_t i = 0; i < n; i++)
@@ -94,7 +94,7 @@ static int32_t choose(const tw_ranker *r, tw_room *m, int32_t count, int32_t mos
         const int32_t n = least_of(count - first, TW_TAKEN);
         if (count > TW_TAKEN)
             tw_cuts_take(m->scores, m->rows + first, n);
-        if (tw_walk_trees(m->scores, m->order, m->start, done, &m->walk))
+        if (tw_walk_trees(m->scores, m->all.tree, m->all.at, done, &m->walk))
             return TW_NO_MEMORY;
         for (int32_t i = first; i < first + n; i++)
             m->total[i] = m->base[m->rows[i]];
@@ -111,46 +111,55 @@ static int32_t choose(const tw_ranker *r, tw_room *m, int32_t count, int32_t mos
     return 0;
 }
 
-/* Add to `ahead` what the trees from number `done` on give at most. */
-static void look_ahead(const tw_forest *f, tw_room *m, int32_t done, int32_t parting)
+/* What `count` trees give at most, from each on, into `ahead` (count + 1), where `rest` is what others do. */
+static void look_ahead(const tw_forest *f, const int32_t *at, int32_t count, double rest, double *ahead)
 {
-    for (int32_t i = parting - 1; i >= done; i--)
-        m->ahead[i] = m->ahead[i + 1] + f->bounds[m->near[i]].most;
+    ahead[count] = rest;
+    for (int32_t i = count - 1; i >= 0; i--)
+        ahead[i] = ahead[i + 1] + f->bounds[at[i]].most;
 }
 
-/* Of `count` kernels, at most TW_TAKEN, with `total` by the trees before number `done`: those that reach `least`, as far as
+/* Of `count` kernels, at most TW_TAKEN, with `total` by the first `done` trees: those that reach `least`, as far as
  * bounds can tell, go to `best` from place `found` on. How many are there then. */
 static int32_t prune(const tw_ranker *r, tw_room *m, const int32_t *kernels, double *total, int32_t count, double least,
-                     int32_t done, int32_t parting, int32_t found)
+                     int32_t done, int32_t found)
 {
-    memcpy(m->near + done, m->start + done, (parting - done) * sizeof *m->near);
+    const tw_forest *f = r->scores;
+    int32_t trees = f->n_trees - done, pays = count;
+    memcpy(m->some.tree, m->all.tree + done, trees * sizeof *m->some.tree);
+    memcpy(m->some.at, m->all.at + done, trees * sizeof *m->some.at);
     memcpy(m->taken, kernels, count * sizeof *kernels);
-    look_ahead(r->scores, m, done, parting);
-    for (int32_t pays = count;;) {
+    look_ahead(f, m->some.at, trees, 0.0, m->ahead);
+    for (done = 0;;) {
         int32_t left = 0;
         for (int32_t i = 0; i < count; i++)
             left += !(total[i] + m->ahead[done] < least);
         if (!left)
             return found;
-        if (left <= pays || done == parting) {
+        if (left <= pays || done == trees) {
             for (int32_t i = 0, to = 0; to < left; i++) {
                 m->taken[to] = m->taken[i], total[to] = total[i];
                 to += !(total[i] + m->ahead[done] < least);
             }
             count = left;
         }
-        if (done == parting)
+        if (done == trees)
             break;
         if (left <= pays) { /* fewer kernels, narrower ranges */
+            const tw_trees ahead = {m->some.tree + done, m->some.at + done};
             tw_cuts_take(m->scores, m->taken, count);
-            if (tw_walk_advance(m->scores, m->near + done, parting - done, &m->walk))
+            if (tw_walk_advance(m->scores, ahead.at, trees - done, &m->walk))
                 return TW_NO_MEMORY;
-            look_ahead(r->scores, m, done, parting);
-            pays = count / 4 * 3;
+            const int32_t parting = order_trees(f, ahead, trees - done, m->kind, m->more);
+            look_ahead(f, m->more.at + parting, trees - done - parting, m->ahead[trees], m->ahead);
+            look_ahead(f, m->more.at, parting, m->ahead[0], m->ahead);
+            const tw_trees other = m->some;
+            m->some = m->more, m->more = other;
+            trees = parting, done = 0, pays = count / 4 * 3;
             continue;
         }
-        const int32_t step = least_of(STEP, parting - done);
-        if (tw_walk_trees(m->scores, m->order + done, m->near + done, step, &m->walk))
+        const int32_t step = least_of(STEP, trees - done);
+        if (tw_walk_trees(m->scores, m->some.tree + done, m->some.at + done, step, &m->walk))
             return TW_NO_MEMORY;
         tw_add_leaves(&m->walk.leaves, count, total);
         done += step;
@@ -168,10 +177,11 @@ int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
         tw_cuts_take_all(m->scores);
     else
         tw_cuts_take(m->scores, m->rows, count);
-    memcpy(m->at, f->roots, f->n_trees * sizeof *m->at);
-    if (tw_walk_advance(m->scores, m->at, f->n_trees, &m->walk))
+    for (int32_t i = 0; i < f->n_trees; i++)
+        m->some.tree[i] = i, m->some.at[i] = f->roots[i];
+    if (tw_walk_advance(m->scores, m->some.at, f->n_trees, &m->walk))
         return TW_NO_MEMORY;
-    const int32_t parting = order_trees(f, m);
+    const int32_t parting = order_trees(f, m->some, f->n_trees, m->kind, m->all);
     int32_t found = most;
     if (most >= count) {
         for (int32_t i = 0; i < count; i++)
@@ -185,12 +195,9 @@ int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
         for (int32_t i = 0; i < count; i++)
             size = fabs(m->base[m->rows[i]]) > size ? fabs(m->base[m->rows[i]]) : size;
         const double slack = 8.0 * (f->n_trees + 4.0) * DBL_EPSILON * (size + 2.0 * f->size); /* sums, in any order */
-        m->ahead[parting] = 0.0;
-        for (int32_t i = parting; i < f->n_trees; i++)
-            m->ahead[parting] += f->bounds[m->start[i]].most;
         for (int32_t i = 0; i < count && found >= 0; i += TW_TAKEN)
             found = prune(r, m, m->rows + i, m->total + i, least_of(count - i, TW_TAKEN), m->best[most - 1].score - slack,
-                          done, parting, found);
+                          done, found);
         if (found < 0 || score(r, m, m->best + most, found - most))
             return TW_NO_MEMORY;
     }
