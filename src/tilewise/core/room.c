@@ -18,6 +18,7 @@ void tw_room_free(tw_room *m)
         cuts_free(m->scale);
         free(m->base);
         free(m->clocks);
+        free(m->terms);
         free(m->total);
         free(m->ahead);
         free(m->rows);
@@ -70,6 +71,8 @@ static tw_room *room_new(const tw_ranker *r)
     }
     m->base = malloc(r->n_kernels * sizeof *m->base);
     m->clocks = malloc(2 * r->n_kernels * sizeof *m->clocks);
+    const size_t terms = r->estimate ? r->estimate->n_costs + r->estimate->n_drivers : 0;
+    m->terms = malloc(r->n_kernels * terms * sizeof *m->terms + 1);
     m->total = calloc((r->n_kernels + 63) / 64 * 64, sizeof *m->total);
     m->ahead = malloc((trees + 1) * sizeof *m->ahead);
     m->rows = malloc(r->n_kernels * sizeof *m->rows);
@@ -78,7 +81,7 @@ static tw_room *room_new(const tw_ranker *r)
     m->more = trees_new(trees);
     m->kind = malloc(trees * sizeof *m->kind);
     m->best = malloc(r->n_kernels * sizeof *m->best);
-    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->total || !m->ahead || !m->rows ||
+    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->terms || !m->total || !m->ahead || !m->rows ||
         !m->all.tree || !m->some.tree || !m->more.tree || !m->kind || !m->alive || !m->best) {
         tw_room_free(m);
         return NULL;
@@ -94,5 +97,6 @@ tw_room *tw_room_borrow(tw_ranker *r)
 
 void tw_room_give_back(tw_ranker *r, tw_room *m)
 {
-    tw_room_free(atomic_exchange(&r->spare, m));
+    if (m)
+        tw_room_free(atomic_exchange(&r->spare, m));
 }

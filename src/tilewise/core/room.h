@@ -19,6 +19,7 @@ struct tw_room {
     tw_slot *frame;         /* of the program */
     tw_cuts *scores, *scale; /* of the forests, whose columns point into the frame */
     double *base, *clocks;  /* (kernels), (2 kernels) */
+    double *terms;          /* (kernels in play, terms of the estimate) */
     double *total;          /* (kernels in play) by some of the trees; a multiple of 64 */
     double *ahead;          /* (trees + 1) what trees from there on give at most */
     int32_t *rows;          /* (kernels) those in play */
@@ -31,7 +32,7 @@ struct tw_room {
     double sums[TW_TAKEN];
 };
 
-/* NULL where memory is short. */
+/* NULL where memory is short, which may be given back as well. */
 tw_room *tw_room_borrow(tw_ranker *ranker);
 void tw_room_give_back(tw_ranker *ranker, tw_room *room);
 void tw_room_free(tw_room *room);
