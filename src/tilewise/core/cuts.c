@@ -119,6 +119,6 @@ void tw_cuts_ask(const tw_cuts *c, int32_t at, tw_set *sent)
     *sent = (tw_set){0};
     for (int32_t i = 0; i < c->count; i++) {
         const double x = column->value[column->classes ? column->classes->of_kernel[c->kernels[i]] : 0];
-        (*sent)[i % TW_ROW] |= (int16_t)(goes_left(x, threshold, f->missing[at]) << i / TW_ROW);
+        (*sent)[i % TW_ROW] |= (uint16_t)(goes_left(x, threshold, f->missing[at]) << i / TW_ROW);
     }
 }

@@ -33,7 +33,7 @@ enum { TW_TAKEN = 256, TW_ROW = 16 }; /* kernels that are taken at a time, in ro
 
 /* A set of the kernels taken: kernel i is bit i / 16 of lane i % 16, so that comparing a row of levels gives a bit of each
  * lane. By pointers only: how vectors are passed differs between clones. */
-typedef int16_t tw_set __attribute__((vector_size(2 * TW_ROW), aligned(8)));
+typedef uint16_t tw_set __attribute__((vector_size(2 * TW_ROW), aligned(8)));
 typedef uint64_t tw_words __attribute__((vector_size(2 * TW_ROW))); /* the same */
 
 typedef struct {
@@ -69,11 +69,12 @@ static inline int tw_cuts_unsure(const tw_cuts *c, int32_t feature)
 /* Which kernels a split of a feature whose levels are known sends left. */
 static inline void tw_cuts_left(const tw_cuts *c, tw_node node, tw_set *sent)
 {
-    const tw_set *level = (const tw_set *)(c->level + (size_t)tw_node_feature(node) * TW_TAKEN);
+    typedef int16_t row __attribute__((vector_size(2 * TW_ROW)));
+    const row *level = (const row *)(c->level + (size_t)tw_node_feature(node) * TW_TAKEN);
     const int16_t most = (int16_t)tw_node_level(node);
-    tw_set left = {0};
-    for (int32_t i = 0; i < c->rows; i++)
-        left |= (level[i] <= most) & (int16_t)(1 << i);
+    tw_set left = {0}, bit = left + 1;
+    for (int32_t i = 0; i < c->rows; i++, bit += bit)
+        left |= (tw_set)(level[i] <= most) & bit;
     *sent = left;
 }
 

@@ -128,8 +128,9 @@ static inline __attribute__((always_inline)) int settle(const tw_cuts *c, tw_wal
             tw_cuts_left(c, node, &sent);
         const tw_set left = open_set[i] & sent, right = open_set[i] & ~sent;
         const int32_t any_left = any(&left), any_right = any(&right);
+        const uint16_t all_right = any_left ? 0 : UINT16_MAX;
         open_set[added] = right;
-        open_set[kept] = any_left ? left : right;
+        open_set[kept] = left | (right & all_right);
         open_tree[kept] = open_tree[added] = tree;
         open_at[kept] = at + tw_node_step(node) + !any_left;
         open_at[added] = at + tw_node_step(node) + 1;
@@ -147,9 +148,11 @@ static inline __attribute__((always_inline)) int settle(const tw_cuts *c, tw_wal
 TW_CLONES int tw_walk_trees(const tw_cuts *c, const int32_t *trees, const int32_t *at, int32_t count, tw_walk *w)
 {
     tw_sets *open = &w->open;
-    tw_set all = {0};
-    for (int32_t i = 0; i < c->count; i++)
-        all[i % TW_ROW] |= (int16_t)(1 << i / TW_ROW);
+    uint16_t lanes[TW_ROW];
+    for (int32_t i = 0; i < TW_ROW; i++) /* as many kernels in each as there are rows, the last of them not full */
+        lanes[i] = (uint16_t)((1u << (c->count + TW_ROW - 1 - i) / TW_ROW) - 1);
+    tw_set all;
+    memcpy(&all, lanes, sizeof all);
     w->leaves.count = 0;
     for (int32_t first = 0; first < count; first += BLOCK) {
         const int32_t n = count - first < BLOCK ? count - first : BLOCK;
