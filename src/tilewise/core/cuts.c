@@ -26,7 +26,7 @@ tw_cuts *tw_cuts_new(const tw_forest *f, tw_column *columns)
     if (!c)
         return NULL;
     for (size_t i = 0; i < features; i++)
-        values += (n_values(&columns[i]) + 7) / 8 * 8;
+        values += n_values(&columns[i]);
     *c = (tw_cuts){f, columns, malloc(features * sizeof *c->of_class), malloc((features + 1) * sizeof *c->whole),
                    malloc((features + 1) * sizeof *c->range),
                    aligned_alloc(64, features * TW_TAKEN * sizeof *c->level), NULL, 0, 0};
@@ -39,7 +39,7 @@ tw_cuts *tw_cuts_new(const tw_forest *f, tw_column *columns)
     }
     for (size_t i = 0; i < features; i++) {
         c->of_class[i] = level;
-        level += (n_values(&columns[i]) + 7) / 8 * 8;
+        level += n_values(&columns[i]);
     }
     c->whole[features] = c->range[features] = range_of(-1, 0);
     return c;
@@ -61,12 +61,14 @@ TW_CLONES void tw_cuts_find(tw_cuts *c, int32_t feature)
 {
     const tw_column *column = &c->columns[feature];
     const int32_t n = n_values(column), may_miss = c->forest->levels[feature].may_miss;
-    int16_t *level = c->of_class[feature], low = INT16_MAX, high = -1;
-    tw_levels_of(c->forest, feature, column->value, n, level);
+    int16_t *level = c->of_class[feature];
+    int32_t low = INT16_MAX, high = -1;
     for (int32_t i = 0; i < n; i++) {
-        level[i] = may_miss || isnan(column->value[i]) ? -1 : level[i];
-        low = level[i] < low ? level[i] : low;
-        high = level[i] > high ? level[i] : high;
+        const double x = column->value[i];
+        const int32_t found = may_miss || isnan(x) ? -1 : tw_level_of(c->forest, feature, x);
+        level[i] = (int16_t)found;
+        low = found < low ? found : low;
+        high = found > high ? found : high;
     }
     c->whole[feature] = range_of(low, high);
 }

@@ -1,5 +1,4 @@
 #include "forest.h"
-#include "clones.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,39 +31,24 @@ static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *featu
         for (int64_t j = 0; j < count; j++)
             if (!kept || own[j] != own[kept - 1])
                 own[kept++] = own[j];
-        const int64_t blocks = kept / 8 + 1, room = 9 * blocks;
+        const int64_t blocks = kept / TW_BLOCK + 1, room = (blocks + (blocks + TW_BLOCK - 1) / TW_BLOCK) * TW_BLOCK;
         double *more = kept > TW_MOST_LEVEL ? NULL : realloc(f->thresholds, (total + room) * sizeof *more);
         if (!more) {
             failed = 1;
             break;
         }
         f->thresholds = more, more += total;
-        f->levels[i].first = (int32_t)total, f->levels[i].blocks = (int32_t)blocks;
-        for (int64_t j = 0; j < 8 * blocks; j++)
+        f->levels[i].first = (int32_t)total, f->levels[i].count = (int32_t)kept, f->levels[i].blocks = (int32_t)blocks;
+        for (int64_t j = 0; j < room; j++)
             more[j] = j < kept ? own[j] : INFINITY;
         for (int64_t j = 0; j < blocks; j++)
-            more[8 * blocks + j] = more[8 * j + 7];
+            more[blocks * TW_BLOCK + j] = more[j * TW_BLOCK + TW_BLOCK - 1];
         total += room;
     }
     f->n_thresholds = (int32_t)total;
     free(begin);
     free(sorted);
     return failed;
-}
-
-/* The number of a threshold among those of its feature. */
-static int32_t level_of(const tw_forest *f, int32_t feature, double threshold)
-{
-    const double *own = f->thresholds + f->levels[feature].first;
-    int32_t begin = 0, end = 8 * f->levels[feature].blocks;
-    while (begin < end) {
-        const int32_t middle = (begin + end) / 2;
-        if (own[middle] < threshold)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
 }
 
 /* The floats next to a number that enclose it. */
@@ -141,7 +125,7 @@ static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feat
             continue;
         }
         const uint32_t step = (uint32_t)(place[children[2 * i + 1] - begin] - place[i - begin]);
-        const uint32_t level = (uint32_t)level_of(f, (int32_t)feature[i], threshold[i]);
+        const uint32_t level = (uint32_t)tw_level_of(f, (int32_t)feature[i], threshold[i]);
         f->node[here] = (uint32_t)feature[i] | step << 8 | level << 22;
         f->missing[here] = (uint8_t)(missing[i] + (default_left[i] ? 4 : 0));
         const tw_bounds *a = bounds + step, *b = a + 1;
@@ -212,31 +196,5 @@ void tw_forest_free(tw_forest *f)
         free(f->levels);
         free(f->thresholds);
         free(f);
-    }
-}
-
-/* Eight values find their blocks together, then each its place in its block: no branch depends on a value. */
-TW_CLONES void tw_levels_of(const tw_forest *f, int32_t feature, const double *values, int32_t count, int16_t *levels)
-{
-    typedef double eight __attribute__((vector_size(64), aligned(8)));
-    typedef int64_t eight_longs __attribute__((vector_size(64), aligned(8)));
-    const double *thresholds = f->thresholds + f->levels[feature].first;
-    const int64_t blocks = f->levels[feature].blocks;
-    for (int32_t first = 0; first < count; first += 8) {
-        const eight x = *(const eight *)(values + first);
-        eight_longs block = {0};
-        for (int64_t b = 0; b < blocks; b++)
-            block -= thresholds[8 * blocks + b] < x;
-        int64_t place[8];
-        memcpy(place, &block, sizeof place);
-#pragma GCC unroll 1
-        for (int32_t i = 0; i < 8; i++) {
-            const double *own = thresholds + 8 * place[i];
-            int64_t below = 8 * place[i];
-#pragma GCC unroll 1 /* or else it is unrolled before it could be vectorised */
-            for (int32_t j = 0; j < 8; j++)
-                below += own[j] < values[first + i];
-            levels[first + i] = (int16_t)below;
-        }
     }
 }

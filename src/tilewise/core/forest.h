@@ -12,10 +12,13 @@
 enum { TW_MISSING_NONE, TW_MISSING_ZERO, TW_MISSING_NAN };
 
 typedef struct {
-    int32_t first;    /* thresholds begin there, ascending, in blocks of 8, filled up with infinities */
-    int32_t blocks;   /* then there are the last ones of each block */
+    int32_t first;    /* thresholds begin there, in blocks, filled up with infinities */
+    int32_t count;    /* of them, without the infinities */
+    int32_t blocks;   /* then there are the last ones of each block, in blocks as well */
     int32_t may_miss; /* some split treats some value as missing */
 } tw_levels;
+
+enum { TW_BLOCK = 16 };
 
 /* A model in few bytes, so that it stays in the second cache. A split sends values up to a level left; its left child is
  * `step` nodes on, its right child is the next. What walks come to most lies in one line of the cache: see forest.c.
@@ -56,9 +59,26 @@ tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes,
                          const uint8_t *default_left, const double *value, int32_t n_features);
 void tw_forest_free(tw_forest *forest);
 
-/* How many thresholds of a feature are below each of `count` values: what lies at the level of a threshold, or under it,
- * goes left. Values and levels have room for a multiple of 8. */
-void tw_levels_of(const tw_forest *forest, int32_t feature, const double *values, int32_t count, int16_t *levels);
+/* How many of a block of thresholds are below x; no branch, so that the processor compares many at once. */
+static inline int32_t tw_count_below(const double *thresholds, double x)
+{
+    int64_t below = 0;
+#pragma GCC unroll 1 /* or else it is unrolled before it could be vectorised */
+    for (int32_t i = 0; i < TW_BLOCK; i++)
+        below += thresholds[i] < x;
+    return (int32_t)below;
+}
+
+/* How many thresholds of a feature are below x: what lies at the level of a threshold, or under it, goes left. */
+static inline int32_t tw_level_of(const tw_forest *f, int32_t feature, double x)
+{
+    const tw_levels *levels = &f->levels[feature];
+    const double *thresholds = f->thresholds + levels->first, *last = thresholds + levels->blocks * TW_BLOCK;
+    int32_t block = 0;
+    for (int32_t i = 0; i < levels->blocks; i += TW_BLOCK)
+        block += tw_count_below(last + i, x);
+    return block * TW_BLOCK + tw_count_below(thresholds + block * TW_BLOCK, x);
+}
 
 /* The value of a leaf. */
 static inline double tw_value_at(const tw_forest *f, int32_t tree, int32_t at)

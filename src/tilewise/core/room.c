@@ -62,7 +62,7 @@ static tw_room *room_new(const tw_ranker *r)
     if (!m)
         return NULL;
     int32_t trees = r->scale && r->scale->n_trees > r->scores->n_trees ? r->scale->n_trees : r->scores->n_trees;
-    m->frame = calloc(r->program->n_slots + 8, sizeof *m->frame); /* values are looked at by eights */
+    m->frame = calloc(r->program->n_slots + 1, sizeof *m->frame);
     m->alive = malloc(r->words * sizeof *m->alive);
     if (m->frame) {
         tw_program_begin(r->program, m->frame);

@@ -30,21 +30,21 @@ int tw_sum_leaves(const tw_sets *leaves, int32_t n_trees, double *scores)
     return failed ? -1 : 0;
 }
 
-typedef double eight __attribute__((vector_size(64), aligned(8)));
-typedef int64_t eight_longs __attribute__((vector_size(64)));
-typedef int32_t eight_ints __attribute__((vector_size(32)));
-typedef int16_t eight_lanes __attribute__((vector_size(16), aligned(2)));
+typedef double four __attribute__((vector_size(32), aligned(8)));
+typedef int64_t four_longs __attribute__((vector_size(32)));
+typedef int32_t four_ints __attribute__((vector_size(16)));
+typedef int16_t four_lanes __attribute__((vector_size(8), aligned(2)));
 
 TW_CLONES void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums)
 {
-    for (int32_t k = 0; k < count; k += 8) { /* the sums of eight kernels stay in a register */
-        eight sum = *(eight *)(sums + k);
+    for (int32_t k = 0; k < count; k += 4) { /* the sums of four kernels stay in a register */
+        four sum = *(four *)(sums + k);
         for (int32_t i = 0; i < leaves->count; i++) {
-            const eight_lanes *lanes = (const eight_lanes *)&leaves->set[i] + k / 8 % 2;
-            const eight_longs wide = __builtin_convertvector(__builtin_convertvector(*lanes, eight_ints), eight_longs);
-            const eight_longs has = (wide & 1ll << k / TW_ROW) != 0;
-            sum += (eight)((eight_longs)(leaves->value[i] - (eight){0}) & has);
+            const four_lanes *lanes = (const four_lanes *)&leaves->set[i] + k / 4 % 4;
+            const four_longs wide = __builtin_convertvector(__builtin_convertvector(*lanes, four_ints), four_longs);
+            const four_longs has = (wide & 1ll << k / TW_ROW) != 0;
+            sum += (four)((four_longs)(leaves->value[i] - (four){0}) & has);
         }
-        *(eight *)(sums + k) = sum;
+        *(four *)(sums + k) = sum;
     }
 }
