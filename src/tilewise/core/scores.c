@@ -30,21 +30,39 @@ int tw_sum_leaves(const tw_sets *leaves, int32_t n_trees, double *scores)
     return failed ? -1 : 0;
 }
 
-typedef double four __attribute__((vector_size(32), aligned(8)));
-typedef int64_t four_longs __attribute__((vector_size(32)));
-typedef int32_t four_ints __attribute__((vector_size(16)));
-typedef int16_t four_lanes __attribute__((vector_size(8), aligned(2)));
-
-TW_CLONES void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums)
-{
-    for (int32_t k = 0; k < count; k += 4) { /* the sums of four kernels stay in a register */
-        four sum = *(four *)(sums + k);
-        for (int32_t i = 0; i < leaves->count; i++) {
-            const four_lanes *lanes = (const four_lanes *)&leaves->set[i] + k / 4 % 4;
-            const four_longs wide = __builtin_convertvector(__builtin_convertvector(*lanes, four_ints), four_longs);
-            const four_longs has = (wide & 1ll << k / TW_ROW) != 0;
-            sum += (four)((four_longs)(leaves->value[i] - (four){0}) & has);
-        }
-        *(four *)(sums + k) = sum;
+/* The sums of some kernels at a time stay in a register. Vectors wider than the processor's are taken apart badly, so there
+ * are two widths. */
+#define ADD_LEAVES(NAME, LANES, ATTRIBUTE)                                                                             \
+    ATTRIBUTE static void NAME(const tw_sets *leaves, int32_t count, double *sums)                                     \
+    {                                                                                                                  \
+        typedef double some __attribute__((vector_size(8 * LANES), aligned(8)));                                       \
+        typedef int64_t some_longs __attribute__((vector_size(8 * LANES)));                                            \
+        typedef int32_t some_ints __attribute__((vector_size(4 * LANES)));                                             \
+        typedef int16_t some_lanes __attribute__((vector_size(2 * LANES), aligned(2)));                                \
+        for (int32_t k = 0; k < count; k += LANES) {                                                                   \
+            some sum = *(some *)(sums + k);                                                                            \
+            for (int32_t i = 0; i < leaves->count; i++) {                                                              \
+                const some_lanes *lanes = (const some_lanes *)&leaves->set[i] + k % TW_ROW / LANES;                    \
+                const some_ints ints = __builtin_convertvector(*lanes, some_ints);                                     \
+                const some_longs has = (__builtin_convertvector(ints, some_longs) & 1ll << k / TW_ROW) != 0;           \
+                sum += (some)((some_longs)(leaves->value[i] - (some){0}) & has);                                       \
+            }                                                                                                          \
+            *(some *)(sums + k) = sum;                                                                                 \
+        }                                                                                                              \
     }
+
+ADD_LEAVES(add_by_fours, 4, TW_CLONES)
+#ifdef TW_WIDE
+ADD_LEAVES(add_by_eights, 8, TW_WIDE)
+#endif
+
+void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums)
+{
+#ifdef TW_WIDE
+    if (__builtin_cpu_supports("x86-64-v4")) {
+        add_by_eights(leaves, count, sums);
+        return;
+    }
+#endif
+    add_by_fours(leaves, count, sums);
 }
