@@ -24,7 +24,8 @@ pytestmark = needs_core
 
 def boost(x: np.ndarray, y: np.ndarray, trees: int, **params: Any) -> lgb.Booster:
     defaults = {"objective": "regression", "verbose": -1, "num_threads": 1, "min_data_in_leaf": 2, "min_data_in_bin": 1}
-    return lgb.train(defaults | params, lgb.Dataset(x, y, params={"feature_pre_filter": False}), trees)
+    binning = {"feature_pre_filter": False, "max_bin": params.get("max_bin", 255)}
+    return lgb.train(defaults | params, lgb.Dataset(x, y, params=binning), trees)
 
 
 def pool_like(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
@@ -42,7 +43,7 @@ def best(scores: np.ndarray, dead: np.ndarray, most: int) -> list[int]:
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    rows=st.sampled_from([1, 2, 63, 64, 65, 150]),
+    rows=st.sampled_from([1, 2, 15, 16, 17, 63, 64, 65, 150, 256, 257]),
     columns=st.integers(1, 6),
     missing=st.sampled_from([0.0, 0.3]),
     most=st.sampled_from([1, 5, 1000]),
@@ -93,6 +94,44 @@ def test_a_large_model_over_a_large_pool() -> None:
     assert scores.tobytes() == expected.tobytes()
     for most in (1, 5, 17, 700):
         assert list(ranker.rank((), most)[0]) == best(expected, np.zeros(700), most)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("rows", [40, 255, 256, 257, 600])
+def test_the_search_is_exact_however_many_are_taken_at_a_time(rows: int, missing: float) -> None:
+    rng = np.random.default_rng(rows)
+    x = pool_like(rng, 2000, 12)
+    x[rng.random(x.shape) < missing] = np.nan
+    x[:, :3] = rng.normal(size=(2000, 3))  # nothing is missing there
+    booster = boost(x, x[:, 0] * x[:, 1] + np.sin(4 * x[:, 2]) + rng.normal(size=2000) / 10, 150)
+    ensemble = Ensemble.from_text(booster.model_to_string())
+    for _ in range(10):
+        probe = x[rng.choice(len(x), rows)]
+        probe[:, 4:8] = probe[0, 4:8]  # as problems do, they share many values
+        expected = np.asarray(booster.predict(probe, raw_score=True, num_threads=1))
+        dead = rng.random(rows) < rng.choice([0.0, 0.7])
+        ranker = over_matrix(ensemble, probe, dead)
+        for most in (1, 5, 300):
+            kernels, found, _ = ranker.rank((), most)
+            assert list(kernels) == best(expected, dead, most)
+            assert found == tuple(expected[list(kernels)])
+
+
+def test_a_feature_may_have_a_thousand_thresholds() -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(4000, 2))
+    booster = boost(x, np.sin(9 * x[:, 0]) + x[:, 1], 60, max_bin=1000, num_leaves=127)
+    ensemble = Ensemble.from_text(booster.model_to_string())
+    leaf = ensemble.children[::2] == ensemble.children[1::2]
+    edges = ensemble.threshold[~leaf & (ensemble.feature == 0)]
+    assert len(np.unique(edges)) > 500
+    picked = rng.choice(edges, 300)
+    probe = np.column_stack([np.concatenate([picked, np.nextafter(picked, np.inf)]), rng.normal(size=600)])
+    expected = np.asarray(booster.predict(probe, raw_score=True, num_threads=1))
+    ranker, scores = over_matrix(ensemble, probe), np.empty(600)
+    ranker.score((), scores)
+    assert scores.tobytes() == expected.tobytes()
+    assert list(ranker.rank((), 5)[0]) == best(expected, np.zeros(600), 5)
 
 
 def test_many_threads_ask_one_ranker() -> None:

@@ -8,6 +8,7 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #if __GNUC__ >= 12
 #define TW_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define TW_WIDE __attribute__((target("arch=x86-64-v4"))) /* to be called where __builtin_cpu_supports("x86-64-v4") */
 #else
 #define TW_CLONES __attribute__((target_clones("avx2", "default")))
 #endif

@@ -1,7 +1,8 @@
-/* Where the thresholds of a forest cut the kernels of a pool, for one problem.
+/* Where the thresholds of a forest cut kernels of a pool, for one problem.
  *
- * Kernels are bits of a mask, `words` of 64. A feature gives the classes of a partition a value each; the classes in the
- * order of their levels, what a threshold sends left are the first few of them: a mask made once, taken by many splits.
+ * A value is a level: the number of thresholds below it. Levels are found once for each class of kernels that share a
+ * value. Of up to TW_TAKEN kernels at a time they are then laid out so that one comparison with all of them gives the set
+ * that a threshold sends left.
  */
 #ifndef TILEWISE_CUTS_H
 #define TILEWISE_CUTS_H
@@ -21,52 +22,43 @@ typedef struct {
     const tw_classes *classes;
 } tw_column;
 
-/* A feature's classes that are in play, in the order of their levels. */
-typedef struct {
-    uint16_t *below; /* (levels) how many of them lie below a level */
-    uint64_t *left;  /* (n + 1, words) the first of them together: none, one, ... all */
-    int16_t *level;  /* (n) */
-    uint16_t *place; /* (classes) where in that order a class is */
-    int32_t n, low, high; /* the set that the ranges are of has classes from low to high */
-} tw_cut;
-
-/* Lowest and highest level of a set, where a node has its level: nodes up to `high` send some of it right, nodes from
- * `low` on some left. */
+/* Lowest and highest level of some kernels, where a node has its level: nodes up to `high` send some of them right, nodes
+ * from `low` on some left. */
 typedef struct {
     uint32_t low, high;
 } tw_range;
 
 enum { TW_UNDECIDED = TW_MOST_LEVEL + 1 };
+enum { TW_TAKEN = 256, TW_ROW = 16 }; /* kernels that are taken at a time, in rows */
+
+/* A set of the kernels taken: kernel i is bit i / 16 of lane i % 16, so that comparing a row of levels gives a bit of each
+ * lane. By pointers only: how vectors are passed differs between clones. */
+typedef uint16_t tw_set __attribute__((vector_size(2 * TW_ROW), aligned(8)));
+typedef uint64_t tw_words __attribute__((vector_size(2 * TW_ROW))); /* the same */
 
 typedef struct {
     const tw_forest *forest;
-    tw_column *columns; /* (features) */
-    int32_t words;
-    tw_cut *of;         /* (features) */
-    tw_range *range;    /* (features + 1) of a set; that of leaves decides nothing */
-    int32_t *active;    /* (n_active) the words of that set that are not 0 */
-    int32_t n_active;
-    uint64_t *asked;    /* (words) */
-    uint16_t *list;     /* (most classes of a feature) */
-    int16_t *levels;    /* likewise */
-    void *room;
+    tw_column *columns;     /* (features) */
+    int16_t **of_class;     /* (features) the level of each class; -1: a value may count as missing */
+    tw_range *whole;        /* (features + 1) of all kernels; that of leaves decides nothing */
+    tw_range *range;        /* likewise, of those taken */
+    int16_t *level;         /* (features, TW_TAKEN) of those taken; then those of the first, to the end of a row */
+    const int32_t *kernels; /* (count) taken */
+    int32_t count, rows;
 } tw_cuts;
 
 /* `columns` stays the caller's, and so do the values that it points to. NULL where memory is short. */
-tw_cuts *tw_cuts_new(const tw_forest *forest, tw_column *columns, int32_t words);
+tw_cuts *tw_cuts_new(const tw_forest *forest, tw_column *columns);
 void tw_cuts_free(tw_cuts *cuts);
 
-/* Look at a feature's values of the kernels in play. */
-void tw_cuts_find(tw_cuts *cuts, int32_t feature, const uint64_t *alive);
+/* Look at a feature's values. */
+void tw_cuts_find(tw_cuts *cuts, int32_t feature);
 
-/* Begin with another set of kernels in play. */
-void tw_cuts_widen(tw_cuts *cuts);
+/* Set the ranges to those of all kernels, taken or not. */
+void tw_cuts_take_all(tw_cuts *cuts);
 
-/* Set the ranges to those of a set that is not empty, and no larger than in the call before. */
-void tw_cuts_narrow(tw_cuts *cuts, const uint64_t *set);
-
-/* Set the ranges to those of any set of kernels in play, in time that grows with it. */
-void tw_cuts_focus(tw_cuts *cuts, const uint64_t *set);
+/* Take some kernels, at most TW_TAKEN and at least one; `kernels` stays the caller's. */
+void tw_cuts_take(tw_cuts *cuts, const int32_t *kernels, int32_t count);
 
 /* Whether nothing is known of a feature's levels, as a value may count as missing: its splits are to be asked. */
 static inline int tw_cuts_unsure(const tw_cuts *c, int32_t feature)
@@ -74,14 +66,19 @@ static inline int tw_cuts_unsure(const tw_cuts *c, int32_t feature)
     return c->range[feature].high >> 22 == TW_UNDECIDED;
 }
 
-/* The kernels that a split of a feature whose levels are known sends left. */
-static inline const uint64_t *tw_cuts_left(const tw_cuts *c, tw_node node)
+/* Which kernels a split of a feature whose levels are known sends left. */
+static inline void tw_cuts_left(const tw_cuts *c, tw_node node, tw_set *sent)
 {
-    const tw_cut *cut = &c->of[tw_node_feature(node)];
-    return cut->left + (size_t)cut->below[tw_node_level(node) + 1] * c->words;
+    typedef int16_t row __attribute__((vector_size(2 * TW_ROW)));
+    const row *level = (const row *)(c->level + (size_t)tw_node_feature(node) * TW_TAKEN);
+    const int16_t most = (int16_t)tw_node_level(node);
+    tw_set left = {0}, bit = left + 1;
+    for (int32_t i = 0; i < c->rows; i++, bit += bit)
+        left |= (tw_set)(level[i] <= most) & bit;
+    *sent = left;
 }
 
-/* The same for any split, until the next call. */
-const uint64_t *tw_cuts_ask(const tw_cuts *cuts, int32_t at);
+/* The same for any split. */
+void tw_cuts_ask(const tw_cuts *cuts, int32_t at, tw_set *sent);
 
 #endif

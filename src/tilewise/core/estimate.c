@@ -17,11 +17,14 @@ tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_driv
     e->factors = tw_copy(factors, rows * n_costs, sizeof *factors);
     e->centre = tw_copy(centre, n_costs, sizeof *centre);
     e->scale = tw_copy(scale, n_costs, sizeof *scale);
-    e->weights = tw_copy(weights, n_kernels * rows * columns, sizeof *weights);
+    e->weights = malloc(n_kernels * rows * columns * sizeof *weights);
     if (!e->programs || !e->factors || !e->centre || !e->scale || !e->weights) {
         tw_estimate_free(e);
         return NULL;
     }
+    for (size_t k = 0; k < (size_t)n_kernels; k++)
+        for (size_t p = 0; p < rows; p++)
+            memcpy(e->weights + (p * n_kernels + k) * columns, weights + (k * rows + p) * columns, columns * sizeof *weights);
     return e;
 }
 
@@ -68,28 +71,27 @@ static inline double clip(double x, double most)
     return x < -most ? -most : x > most ? most : x;
 }
 
-TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t place, const double *costs,
-                        const double *drivers, double *clocks, double *correction)
+TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t place, double *terms, double *clocks,
+                                  double *correction)
 {
     const int32_t n_costs = e->n_costs, n = n_costs + e->n_drivers;
     const double *factor = e->factors + (size_t)place * n_costs;
-    const double *weight = e->weights + ((size_t)kernel * (e->n_programs + 1) + place) * (1 + 2 * n);
-    double z[TW_MOST_TERMS], product[1 + 2 * TW_MOST_TERMS];
+    const double *weight = e->weights + ((size_t)place * e->n_kernels + kernel) * (1 + 2 * n);
+    double product[1 + 2 * TW_MOST_TERMS];
     for (int32_t i = 0; i < n_costs; i++)
-        product[i] = costs[i] * factor[i];
+        product[i] = terms[i] * factor[i];
     double total = sum(product, n_costs);
     total = total < 1.0 ? 1.0 : total;
     for (int32_t i = 0; i < n_costs; i++) {
-        double share = costs[i] / total;
+        double share = terms[i] / total;
         share = share > e->limits.most_share ? e->limits.most_share : share;
-        z[i] = clip((share - e->centre[i]) / e->scale[i], e->limits.most_deviations);
+        terms[i] = clip((share - e->centre[i]) / e->scale[i], e->limits.most_deviations);
     }
-    memcpy(z + n_costs, drivers, e->n_drivers * sizeof *z);
     product[0] = e->limits.intercept * weight[0];
-    for (int32_t i = 0; i < n; i++)
-        product[1 + i] = z[i] * weight[1 + i];
-    for (int32_t i = 0; i < n; i++)
-        product[1 + n + i] = (z[i] > 0.0 ? z[i] : 0.0) * weight[1 + n + i];
+    for (int32_t i = 0; i < n; i++) {
+        product[1 + i] = terms[i] * weight[1 + i];
+        product[1 + n + i] = (terms[i] > 0.0 ? terms[i] : 0.0) * weight[1 + n + i];
+    }
     *clocks = total;
     *correction = clip(sum(product, 1 + 2 * n), e->limits.most_correction);
 }

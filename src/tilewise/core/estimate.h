@@ -16,10 +16,10 @@ typedef struct {
     int64_t *programs; /* (n_programs), ascending */
     double *factors;   /* (n_programs + 1, n_costs) */
     double *centre, *scale; /* (n_costs) */
-    double *weights;   /* (n_kernels, n_programs + 1, 1 + 2 (n_costs + n_drivers)) */
+    double *weights;   /* (n_programs + 1, n_kernels, 1 + 2 (n_costs + n_drivers)): a problem has few programs */
 } tw_estimate;
 
-/* Copies what it is given; NULL where memory is short or there are too many terms. */
+/* Copies what it is given, `weights` with the kernels first; NULL where memory is short or there are too many terms. */
 tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_drivers, int32_t n_kernels,
                              tw_limits limits, const int64_t *programs, const double *factors, const double *centre,
                              const double *scale, const double *weights);
@@ -28,9 +28,9 @@ void tw_estimate_free(tw_estimate *estimate);
 /* Which row of the factors serves a compiled program. */
 int32_t tw_estimate_place(const tw_estimate *estimate, int64_t program);
 
-/* Clocks by the costs alone, and the correction of their logarithm, of one kernel. `costs` (n_costs); `drivers`
- * (n_drivers) in standard deviations, within the limits. */
-void tw_estimate_clocks(const tw_estimate *estimate, int32_t kernel, int32_t place, const double *costs,
-                        const double *drivers, double *clocks, double *correction);
+/* Clocks by the costs alone, and the correction of their logarithm, of one kernel. `terms`: its costs, then its drivers in
+ * standard deviations, within the limits; overwritten. */
+void tw_estimate_clocks(const tw_estimate *estimate, int32_t kernel, int32_t place, double *terms, double *clocks,
+                        double *correction);
 
 #endif

@@ -8,8 +8,12 @@ static inline int32_t slot_of(const tw_ranker *r, tw_output at, int32_t kernel)
     return at.slot + (at.classes < 0 ? 0 : r->classes[at.classes].of_kernel[kernel]);
 }
 
-static int run(const tw_ranker *r, const int64_t *inputs, tw_room *m)
+/* Borrow a room and run the program in it: 0, or an error. The room is to be given back in any case. */
+static int32_t begin(tw_ranker *r, const int64_t *inputs, tw_room **room)
 {
+    tw_room *m = *room = tw_room_borrow(r);
+    if (!m)
+        return TW_NO_MEMORY;
     for (int32_t i = 0; i < r->program->n_inputs; i++)
         m->frame[i].i = inputs[i];
     return tw_program_run(r->program, m->frame) ? TW_TOO_LARGE : 0;
@@ -51,6 +55,15 @@ static int32_t list_alive(const tw_ranker *r, tw_room *m)
     return count;
 }
 
+/* Put a result of each of `count` kernels in play into every `stride`-th place of `to`. */
+static void gather(const tw_ranker *r, const tw_room *m, tw_output from, int32_t count, int32_t stride, double *to)
+{
+    const tw_slot *values = m->frame + from.slot;
+    const int32_t *of_kernel = from.classes < 0 ? NULL : r->classes[from.classes].of_kernel;
+    for (int32_t i = 0; i < count; i++)
+        to[(size_t)i * stride] = values[of_kernel ? of_kernel[m->rows[i]] : 0].f;
+}
+
 /* What the trees' scores of the kernels in play are added to, into `base`. */
 static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
 {
@@ -59,16 +72,14 @@ static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
         return;
     }
     const tw_estimate *e = r->estimate;
-    double costs[TW_MOST_TERMS], drivers[TW_MOST_TERMS], *logs = m->clocks + r->n_kernels;
+    const int32_t terms = e->n_costs + e->n_drivers;
     const tw_function *log = &r->program->math.log;
+    double *logs = m->clocks + r->n_kernels;
+    for (int32_t i = 0; i < terms; i++)
+        gather(r, m, i < e->n_costs ? r->costs.at[i] : r->drivers.at[i - e->n_costs], count, terms, m->terms + i);
     for (int32_t i = 0; i < count; i++) {
-        int32_t k = m->rows[i];
-        for (int32_t j = 0; j < e->n_costs; j++)
-            costs[j] = m->frame[slot_of(r, r->costs.at[j], k)].f;
-        for (int32_t j = 0; j < e->n_drivers; j++)
-            drivers[j] = m->frame[slot_of(r, r->drivers.at[j], k)].f;
-        int32_t place = tw_estimate_place(e, m->frame[slot_of(r, r->program_class, k)].i);
-        tw_estimate_clocks(e, k, place, costs, drivers, &m->clocks[i], &m->base[k]);
+        const int32_t k = m->rows[i], place = tw_estimate_place(e, m->frame[slot_of(r, r->program_class, k)].i);
+        tw_estimate_clocks(e, k, place, m->terms + (size_t)i * terms, &m->clocks[i], &m->base[k]);
     }
     log->run(log->context, m->clocks, logs, count);
     double work = m->frame[r->log_work.slot].f;
@@ -76,27 +87,25 @@ static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
         m->base[m->rows[i]] = work - (logs[i] + m->base[m->rows[i]]);
 }
 
-static void find_cuts(const tw_ranker *r, tw_cuts *cuts, const tw_outputs *features, const uint64_t *alive)
+static void find_cuts(const tw_ranker *r, tw_cuts *cuts, const tw_outputs *features)
 {
     for (int32_t i = 0; i < features->count; i++)
         if (!tw_is_constant(r, features->at[i]))
-            tw_cuts_find(cuts, i, alive);
+            tw_cuts_find(cuts, i);
 }
 
 static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
 {
+    static const int32_t any = 0; /* all kernels have the problem's features */
     *scale = 0.0;
     if (!r->scale)
         return 0;
     for (int32_t i = 0; i < r->scale->n_trees; i++)
-        m->order[i] = i;
-    memset(m->chosen, 0, r->words * sizeof *m->chosen);
-    m->chosen[0] = 1; /* any kernel: all have the problem's features */
-    find_cuts(r, m->scale, &r->problem, m->chosen);
-    tw_cuts_narrow(m->scale, m->chosen);
-    if (tw_walk_trees(m->scale, m->chosen, m->order, r->scale->n_trees, r->scale->roots, &m->walk))
-        return TW_NO_MEMORY;
-    if (tw_sum_leaves(&m->walk.leaves, m->scale->active, r->scale->n_trees, m->sums))
+        m->all.tree[i] = i;
+    find_cuts(r, m->scale, &r->problem);
+    tw_cuts_take(m->scale, &any, 1);
+    if (tw_walk_trees(m->scale, m->all.tree, r->scale->roots, r->scale->n_trees, &m->walk) ||
+        tw_sum_leaves(&m->walk.leaves, r->scale->n_trees, m->sums))
         return TW_NO_MEMORY;
     *scale = m->sums[0];
     return 0;
@@ -110,16 +119,14 @@ static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
     if (most < 1)
         return 0;
     find_base(r, m, count);
-    find_cuts(r, m->scores, &r->features, m->alive);
+    find_cuts(r, m->scores, &r->features);
     return tw_search(r, m, count, most) ? TW_NO_MEMORY : most;
 }
 
 int32_t tw_rank(tw_ranker *r, const int64_t *inputs, int32_t most, int32_t *kernels, double *scores, double *scale)
 {
-    tw_room *m = tw_room_borrow(r);
-    if (!m)
-        return TW_NO_MEMORY;
-    int32_t found = run(r, inputs, m);
+    tw_room *m;
+    int32_t found = begin(r, inputs, &m);
     if (!found)
         found = find_scale(r, m, scale);
     if (!found) {
@@ -134,10 +141,8 @@ int32_t tw_rank(tw_ranker *r, const int64_t *inputs, int32_t most, int32_t *kern
 
 int32_t tw_score(tw_ranker *r, const int64_t *inputs, double *scores)
 {
-    tw_room *m = tw_room_borrow(r);
-    if (!m)
-        return TW_NO_MEMORY;
-    int32_t found = run(r, inputs, m);
+    tw_room *m;
+    int32_t found = begin(r, inputs, &m);
     if (!found) {
         all_alive(r, m->alive);
         found = rank(r, m, r->n_kernels);
@@ -150,28 +155,24 @@ int32_t tw_score(tw_ranker *r, const int64_t *inputs, double *scores)
 
 int32_t tw_supported(tw_ranker *r, const int64_t *inputs, uint8_t *supported)
 {
-    tw_room *m = tw_room_borrow(r);
-    if (!m)
-        return TW_NO_MEMORY;
-    int32_t found = run(r, inputs, m);
+    tw_room *m;
+    int32_t found = begin(r, inputs, &m);
     if (!found) {
         find_supported(r, m);
         found = list_alive(r, m);
         if (supported)
             memset(supported, 0, r->n_kernels);
-        for (int32_t i = 0; supported && i < found; i++)
-            supported[m->rows[i]] = 1;
     }
+    for (int32_t i = 0; supported && i < found; i++)
+        supported[m->rows[i]] = 1;
     tw_room_give_back(r, m);
     return found;
 }
 
 int32_t tw_features(tw_ranker *r, const int64_t *inputs, double *matrix)
 {
-    tw_room *m = tw_room_borrow(r);
-    if (!m)
-        return TW_NO_MEMORY;
-    int32_t failed = run(r, inputs, m);
+    tw_room *m;
+    const int32_t failed = begin(r, inputs, &m);
     for (int32_t k = 0; !failed && k < r->n_kernels; k++)
         for (int32_t i = 0; i < r->features.count; i++)
             *matrix++ = m->frame[slot_of(r, r->features.at[i], k)].f;

@@ -18,16 +18,15 @@ void tw_room_free(tw_room *m)
         cuts_free(m->scale);
         free(m->base);
         free(m->clocks);
-        free(m->more);
-        free(m->sums);
-        free(m->values);
+        free(m->terms);
+        free(m->total);
         free(m->ahead);
         free(m->rows);
-        free(m->at);
-        free(m->order);
+        free(m->all.tree);
+        free(m->some.tree);
+        free(m->more.tree);
         free(m->kind);
         free(m->alive);
-        free(m->chosen);
         free(m->best);
         tw_walk_free(&m->walk);
         free(m);
@@ -42,13 +41,19 @@ static tw_cuts *cuts_new(const tw_ranker *r, const tw_forest *forest, const tw_o
         tw_output at = features->at[i];
         columns[i] = (tw_column){&m->frame[at.slot].f, at.classes < 0 ? NULL : &r->classes[at.classes]};
     }
-    tw_cuts *cuts = columns ? tw_cuts_new(forest, columns, r->words) : NULL;
+    tw_cuts *cuts = columns ? tw_cuts_new(forest, columns) : NULL;
     if (!cuts)
         free(columns);
     for (int32_t i = 0; cuts && i < features->count; i++)
         if (tw_is_constant(r, features->at[i]))
-            tw_cuts_find(cuts, i, m->alive);
+            tw_cuts_find(cuts, i);
     return cuts;
+}
+
+static tw_trees trees_new(int32_t count)
+{
+    int32_t *tree = malloc(2 * count * sizeof *tree);
+    return (tw_trees){tree, tree + count};
 }
 
 static tw_room *room_new(const tw_ranker *r)
@@ -59,26 +64,25 @@ static tw_room *room_new(const tw_ranker *r)
     int32_t trees = r->scale && r->scale->n_trees > r->scores->n_trees ? r->scale->n_trees : r->scores->n_trees;
     m->frame = calloc(r->program->n_slots + 1, sizeof *m->frame);
     m->alive = malloc(r->words * sizeof *m->alive);
-    if (m->frame && m->alive) {
-        memset(m->alive, 255, r->words * sizeof *m->alive);
+    if (m->frame) {
         tw_program_begin(r->program, m->frame);
         m->scores = cuts_new(r, r->scores, &r->features, m);
         m->scale = r->scale ? cuts_new(r, r->scale, &r->problem, m) : NULL;
     }
     m->base = malloc(r->n_kernels * sizeof *m->base);
     m->clocks = malloc(2 * r->n_kernels * sizeof *m->clocks);
-    m->more = malloc(64 * r->words * sizeof *m->more);
-    m->sums = malloc(64 * r->words * sizeof *m->sums);
-    m->values = malloc(trees * sizeof *m->values);
+    const size_t terms = r->estimate ? r->estimate->n_costs + r->estimate->n_drivers : 0;
+    m->terms = malloc(r->n_kernels * terms * sizeof *m->terms + 1);
+    m->total = calloc((r->n_kernels + 63) / 64 * 64, sizeof *m->total);
     m->ahead = malloc((trees + 1) * sizeof *m->ahead);
     m->rows = malloc(r->n_kernels * sizeof *m->rows);
-    m->at = malloc(trees * sizeof *m->at);
-    m->order = malloc(trees * sizeof *m->order);
+    m->all = trees_new(trees);
+    m->some = trees_new(trees);
+    m->more = trees_new(trees);
     m->kind = malloc(trees * sizeof *m->kind);
-    m->chosen = malloc(r->words * sizeof *m->chosen);
     m->best = malloc(r->n_kernels * sizeof *m->best);
-    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->more || !m->sums || !m->values ||
-        !m->ahead || !m->rows || !m->at || !m->order || !m->kind || !m->alive || !m->chosen || !m->best) {
+    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->terms || !m->total || !m->ahead || !m->rows ||
+        !m->all.tree || !m->some.tree || !m->more.tree || !m->kind || !m->alive || !m->best) {
         tw_room_free(m);
         return NULL;
     }
@@ -93,5 +97,6 @@ tw_room *tw_room_borrow(tw_ranker *r)
 
 void tw_room_give_back(tw_ranker *r, tw_room *m)
 {
-    tw_room_free(atomic_exchange(&r->spare, m));
+    if (m)
+        tw_room_free(atomic_exchange(&r->spare, m));
 }

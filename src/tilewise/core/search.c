@@ -39,135 +39,166 @@ void tw_sort_best(tw_candidate *c, int32_t count, int32_t most)
     }
 }
 
-/* Number the trees into `order`, those first whose leaves differ most; how many have more than one leaf left. */
-static int32_t order_trees(const tw_forest *f, const int32_t *at, int32_t *order, uint8_t *kind)
+/* Put `count` trees with their nodes into `to`, those first whose leaves differ most; how many have more than one leaf
+ * left. `kind` (count) is room. */
+static int32_t order_trees(const tw_forest *f, tw_trees from, int32_t count, uint8_t *kind, tw_trees to)
 {
     int32_t begin[KINDS + 1] = {0};
     float top = 0.0f;
-    for (int32_t t = 0; t < f->n_trees; t++) {
-        const tw_bounds *b = &f->bounds[at[t]];
+    for (int32_t i = 0; i < count; i++) {
+        const tw_bounds *b = &f->bounds[from.at[i]];
         top = b->most - b->least > top ? b->most - b->least : top;
     }
     const float scale = (KINDS - 2) / top;
-    for (int32_t t = 0; t < f->n_trees; t++) {
-        const tw_bounds *b = &f->bounds[at[t]];
+    for (int32_t i = 0; i < count; i++) {
+        const tw_bounds *b = &f->bounds[from.at[i]];
         const float share = (b->most - b->least) * scale;
-        kind[t] = share < KINDS - 2 ? (uint8_t)(KINDS - 2 - (int32_t)share) : 0;
-        kind[t] = tw_node_feature(f->node[at[t]]) == f->n_features ? KINDS - 1 : kind[t];
-        begin[kind[t] + 1]++;
+        kind[i] = share < KINDS - 2 ? (uint8_t)(KINDS - 2 - (int32_t)share) : 0;
+        kind[i] = tw_node_feature(f->node[from.at[i]]) == f->n_features ? KINDS - 1 : kind[i];
+        begin[kind[i] + 1]++;
     }
-    const int32_t parting = f->n_trees - begin[KINDS];
+    const int32_t parting = count - begin[KINDS];
     for (int32_t i = 0; i < KINDS; i++)
         begin[i + 1] += begin[i];
-    for (int32_t t = 0; t < f->n_trees; t++)
-        order[begin[kind[t]]++] = t;
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t place = begin[kind[i]]++;
+        to.tree[place] = from.tree[i], to.at[place] = from.at[i];
+    }
     return parting;
 }
 
-/* Score the first `count` of `best` exactly. */
+static int32_t least_of(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* Score candidates exactly. */
 static int32_t score(const tw_ranker *r, tw_room *m, tw_candidate *best, int32_t count)
 {
     const int32_t trees = r->scores->n_trees;
-    memset(m->chosen, 0, r->words * sizeof *m->chosen);
-    for (int32_t i = 0; i < count; i++)
-        m->chosen[best[i].kernel >> 6] |= 1ull << (best[i].kernel & 63);
-    tw_cuts_focus(m->scores, m->chosen);
-    if (tw_walk_trees(m->scores, m->chosen, m->order, trees, m->at, &m->walk) ||
-        tw_sum_leaves(&m->walk.leaves, m->scores->active, trees, m->sums))
-        return TW_NO_MEMORY;
-    for (int32_t i = 0; i < count; i++)
-        best[i].score = m->base[best[i].kernel] + m->sums[best[i].kernel];
+    for (; count > 0; best += TW_TAKEN, count -= TW_TAKEN) {
+        const int32_t n = least_of(count, TW_TAKEN);
+        for (int32_t i = 0; i < n; i++)
+            m->taken[i] = best[i].kernel;
+        tw_cuts_take(m->scores, m->taken, n);
+        if (tw_walk_trees(m->scores, m->all.tree, m->all.at, trees, &m->walk) ||
+            tw_sum_leaves(&m->walk.leaves, trees, m->sums))
+            return TW_NO_MEMORY;
+        for (int32_t i = 0; i < n; i++)
+            best[i].score = m->base[best[i].kernel] + m->sums[i];
+    }
     return 0;
 }
 
-/* Guess the best by the trees up to number `done`, and score these exactly; `values` are then those of the last of them,
- * whom the others have to beat. */
+/* Guess the best by the first `done` trees, and score these exactly: the others have to beat the last of them. */
 static int32_t choose(const tw_ranker *r, tw_room *m, int32_t count, int32_t most, int32_t done)
 {
-    tw_walk *w = &m->walk;
-    if (tw_walk_trees(m->scores, m->alive, m->order, done, m->at, w))
-        return TW_NO_MEMORY;
-    tw_values_of(&w->leaves, m->scores->active, m->best[0].kernel, m->values);
-    memset(m->more, 0, 64 * r->words * sizeof *m->more);
-    tw_add_more(&w->leaves, m->scores->active, m->values, m->more);
+    for (int32_t first = 0; first < count; first += TW_TAKEN) {
+        const int32_t n = least_of(count - first, TW_TAKEN);
+        if (count > TW_TAKEN)
+            tw_cuts_take(m->scores, m->rows + first, n);
+        if (tw_walk_trees(m->scores, m->all.tree, m->all.at, done, &m->walk))
+            return TW_NO_MEMORY;
+        for (int32_t i = first; i < first + n; i++)
+            m->total[i] = m->base[m->rows[i]];
+        tw_add_leaves(&m->walk.leaves, n, m->total + first);
+    }
     for (int32_t i = 0; i < count; i++)
-        m->best[i].score = m->base[m->best[i].kernel] + m->more[m->best[i].kernel];
+        m->best[i] = (tw_candidate){m->total[i], m->rows[i], i};
     tw_sort_best(m->best, count, most);
+    for (int32_t i = 0; i < most; i++)
+        m->total[m->best[i].place] = -INFINITY; /* out of the search */
     if (score(r, m, m->best, most))
         return TW_NO_MEMORY;
     tw_sort_best(m->best, most, most);
-    tw_values_of(&w->leaves, m->scores->active, m->best[most - 1].kernel, m->values);
-    for (int32_t i = 0; i < r->words; i++)
-        m->alive[i] &= ~m->chosen[i];
     return 0;
 }
 
-/* Take out of `alive` who does not reach `least` with `ahead`; how many are left. */
-static int32_t drop(const tw_ranker *r, tw_room *m, double ahead, double least)
+/* What `count` trees give at most, from each on, into `ahead` (count + 1), where `rest` is what others do. */
+static void look_ahead(const tw_forest *f, const int32_t *at, int32_t count, double rest, double *ahead)
 {
-    int32_t left = 0;
-    for (int32_t w = 0; w < r->words; w++) {
-        for (uint64_t mask = m->alive[w]; mask; mask &= mask - 1) {
-            const int32_t k = 64 * w + __builtin_ctzll(mask);
-            if (m->base[k] + m->more[k] + ahead < least)
-                m->alive[w] &= ~(mask & -mask);
-            else
-                left++;
-        }
-    }
-    return left;
+    ahead[count] = rest;
+    for (int32_t i = count - 1; i >= 0; i--)
+        ahead[i] = ahead[i + 1] + f->bounds[at[i]].most;
 }
 
-/* Drop all kernels in play that cannot be among the best, the last of which is `last`. */
-static int32_t prune(const tw_ranker *r, tw_room *m, int32_t last, int32_t done, int32_t parting, double size)
+/* Of `count` kernels, at most TW_TAKEN, with `total` by the first `done` trees: those that reach `least`, as far as
+ * bounds can tell, go to `best` from place `found` on. How many are there then. */
+static int32_t prune(const tw_ranker *r, tw_room *m, const int32_t *kernels, double *total, int32_t count, double least,
+                     int32_t done, int32_t found)
 {
     const tw_forest *f = r->scores;
-    const double slack = 8.0 * (f->n_trees + 4.0) * DBL_EPSILON * (size + 2.0 * f->size); /* sums, in any order */
-    const double least = m->base[last] + m->more[last] - slack;
-    m->ahead[parting] = 0.0;
-    for (int32_t i = parting - 1; i >= done; i--)
-        m->ahead[i] = m->ahead[i + 1] + (f->bounds[m->at[m->order[i]]].most - m->values[m->order[i]]);
-    for (int32_t left, narrow = INT32_MAX; (left = drop(r, m, m->ahead[done], least)) && done < parting;) {
-        const int32_t step = STEP < parting - done ? STEP : parting - done;
-        if (left <= narrow) { /* ranges pay where the set has become much smaller */
-            tw_cuts_narrow(m->scores, m->alive);
-            narrow = left / 4 * 3;
+    int32_t trees = f->n_trees - done, pays = count;
+    memcpy(m->some.tree, m->all.tree + done, trees * sizeof *m->some.tree);
+    memcpy(m->some.at, m->all.at + done, trees * sizeof *m->some.at);
+    memcpy(m->taken, kernels, count * sizeof *kernels);
+    look_ahead(f, m->some.at, trees, 0.0, m->ahead);
+    for (done = 0;;) {
+        int32_t left = 0;
+        for (int32_t i = 0; i < count; i++)
+            left += !(total[i] + m->ahead[done] < least);
+        if (!left)
+            return found;
+        if (left <= pays || done == trees) {
+            for (int32_t i = 0, to = 0; to < left; i++) {
+                m->taken[to] = m->taken[i], total[to] = total[i];
+                to += !(total[i] + m->ahead[done] < least);
+            }
+            count = left;
         }
-        if (tw_walk_trees(m->scores, m->alive, m->order + done, step, m->at, &m->walk))
+        if (done == trees)
+            break;
+        if (left <= pays) { /* fewer kernels, narrower ranges */
+            const tw_trees ahead = {m->some.tree + done, m->some.at + done};
+            tw_cuts_take(m->scores, m->taken, count);
+            if (tw_walk_advance(m->scores, ahead.at, trees - done, &m->walk))
+                return TW_NO_MEMORY;
+            const int32_t parting = order_trees(f, ahead, trees - done, m->kind, m->more);
+            look_ahead(f, m->more.at + parting, trees - done - parting, m->ahead[trees], m->ahead);
+            look_ahead(f, m->more.at, parting, m->ahead[0], m->ahead);
+            const tw_trees other = m->some;
+            m->some = m->more, m->more = other;
+            trees = parting, done = 0, pays = count / 4 * 3;
+            continue;
+        }
+        const int32_t step = least_of(STEP, trees - done);
+        if (tw_walk_trees(m->scores, m->some.tree + done, m->some.at + done, step, &m->walk))
             return TW_NO_MEMORY;
-        tw_add_more(&m->walk.leaves, m->scores->active, m->values, m->more);
+        tw_add_leaves(&m->walk.leaves, count, total);
         done += step;
     }
-    return 0;
+    for (int32_t i = 0; i < count; i++)
+        m->best[found++].kernel = m->taken[i];
+    return found;
 }
 
 int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
 {
     const tw_forest *f = r->scores;
     double size = 0.0;
-    tw_cuts_widen(m->scores);
-    tw_cuts_narrow(m->scores, m->alive);
-    memcpy(m->at, f->roots, f->n_trees * sizeof *m->at);
-    if (tw_walk_advance(m->scores, m->at, f->n_trees, &m->walk))
+    if (count > TW_TAKEN)
+        tw_cuts_take_all(m->scores);
+    else
+        tw_cuts_take(m->scores, m->rows, count);
+    for (int32_t i = 0; i < f->n_trees; i++)
+        m->some.tree[i] = i, m->some.at[i] = f->roots[i];
+    if (tw_walk_advance(m->scores, m->some.at, f->n_trees, &m->walk))
         return TW_NO_MEMORY;
-    const int32_t parting = order_trees(f, m->at, m->order, m->kind);
-    int32_t done = parting / PART > FIRST ? parting / PART : FIRST;
-    done = done < parting ? done : parting;
-    for (int32_t i = 0; i < count; i++) {
-        m->best[i].kernel = m->rows[i];
-        size = fabs(m->base[m->rows[i]]) > size ? fabs(m->base[m->rows[i]]) : size;
-    }
+    const int32_t parting = order_trees(f, m->some, f->n_trees, m->kind, m->all);
     int32_t found = most;
     if (most >= count) {
+        for (int32_t i = 0; i < count; i++)
+            m->best[i].kernel = m->rows[i];
         if (score(r, m, m->best, count))
             return TW_NO_MEMORY;
     } else {
-        if (choose(r, m, count, most, done) || prune(r, m, m->best[most - 1].kernel, done, parting, size))
+        const int32_t done = least_of(parting / PART > FIRST ? parting / PART : FIRST, parting);
+        if (choose(r, m, count, most, done))
             return TW_NO_MEMORY;
-        for (int32_t i = 0; i < r->words; i++)
-            for (uint64_t mask = m->alive[i]; mask; mask &= mask - 1)
-                m->best[found++].kernel = 64 * i + __builtin_ctzll(mask);
-        if (found > most && score(r, m, m->best + most, found - most))
+        for (int32_t i = 0; i < count; i++)
+            size = fabs(m->base[m->rows[i]]) > size ? fabs(m->base[m->rows[i]]) : size;
+        const double slack = 8.0 * (f->n_trees + 4.0) * DBL_EPSILON * (size + 2.0 * f->size); /* sums, in any order */
+        for (int32_t i = 0; i < count && found >= 0; i += TW_TAKEN)
+            found = prune(r, m, m->rows + i, m->total + i, least_of(count - i, TW_TAKEN), m->best[most - 1].score - slack,
+                          done, found);
+        if (found < 0 || score(r, m, m->best + most, found - most))
             return TW_NO_MEMORY;
     }
     tw_sort_best(m->best, found, most);

@@ -11,7 +11,7 @@ static void sets_free(tw_sets *s)
     free(s->tree);
     free(s->at);
     free(s->value);
-    free(s->mask);
+    free(s->set);
     *s = (tw_sets){0};
 }
 
@@ -25,24 +25,20 @@ void tw_walk_free(tw_walk *w)
 
 static int reserve(tw_sets *s, int64_t count)
 {
-    int64_t room = 2 * count;
-    if (count > s->room) {
-        int32_t *tree = realloc(s->tree, room * sizeof *tree);
-        s->tree = tree ? tree : s->tree;
-        int32_t *at = realloc(s->at, room * sizeof *at);
-        s->at = at ? at : s->at;
-        double *value = realloc(s->value, room * sizeof *value);
-        s->value = value ? value : s->value;
-        if (!tree || !at || !value || room > INT32_MAX)
-            return -1;
-        s->room = (int32_t)room;
-    }
-    if (count * s->words > s->mask_room) {
-        uint64_t *mask = realloc(s->mask, room * s->words * sizeof *mask);
-        s->mask = mask ? mask : s->mask;
-        s->mask_room = mask ? room * s->words : s->mask_room;
-        return mask ? 0 : -1;
-    }
+    const int64_t room = 2 * count;
+    if (count <= s->room)
+        return 0;
+    int32_t *tree = realloc(s->tree, room * sizeof *tree);
+    s->tree = tree ? tree : s->tree;
+    int32_t *at = realloc(s->at, room * sizeof *at);
+    s->at = at ? at : s->at;
+    double *value = realloc(s->value, room * sizeof *value);
+    s->value = value ? value : s->value;
+    tw_set *set = realloc(s->set, room * sizeof *set);
+    s->set = set ? set : s->set;
+    if (!tree || !at || !value || !set || room > INT32_MAX)
+        return -1;
+    s->room = (int32_t)room;
     return 0;
 }
 
@@ -92,25 +88,29 @@ TW_CLONES int tw_walk_advance(const tw_cuts *c, int32_t *at, int32_t count, tw_w
     return 0;
 }
 
+static inline int32_t any(const tw_set *set)
+{
+    const tw_words w = (tw_words)*set;
+    return (w[0] | w[1] | w[2] | w[3]) != 0;
+}
+
 /* Move the sets at a leaf to the leaves, part those that a range did not decide for. Results are written for every set
  * and kept where they hold: a branch that depends on a set would be guessed wrong as often as not. */
-static inline __attribute__((always_inline)) int settle(const tw_cuts *c, tw_walk *w, int32_t words)
+static inline __attribute__((always_inline)) int settle(const tw_cuts *c, tw_walk *w)
 {
-    const int32_t *active = c->active;
     const tw_forest *f = c->forest;
     tw_sets *open = &w->open, *leaves = &w->leaves;
     if (reserve(leaves, (int64_t)leaves->count + open->count + 1))
         return -1;
     int32_t *open_tree = open->tree, *open_at = open->at, *leaf_tree = leaves->tree, *leaf_at = leaves->at;
-    uint64_t *open_mask = open->mask, *leaf_mask = leaves->mask;
+    tw_set *open_set = open->set, *leaf_set = leaves->set;
     const int32_t count = open->count, n_features = f->n_features;
     int32_t kept = 0, found = leaves->count, splits = 0;
     for (int32_t i = 0; i < count; i++) {
         const int32_t at = open_at[i], is_leaf = tw_node_feature(f->node[at]) == n_features;
         leaf_tree[found] = open_tree[i];
         leaf_at[found] = at;
-        for (int32_t j = 0; j < words; j++)
-            leaf_mask[(size_t)found * words + j] = open_mask[(size_t)i * words + j];
+        leaf_set[found] = open_set[i];
         w->moving[splits] = i;
         found += is_leaf;
         splits += !is_leaf;
@@ -121,56 +121,49 @@ static inline __attribute__((always_inline)) int settle(const tw_cuts *c, tw_wal
     for (; kept < splits; kept++) {
         const int32_t i = w->moving[kept], tree = open_tree[i], at = open_at[i];
         const tw_node node = f->node[at];
-        uint64_t any_left = 0, any_right = 0;
-        const uint64_t *left = tw_cuts_unsure(c, tw_node_feature(node)) ? tw_cuts_ask(c, at) : tw_cuts_left(c, node);
-        for (int32_t j = 0; j < words; j++) {
-            const uint64_t mask = open_mask[(size_t)i * words + j];
-            any_left |= mask & left[active[j]];
-            any_right |= mask & ~left[active[j]];
-        }
-        const uint64_t all_right = any_left ? 0 : ~0ull;
-        for (int32_t j = 0; j < words; j++) {
-            const uint64_t mask = open_mask[(size_t)i * words + j];
-            open_mask[(size_t)added * words + j] = mask & ~left[active[j]];
-            open_mask[(size_t)kept * words + j] = mask & (left[active[j]] | all_right);
-        }
+        tw_set sent;
+        if (tw_cuts_unsure(c, tw_node_feature(node)))
+            tw_cuts_ask(c, at, &sent);
+        else
+            tw_cuts_left(c, node, &sent);
+        const tw_set left = open_set[i] & sent, right = open_set[i] & ~sent;
+        const int32_t any_left = any(&left), any_right = any(&right);
+        const uint16_t all_right = any_left ? 0 : UINT16_MAX;
+        open_set[added] = right;
+        open_set[kept] = left | (right & all_right);
         open_tree[kept] = open_tree[added] = tree;
         open_at[kept] = at + tw_node_step(node) + !any_left;
         open_at[added] = at + tw_node_step(node) + 1;
-        added += (any_left != 0) & (any_right != 0);
+        added += any_left & any_right;
     }
     leaves->count = found;
     const int32_t more = added - count;
     memmove(open_tree + kept, open_tree + count, more * sizeof *open_tree);
     memmove(open_at + kept, open_at + count, more * sizeof *open_at);
-    memmove(open_mask + (size_t)kept * words, open_mask + (size_t)count * words, (size_t)more * words * sizeof *open_mask);
+    memmove(open_set + kept, open_set + count, more * sizeof *open_set);
     open->count = kept + more;
     return 0;
 }
 
-TW_CLONES int tw_walk_trees(const tw_cuts *c, const uint64_t *set, const int32_t *trees, int32_t count, const int32_t *at,
-                  tw_walk *w)
+TW_CLONES int tw_walk_trees(const tw_cuts *c, const int32_t *trees, const int32_t *at, int32_t count, tw_walk *w)
 {
     tw_sets *open = &w->open;
-    const int32_t words = c->n_active;
-    open->words = w->leaves.words = words;
+    uint16_t lanes[TW_ROW];
+    for (int32_t i = 0; i < TW_ROW; i++) /* as many kernels in each as there are rows, the last of them not full */
+        lanes[i] = (uint16_t)((1u << (c->count + TW_ROW - 1 - i) / TW_ROW) - 1);
+    tw_set all;
+    memcpy(&all, lanes, sizeof all);
     w->leaves.count = 0;
     for (int32_t first = 0; first < count; first += BLOCK) {
         const int32_t n = count - first < BLOCK ? count - first : BLOCK;
         if (reserve_open(w, n))
             return -1;
-        for (int32_t i = 0; i < n; i++) {
-            open->tree[i] = trees[first + i], open->at[i] = at[trees[first + i]];
-            for (int32_t j = 0; j < words; j++)
-                open->mask[(size_t)i * words + j] = set[c->active[j]];
-        }
+        for (int32_t i = 0; i < n; i++)
+            open->tree[i] = trees[first + i], open->at[i] = at[first + i], open->set[i] = all;
         open->count = n;
         while (open->count) {
             advance(c, open->at, open->count, w->moving);
-            /* the same code for few words, so that loops over them unroll */
-            if (reserve_open(w, open->count) || (words == 1   ? settle(c, w, 1)
-                                                 : words == 2 ? settle(c, w, 2)
-                                                              : settle(c, w, words)))
+            if (reserve_open(w, open->count) || settle(c, w))
                 return -1;
         }
     }

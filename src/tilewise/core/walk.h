@@ -9,14 +9,12 @@
 
 #include "cuts.h"
 
-/* Sets of kernels, each of a tree: on their way at a node, or at a leaf with its value. Of their masks there are the
- * words that the cuts call active. Grown as needed. */
+/* Sets of kernels, each of a tree: on their way at a node, or at a leaf with its value. Grown as needed. */
 typedef struct {
-    int32_t count, room, words;
-    int64_t mask_room;
+    int32_t count, room;
     int32_t *tree, *at;
     double *value;
-    uint64_t *mask;
+    tw_set *set;
 } tw_sets;
 
 /* Room for walks; zeroed before first use. */
@@ -28,20 +26,16 @@ typedef struct {
 /* Take `count` nodes on, each while the ranges decide. 0, or -1 where memory is short. */
 int tw_walk_advance(const tw_cuts *cuts, int32_t *at, int32_t count, tw_walk *walk);
 
-/* Walk `count` trees with a set, which the ranges are those of, each from at[tree] on, to the leaves of `walk`. 0, or -1
+/* Walk trees with all kernels taken, `count` of them, each from its node in `at` on, to the leaves of `walk`. 0, or -1
  * where memory is short. */
-int tw_walk_trees(const tw_cuts *cuts, const uint64_t *set, const int32_t *trees, int32_t count, const int32_t *at,
-                  tw_walk *walk);
+int tw_walk_trees(const tw_cuts *cuts, const int32_t *trees, const int32_t *at, int32_t count, tw_walk *walk);
 void tw_walk_free(tw_walk *walk);
 
-/* Set `values` (trees) to those of a kernel's leaves; those of other trees stay. */
-void tw_values_of(const tw_sets *leaves, const int32_t *active, int32_t kernel, double *values);
+/* The scores of the kernels taken, which have leaves in every tree, these added tree by tree, into `scores` (TW_TAKEN).
+ * 0, or -1 where memory is short. */
+int tw_sum_leaves(const tw_sets *leaves, int32_t n_trees, double *scores);
 
-/* The scores of all kernels that have leaves in every tree, these added tree by tree, into `scores` (kernels). 0, or -1
- * where memory is short. */
-int tw_sum_leaves(const tw_sets *leaves, const int32_t *active, int32_t n_trees, double *scores);
-
-/* Add to `more` (kernels) by how much leaves exceed their tree's of `values`. */
-void tw_add_more(const tw_sets *leaves, const int32_t *active, const double *values, double *more);
+/* Add to each of `count` kernels its leaves' values, in any order; `sums` has room for a multiple of 64. */
+void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums);
 
 #endif

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tilewise.errors import ProblemError
@@ -57,7 +58,7 @@ class Problem(ABC):
     def _key(self) -> tuple[Any, ...]:
         known: tuple[Any, ...] | None = self.__dict__.get("_values")
         if known is None:
-            known = self.__dict__["_values"] = tuple(self.to_dict().values())
+            known = self.__dict__["_values"] = _values(type(self))(self)
         return known
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,6 +123,12 @@ class Problem(ABC):
 @cache
 def _columns(kind: type[Problem]) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(kind))
+
+
+@cache
+def _values(kind: type[Problem]) -> Callable[[Problem], tuple[Any, ...]]:
+    """What gives all dimensions of a problem at once."""
+    return attrgetter(*_columns(kind))
 
 
 @cache
