@@ -57,7 +57,8 @@ DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": 
 MIN_DOT = 16  # tl.dot needs at least 16 along each dimension
 MIN_DOT_BYTES = 32  # ... and this many bytes along K
 WARPGROUP_ROWS = 64  # of a warpgroup's matrix instruction (Hopper)
-MAX_ACCUMULATORS = 128  # 32-bit registers a thread may spend on the output tile, of the 255 it has
+BLOCK_REGISTERS = 65536  # of 32 bits, for all threads of a block; no thread has more than 255
+MAX_ACCUMULATORS = 128  # registers a thread may spend on the output tile, and no more than half of what it has
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_STRIP = 8  # pixels
 MAX_STRIP_FILTER = 11  # width of a filter that a strip unrolls: beyond, there is much code and no register left ...
@@ -89,8 +90,9 @@ def illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None
         return f"there are no {target.dtype} kernels for {target.op}"
     threads = kernel.num_warps * arch.warp_size
     accumulators = accumulators_per_thread(kernel, arch)
-    if accumulators > MAX_ACCUMULATORS:
-        return f"{accumulators} accumulators a thread, more than {MAX_ACCUMULATORS}"
+    most = min(MAX_ACCUMULATORS, BLOCK_REGISTERS // threads // 2)
+    if accumulators > most:
+        return f"{accumulators} accumulators a thread, more than {most}"
     if accumulators < 1:
         return f"{threads} threads for {kernel.tile_m * kernel.tile_n} outputs"
     if kernel.pipeline in DEPTHWISE:
