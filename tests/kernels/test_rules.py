@@ -55,6 +55,8 @@ def kernel(**change: Any) -> Kernel:
         ({"pipeline": "spiral"}, "pipeline must be one of taps, flat, point, depth"),
         ({"tile_m": 256, "tile_n": 64}, None),  # 128 accumulators a thread
         ({"tile_m": 256, "tile_n": 128}, "256 accumulators a thread, more than 128"),
+        ({"tile_m": 256, "tile_n": 128, "num_warps": 16}, None),
+        ({"tile_m": 256, "tile_n": 256, "num_warps": 16}, "128 accumulators a thread, more than 64"),
         ({"tile_m": 8, "tile_n": 8, "tile_k": 1, "pipeline": "depth"}, "128 threads for 64 outputs"),
         ({"tile_m": 8}, "tile_m and tile_n must be at least 16"),
         ({"tile_k": 8}, "tile_k at least 16"),
