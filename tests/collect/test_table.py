@@ -34,9 +34,9 @@ def test_rows_carry_every_column_and_derived_figures(plan: Plan, journal: Journa
     ]
     row = rows.to_pylist()[6]
     problem, ms = plan.items[2].problem, 0.2
-    assert row["latency_ms"] == pytest.approx(ms, rel=2**-17)
-    assert row["tflops"] == pytest.approx(problem.flops / ms / 1e9, rel=2**-17)
-    assert row["bandwidth_gb_s"] == pytest.approx(problem.min_bytes("bf16") / ms / 1e6, rel=2**-17)
+    assert row["latency_ms"] == pytest.approx(ms, rel=2**-13)
+    assert row["tflops"] == pytest.approx(problem.flops / ms / 1e9, rel=2**-13)
+    assert row["bandwidth_gb_s"] == pytest.approx(problem.min_bytes("bf16") / ms / 1e6, rel=2**-13)
     assert (row["run_id"], row["origin"], row["hw_uuid"], row["repeats"]) == ("run-1", "test", "uuid-a", 3)
     assert (row["status"], row["error"], row["is_valid"], row["sm_clock_mhz"]) == ("ok", None, True, 1980)
     assert {name: row[name] for name in ("op", "variant", "dtype", "arch")} == {

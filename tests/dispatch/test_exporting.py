@@ -68,7 +68,7 @@ def test_what_was_measured_on_the_spot_is_as_good_as_collected(capsys: pytest.Ca
     assert (both["status"] == both["status_recorded"]).all()
     for name in FIGURES:
         assert both[name].astype(float).tolist() == pytest.approx(
-            both[f"{name}_recorded"].astype(float).tolist(), rel=1e-4, nan_ok=True
+            both[f"{name}_recorded"].astype(float).tolist(), rel=2**-13, nan_ok=True
         )
     assert not len(prepare(rows, TARGET).quarantined)
 

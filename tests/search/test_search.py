@@ -89,7 +89,7 @@ def test_a_search_never_ends_below_where_it_began(method: str, model: TrainedMod
 
 def test_evolution_beats_random_draws(model: TrainedModel) -> None:
     gained = []
-    for shape in problems(TARGET, 6, 11):
+    for shape in problems(TARGET, 12, 11):
         ends = [
             search(model, shape, SearchSettings(m, 200, 1, 0, caution=0.0), 1).found[0].predicted_tflops
             for m in ("evolution", "random")
