@@ -113,7 +113,7 @@ def test_the_command_simulates(table: Path, tmp_path: Path) -> None:
     output = tmp_path / "again.parquet"
     assert main(["collect", f"collect.simulate={table}", f"output={output}"]) == 0
     again = read_measurements(output, TARGET)
-    np.testing.assert_allclose(again["latency_ms"], FRAME["latency_ms"], rtol=2**-13)  # tables of collect keep few digits
+    np.testing.assert_allclose(again["latency_ms"], FRAME["latency_ms"], rtol=2**-13)
     assert again["run_id"].unique().tolist() == ["simulated-h200-1"]
 
 
