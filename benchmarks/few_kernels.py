@@ -19,7 +19,9 @@ import numpy as np
 
 from tilewise.arch import load_arch
 from tilewise.data.schema import read_measurements
+from tilewise.markdown import table as markdown_table
 from tilewise.ops import Target
+from tilewise.planning.choice import place_within
 from tilewise.train import ModelSettings, TrainSettings, pool_of
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
@@ -54,10 +56,7 @@ def choices(
     known, others = table.rows_of(drawn), np.setdiff1d(whole, drawn)
     yield f"{share:.0%} of the problems", known
     rows, score = table.rows_of(others), learner.scores(known, others)
-    order = np.lexsort((-score, table.problem[rows]))
-    first = np.searchsorted(table.problem[rows], table.problem[rows])
-    place = np.empty(len(rows), dtype=np.int64)
-    place[order] = np.arange(len(rows)) - first
+    place = place_within(table.problem[rows], score)
     for count in kernels:
         yield f"... and {count} kernels of each other", np.concatenate([known, rows[place < count]])
     yield "all problems, whole pool", table.rows_of(whole)
@@ -91,10 +90,11 @@ def main() -> None:
                 efficiency = judge(table, table.rows_of(fold.test), scores).efficiency
                 found.setdefault(name, []).append(efficiency)
                 rows[name] = rows.get(name, 0) + len(learnt) // len(args.fold)
-    print("| learnt from | rows | mean | P10 | worst |\n| --- | --- | --- | --- | --- |")
+    lines = []
     for name, parts in found.items():
         e = 100 * np.concatenate(parts)
-        print(f"| {name} | {rows[name]:,} | {e.mean():.2f} | {np.percentile(e, 10):.2f} | {e.min():.1f} |")
+        lines.append([name, f"{rows[name]:,}", f"{e.mean():.2f}", f"{np.percentile(e, 10):.2f}", f"{e.min():.1f}"])
+    print(markdown_table(["learnt from", "rows", "mean", "P10", "worst"], lines), end="")
 
 
 if __name__ == "__main__":

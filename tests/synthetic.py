@@ -206,12 +206,12 @@ def _unit(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
 
 
-__all__ = ["CONV", "kernels", "latency_ms", "measurements", "problems"]
-
-
 def with_few_kernels(frame: pd.DataFrame, share: float) -> tuple[pd.DataFrame, set[tuple[int, ...]]]:
     """Convolutions with three kernels only for about a share of the problems, and the group keys of those."""
     keys = group_keys("grouped_conv", frame)
     thin = holdout_mask("grouped_conv", keys + 1, share)  # another draw than the holdout's
     few = frame["kernel_name"].isin(frame["kernel_name"].unique()[:3])
     return frame[~thin | few], set(map(tuple, keys[thin].tolist()))
+
+
+__all__ = ["CONV", "kernels", "latency_ms", "measurements", "problems", "with_few_kernels"]

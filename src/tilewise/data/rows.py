@@ -53,8 +53,13 @@ def problem_index(rows: pd.DataFrame, op: str) -> Ints:
 
 def is_supported(rows: pd.DataFrame, target: Target, pool: Pool) -> Bools:
     """(rows,) which rows' kernels are of the pool and support their problem, by the rules that the dispatcher asks."""
+    return support(rows, target, pool)[0]
+
+
+def support(rows: pd.DataFrame, target: Target, pool: Pool) -> tuple[Bools, Ints]:
+    """(rows,) what :func:`is_supported` says, and how many kernels of the pool support the row's problem."""
     if not len(rows):
-        return np.zeros(0, dtype=bool)
+        return np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
     masks = np.stack([pool.supported(p) for p in problems_of(rows, target)])
-    place = pool_index(rows, pool)
-    return masks[problem_index(rows, target.op), place] & (place >= 0)
+    problem, place = problem_index(rows, target.op), pool_index(rows, pool)
+    return masks[problem, place] & (place >= 0), masks.sum(axis=1)[problem]

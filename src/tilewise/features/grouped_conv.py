@@ -31,7 +31,7 @@ from tilewise.features._tiles import (
     log2,
     pipeline_features,
 )
-from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of, tapwise_columns
+from tilewise.kernels.boxes import covering_pixels, tapwise_columns
 from tilewise.kernels.rules import CONV_PIPELINES, PIXEL_PIPELINES, strip_columns
 from tilewise.ops import GemmDims
 from tilewise.ops import grouped_conv as op
@@ -110,7 +110,7 @@ class ConvInputs(TileInputs):
         tapwise = (self.k.pipeline == "taps") | self.boxed
         steps = np.where(tapwise, tap_steps, ceil_div(self.gemm.k, self.step_depth))
         if self.variant == "bwd_weight" and self.boxed.any():
-            steps = np.where(self.boxed, self.box_pixels(self.k.tile_k) // self.k.tile_k, steps)
+            steps = np.where(self.boxed, covering_pixels(self.p, self.variant, self.k.tile_k) // self.k.tile_k, steps)
         return steps
 
     @cached_property
@@ -136,16 +136,13 @@ class ConvInputs(TileInputs):
         """Tiles along M; of boxes, those that cover each image (of each residue class), of strips each row."""
         tiles, tile = ceil_div(self.gemm.m, self.k.tile_m), self.k.tile_m
         if self.variant != "bwd_weight" and self.boxed.any():
-            tiles = np.where(self.boxed, self.residue_classes * self.box_pixels(tile) // tile, tiles)
+            pixels = covering_pixels(self.p, self.variant, tile)
+            tiles = np.where(self.boxed, self.residue_classes * pixels // tile, tiles)
         if self.variant != "bwd_weight" and self.strips.any():
             row = self.out.Wo if self.variant == "forward" else self.p.Wi
             pixels = self.gemm.m // row * ceil_div(row, self.k.tile_k) * self.k.tile_k
             tiles = np.where(self.strips, ceil_div(pixels, tile), tiles)
         return tiles
-
-    def box_pixels(self, tile: Any) -> Any:
-        """Pixels of the boxes that cover the images, `tile` pixels each; with some answer where there are no boxes."""
-        return fewest_pixels(grid_of(self.p, self.variant), np.maximum(tile, BOX_PIXELS[0]))
 
     # ---- the grid as launched ---------------------------------------------------------------------------------------
 

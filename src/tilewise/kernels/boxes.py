@@ -87,6 +87,11 @@ def fewest_pixels(grid: Grid, pixels: Any) -> Any:
     return least
 
 
+def covering_pixels(p: Any, variant: str, pixels: Any) -> Any:
+    """Pixels of the best boxes of so many over what `variant` walks; some answer where no box has so few."""
+    return fewest_pixels(grid_of(p, variant), np.maximum(pixels, BOX_PIXELS[0]))
+
+
 def box_of(grid: Grid, pixels: int) -> Box:
     """The box that covers `grid` with the fewest pixels; of equal ones the preferred."""
     best = min(boxes(pixels), key=lambda box: int(padded_pixels(grid, box)))

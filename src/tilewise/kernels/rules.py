@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.arch import HardwareProfile
-from tilewise.kernels.boxes import BOX_PIXELS, fewest_pixels, grid_of, tapwise_columns
+from tilewise.kernels.boxes import BOX_PIXELS, covering_pixels, tapwise_columns
 from tilewise.kernels.kernel import Kernel
 from tilewise.ops import Problem, Target
 from tilewise.ops.dtypes import operand_bytes
@@ -189,9 +189,10 @@ def _conv(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     rows, box, strip = _padded(m, kernel.tile_m), kernel.pipeline == "box", kernel.pipeline == "strip"
     leanest = 2.0 * classes * gemm.batch * _padded(m, MIN_DOT) * _padded(gemm.n, MIN_DOT) * _padded(k, MIN_DOT)
     if np.any(box):  # most pools would compute this for nothing
-        tile = kernel.tile_k if variant == "bwd_weight" else kernel.tile_m
-        pixels = fewest_pixels(grid_of(problem, variant), np.maximum(tile, BOX_PIXELS[0]))
-        k, rows = (np.where(box, pixels, k), rows) if variant == "bwd_weight" else (k, np.where(box, pixels, rows))
+        if variant == "bwd_weight":
+            k = np.where(box, covering_pixels(problem, variant, kernel.tile_k), k)
+        else:
+            rows = np.where(box, covering_pixels(problem, variant, kernel.tile_m), rows)
     if variant == "bwd_weight":  # a strip follows rows of pixels from end to end
         k = np.where(strip, k // output_sizes(problem).Wo * kernel.tile_k, k)
     steps = -(-k // np.where(product, kernel.tile_k, kernel.tile_m))
@@ -221,8 +222,8 @@ def _boxed(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
     box = kernel.pipeline == "box"
     inner = {"forward": p.C // p.G, "bwd_data": p.K // p.G, "bwd_weight": 0}[variant]  # channels that are summed over
     # in bwd_weight also where a group begins within a row: an H200 faults at others ("illegal instruction")
-    group = np.gcd(p.C // p.G, p.K // p.G)
-    rows = {"forward": p.C // p.G, "bwd_data": np.gcd(p.C // p.G, p.K), "bwd_weight": group}[variant]
+    others = {"forward": 0, "bwd_data": p.K, "bwd_weight": p.K // p.G}[variant]
+    rows = np.gcd(p.C // p.G, others)
     strided = (variant != "bwd_data") & ((p.stride_d > 1) | (p.stride_h > 1) | (p.stride_w > 1))
     yield box & (rows % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
     # what lies beyond is another group's or pixel's: multiplied by zero, but perhaps infinite

@@ -56,15 +56,15 @@ def choose_kernels(problem: Ints, score: Floats, choice: KernelChoice, rng: np.r
     count = np.bincount(problem)
     wanted = np.minimum(np.maximum(np.round(choice.share * count), LEAST_KERNELS), count)[problem]
     sure = np.ceil(choice.top * wanted)
-    first = _place(problem, score) < sure
+    first = place_within(problem, score) < sure
     # Adding Gumbel noise and taking the first draws without replacement, in proportion to exp(score / temperature).
     drawn = np.where(first, np.inf, score / choice.temperature + rng.gumbel(size=len(score)))
-    measured: Bools = _place(problem, drawn) < wanted
+    measured: Bools = place_within(problem, drawn) < wanted
     return measured
 
 
-def _place(problem: Ints, score: Floats) -> Ints:
-    """(rows,) place of a row within its problem by score, 0 is the highest."""
+def place_within(problem: Ints, score: Floats) -> Ints:
+    """(rows,) place of a row within its problem, ascending, by score; 0 is the highest."""
     order = np.lexsort((-score, problem))
     starts = np.flatnonzero(np.diff(problem, prepend=-1))
     place = np.empty(len(problem), dtype=np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, problems_of, sort_rows
+from tilewise.data.rows import Bools, is_of, pool_index, problem_index, problems_of, sort_rows, support
 from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, feature_table
@@ -23,7 +22,6 @@ from tilewise.ops import OPS, Problem, Target
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 LEAST_MEASURED = 0.5  # of the kernels that support a problem, for its best to be taken for the best of all
 LEAST_JUDGES = 0.1  # of the problems
@@ -138,7 +136,8 @@ def build_table(
     rows = rows[~held]
     rows = rows[is_primary(rows, target.op) & rows["is_valid"].to_numpy()] if len(rows) else rows
     rows = sort_rows(rows, target, pool)
-    rows = rows[is_supported(rows, target, pool)]
+    supported, candidates = support(rows, target, pool)
+    rows, candidates = rows[supported], candidates[supported]
     if not len(rows):
         raise DataError(
             f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
@@ -167,16 +166,20 @@ def build_table(
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         spread=_spread(rows),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
-        judges=_judges(problems, problem, pool),
+        judges=_judges(np.bincount(problem), candidates[first]),
         n_holdout_problems=n_holdout,
     )
 
 
-def _judges(problems: Sequence[Problem], problem: Ints, pool: Pool) -> Bools:
-    """See :attr:`Table.judges`; where hardly a problem can be judged by, all are, for want of better."""
-    supported = np.array([np.count_nonzero(pool.supported(p)) for p in problems])
-    measured = np.bincount(problem) >= LEAST_MEASURED * supported
-    return measured if measured.mean() >= LEAST_JUDGES else np.ones(len(problems), dtype=bool)
+def _judges(measured: Ints, candidates: Ints) -> Bools:
+    """See :attr:`Table.judges`; where hardly a problem can be judged by, all are, for want of better.
+
+    Args:
+        measured: (problems,) number of kernels.
+        candidates: (problems,) number of kernels that support it.
+    """
+    judges = measured >= LEAST_MEASURED * candidates
+    return judges if judges.mean() >= LEAST_JUDGES else np.ones(len(judges), dtype=bool)
 
 
 def _spread(rows: pd.DataFrame) -> Floats:

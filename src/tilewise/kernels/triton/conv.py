@@ -75,6 +75,16 @@ def store_filter(acc, dw, partial, k, at, inside, K, depth, Kg, g, split, SPLIT_
         tl.store(partial + split.to(tl.int64) * K * depth + offset, acc, mask=mask)
 
 
+@triton.jit
+def store_taps(total, dw, partial, tap, col, taps, K, split, SPLIT_K: tl.constexpr):
+    """Write tap `tap` of the depthwise filters `col`, of `taps` taps, or this program's share into the workspace."""
+    offset = col * taps + tap
+    if SPLIT_K == 1:
+        tl.store(dw + offset, total.to(dw.dtype.element_ty), mask=col < K)
+    else:
+        tl.store(partial + split.to(tl.int64) * K * taps + offset, total, mask=col < K)
+
+
 def sizes_of(problem: GroupedConvProblem) -> dict[str, int]:
     """The dimensions, the output's, and the channels of one group."""
     return {

@@ -30,6 +30,7 @@ from tilewise.kernels.triton.conv import (
     programs_of,
     reach_of,
     store_filter,
+    store_taps,
     within,
 )
 from tilewise.kernels.triton.conv_walks import WALKS, Walk
@@ -178,11 +179,7 @@ def bwd_weight_depth(
         else:
             b = tl.load(x + pixel[:, None] * C + (col // Kg)[None, :], mask=mask, other=0.0)
         acc += a.to(tl.float32) * b.to(tl.float32)
-    total = tl.sum(acc, 0)
-    if SPLIT_K == 1:
-        tl.store(dw + col * taps + tap, total.to(dw.dtype.element_ty), mask=col < K)
-    else:
-        tl.store(partial + split.to(tl.int64) * K * taps + col * taps + tap, total, mask=col < K)
+    store_taps(tl.sum(acc, 0), dw, partial, tap, col, taps, K, split, SPLIT_K)
 
 
 _FUNCTIONS: dict[str, Any] = {

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, sizes_of, within
+from tilewise.kernels.triton.conv import launches_of, pixel_at, pixels, programs_of, sizes_of, store_taps, within
 from tilewise.kernels.triton.conv_strip import constants_of
 from tilewise.kernels.triton.program import Launch, Program
 from tilewise.kernels.triton.tiles import share_of
@@ -65,12 +65,7 @@ def bwd_weight_strip(
                             acc = acc[:fx] + (acc[fx] + a[p] * b,) + acc[fx + 1 :]  # noqa: RUF005 (not in Triton)
     taps = filter_rows * X
     for fx in tl.static_range(X):
-        total = tl.sum(acc[fx], 0)
-        at = col * taps + filter_row * X + fx
-        if SPLIT_K == 1:
-            tl.store(dw + at, total.to(dw.dtype.element_ty), mask=col < C)
-        else:
-            tl.store(partial + split.to(tl.int64) * C * taps + at, total, mask=col < C)
+        store_taps(tl.sum(acc[fx], 0), dw, partial, filter_row * X + fx, col, taps, C, split, SPLIT_K)
 
 
 def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
