@@ -36,7 +36,7 @@ from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 FORBIDDEN = (
     "pandas", "lightgbm", "mlflow", "sklearn", "optuna", "dvc", "hydra", "omegaconf", "matplotlib", "pyarrow", "torch",
-    "triton", "yaml", "rich",
+    "triton", "yaml", "rich", "tilewise.registry",
 )  # fmt: skip
 
 PLAIN = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)

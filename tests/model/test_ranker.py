@@ -120,10 +120,11 @@ def test_a_model_ranks_and_predicts_alike_both_ways(name: str, tmp_path: Path, m
         assert (model.ranker is None) == (choice == "numpy")
         order, tflops = model.best(problem, 7)
         ranked = Dispatcher.from_folder(folder).rank(problem, 7)
-        assert [s.predicted_tflops for s in ranked] == tflops.tolist()
-        answers.append((list(order), tflops.tobytes(), model.score(problem).tobytes(), ranked))
+        assert [s.predicted_tflops for s in ranked] == list(tflops)
+        assert [list(one) for one in model.best(problem, 1)] == [list(order[:1]), list(tflops[:1])]
+        answers.append((list(order), list(tflops), model.score(problem).tobytes(), ranked))
         assert model.rank(problem, 7).tolist() == list(order)
-        assert model.predict_tflops(problem)[list(order)].tobytes() == tflops.tobytes()
+        assert model.predict_tflops(problem)[list(order)].tolist() == list(tflops)
     assert answers[0] == answers[1]
 
 

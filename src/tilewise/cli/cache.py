@@ -25,9 +25,9 @@ from rich.table import Table
 from tilewise.collect.plan import Item
 from tilewise.collect.problems.files import dumps
 from tilewise.dispatch import housekeeping
+from tilewise.dispatch.folder import cache_folder
 from tilewise.dispatch.measured import FOLDER
 from tilewise.dispatch.record import calls_of
-from tilewise.dispatch.source import cache_folder
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.ops import Target

@@ -71,7 +71,7 @@ def _one(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, console
     values: dict[str, Any] = dict(OmegaConf.to_container(cfg.problem, resolve=True))  # type: ignore[arg-type]
     problem, target = OPS[model.target.op].from_dict(values), model.target
     result = search(model, problem, settings, cfg.search.count)
-    best = float(model.best(problem, 1)[1][0])
+    best = model.best(problem, 1)[1][0]
     console.print(
         f"{target.name}, {settings.method}, {result.evaluations} evaluations; the pool's best is predicted "
         f"{best:.1f} TFLOPS",

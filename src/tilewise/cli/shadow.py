@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tilewise.dispatch.folder import cache_folder
 from tilewise.dispatch.shadow import FILE
-from tilewise.dispatch.source import cache_folder
 from tilewise.ops import Target
 from tilewise.registry.observations import read
 from tilewise.registry.observed_report import page, report, write_report

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "_key.h"
 #include "_read.h"
 #include "text.h"
 
@@ -275,6 +276,7 @@ static PyObject *parse_trees(PyObject *module, PyObject *args)
 
 static PyMethodDef METHODS[] = {
     {"parse_trees", parse_trees, METH_VARARGS, parse_doc},
+    {"key_of", tw_key_of, METH_O, tw_key_doc},
     {NULL, NULL, 0, NULL},
 };
 

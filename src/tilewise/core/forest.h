@@ -80,10 +80,4 @@ static inline int32_t tw_level_of(const tw_forest *f, int32_t feature, double x)
     return block * TW_BLOCK + tw_count_below(thresholds + block * TW_BLOCK, x);
 }
 
-/* The value of a leaf. */
-static inline double tw_value_at(const tw_forest *f, int32_t tree, int32_t at)
-{
-    return f->value[f->first[tree] + tw_node_step(f->node[at])];
-}
-
 #endif

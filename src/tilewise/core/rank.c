@@ -87,13 +87,6 @@ static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
         m->base[m->rows[i]] = work - (logs[i] + m->base[m->rows[i]]);
 }
 
-static void find_cuts(const tw_ranker *r, tw_cuts *cuts, const tw_outputs *features)
-{
-    for (int32_t i = 0; i < features->count; i++)
-        if (!tw_is_constant(r, features->at[i]))
-            tw_cuts_find(cuts, i);
-}
-
 static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
 {
     static const int32_t any = 0; /* all kernels have the problem's features */
@@ -102,10 +95,12 @@ static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
         return 0;
     for (int32_t i = 0; i < r->scale->n_trees; i++)
         m->all.tree[i] = i;
-    find_cuts(r, m->scale, &r->problem);
+    for (int32_t i = 0; i < r->problem.count; i++)
+        if (!tw_is_constant(r, r->problem.at[i]))
+            tw_cuts_find(m->scale, i);
     tw_cuts_take(m->scale, &any, 1);
     if (tw_walk_trees(m->scale, m->all.tree, r->scale->roots, r->scale->n_trees, &m->walk) ||
-        tw_sum_leaves(&m->walk.leaves, r->scale->n_trees, m->sums))
+        tw_sum_leaves(&m->walk.leaves, r->scale->n_trees, 1, m->sums))
         return TW_NO_MEMORY;
     *scale = m->sums[0];
     return 0;
@@ -119,7 +114,6 @@ static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
     if (most < 1)
         return 0;
     find_base(r, m, count);
-    find_cuts(r, m->scores, &r->features);
     return tw_search(r, m, count, most) ? TW_NO_MEMORY : most;
 }
 

@@ -3,57 +3,50 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef TW_WIDE
+#include <immintrin.h>
+#endif
 
-int tw_sum_leaves(const tw_sets *leaves, int32_t n_trees, double *scores)
+/* The sums of some kernels stay in registers, several at a time, as each waits for the one before. */
+typedef double four __attribute__((vector_size(32), aligned(8)));
+typedef int64_t four_bits __attribute__((vector_size(32)));
+
+TW_CLONES static void add_by_fours(const tw_sets *leaves, int32_t count, double *sums)
 {
-    int32_t *begin = calloc(n_trees + 2, sizeof *begin), *order = malloc((leaves->count + 1) * sizeof *order);
-    if (begin && order) {
-        for (int32_t i = 0; i < leaves->count; i++)
-            begin[leaves->tree[i] + 2]++;
-        for (int32_t t = 0; t < n_trees; t++)
-            begin[t + 2] += begin[t + 1];
-        for (int32_t i = 0; i < leaves->count; i++)
-            order[begin[leaves->tree[i] + 1]++] = i;
-        memset(scores, 0, TW_TAKEN * sizeof *scores);
-        for (int32_t i = 0; i < leaves->count; i++) { /* tree by tree; a kernel is in one leaf of each */
-            const tw_words words = (tw_words)leaves->set[order[i]];
-            for (int32_t w = 0; w < 4; w++)
-                for (uint64_t mask = words[w]; mask; mask &= mask - 1) {
-                    const int32_t bit = 64 * w + __builtin_ctzll(mask);
-                    scores[bit % TW_ROW * TW_ROW + bit / TW_ROW] += leaves->value[order[i]];
-                }
+    const four_bits first = {1, 2, 4, 8};
+    for (int32_t k = 0; k < count; k += 16) {
+        four *to = (four *)(sums + k), a = to[0], b = to[1], c = to[2], d = to[3];
+        const uint64_t *set = leaves->set + k / 64;
+        for (int32_t i = 0; i < leaves->count; i++, set += leaves->words) {
+            const four_bits has = (int64_t)(*set >> k % 64) - (four_bits){0};
+            const four_bits value = (four_bits)(leaves->value[i] - (four){0});
+            a += (four)(value & ((has & first) != 0));
+            b += (four)(value & ((has & first << 4) != 0));
+            c += (four)(value & ((has & first << 8) != 0));
+            d += (four)(value & ((has & first << 12) != 0));
         }
+        to[0] = a, to[1] = b, to[2] = c, to[3] = d;
     }
-    int failed = !begin || !order;
-    free(begin);
-    free(order);
-    return failed ? -1 : 0;
 }
 
-/* The sums of some kernels at a time stay in a register. Vectors wider than the processor's are taken apart badly, so there
- * are two widths. */
-#define ADD_LEAVES(NAME, LANES, ATTRIBUTE)                                                                             \
-    ATTRIBUTE static void NAME(const tw_sets *leaves, int32_t count, double *sums)                                     \
-    {                                                                                                                  \
-        typedef double some __attribute__((vector_size(8 * LANES), aligned(8)));                                       \
-        typedef int64_t some_longs __attribute__((vector_size(8 * LANES)));                                            \
-        typedef int32_t some_ints __attribute__((vector_size(4 * LANES)));                                             \
-        typedef int16_t some_lanes __attribute__((vector_size(2 * LANES), aligned(2)));                                \
-        for (int32_t k = 0; k < count; k += LANES) {                                                                   \
-            some sum = *(some *)(sums + k);                                                                            \
-            for (int32_t i = 0; i < leaves->count; i++) {                                                              \
-                const some_lanes *lanes = (const some_lanes *)&leaves->set[i] + k % TW_ROW / LANES;                    \
-                const some_ints ints = __builtin_convertvector(*lanes, some_ints);                                     \
-                const some_longs has = (__builtin_convertvector(ints, some_longs) & 1ll << k / TW_ROW) != 0;           \
-                sum += (some)((some_longs)(leaves->value[i] - (some){0}) & has);                                       \
-            }                                                                                                          \
-            *(some *)(sums + k) = sum;                                                                                 \
-        }                                                                                                              \
-    }
-
-ADD_LEAVES(add_by_fours, 4, TW_CLONES)
 #ifdef TW_WIDE
-ADD_LEAVES(add_by_eights, 8, TW_WIDE)
+TW_WIDE static void add_by_eights(const tw_sets *leaves, int32_t count, double *sums)
+{
+    for (int32_t k = 0; k < count; k += 32) {
+        __m512d a = _mm512_loadu_pd(sums + k), b = _mm512_loadu_pd(sums + k + 8);
+        __m512d c = _mm512_loadu_pd(sums + k + 16), d = _mm512_loadu_pd(sums + k + 24);
+        const uint8_t *has = (const uint8_t *)leaves->set + k / 8; /* a bit a kernel, as masks have it */
+        for (int32_t i = 0; i < leaves->count; i++, has += 8 * leaves->words) {
+            const __m512d value = _mm512_set1_pd(leaves->value[i]);
+            a = _mm512_mask_add_pd(a, has[0], a, value);
+            b = _mm512_mask_add_pd(b, has[1], b, value);
+            c = _mm512_mask_add_pd(c, has[2], c, value);
+            d = _mm512_mask_add_pd(d, has[3], d, value);
+        }
+        _mm512_storeu_pd(sums + k, a), _mm512_storeu_pd(sums + k + 8, b);
+        _mm512_storeu_pd(sums + k + 16, c), _mm512_storeu_pd(sums + k + 24, d);
+    }
+}
 #endif
 
 void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums)
@@ -65,4 +58,32 @@ void tw_add_leaves(const tw_sets *leaves, int32_t count, double *sums)
     }
 #endif
     add_by_fours(leaves, count, sums);
+}
+
+int tw_sum_leaves(const tw_sets *leaves, int32_t n_trees, int32_t n, double *scores)
+{
+    const int32_t count = leaves->count, words = leaves->words;
+    tw_sets sorted = {.count = count, .words = words};
+    int32_t *begin = calloc(n_trees + 1, sizeof *begin);
+    sorted.value = malloc((count + 1) * sizeof *sorted.value);
+    sorted.set = malloc((count + 1) * words * sizeof *sorted.set);
+    int failed = !begin || !sorted.value || !sorted.set;
+    if (!failed) {
+        for (int32_t i = 0; i < count; i++)
+            begin[leaves->tree[i] + 1]++;
+        for (int32_t t = 0; t < n_trees; t++)
+            begin[t + 1] += begin[t];
+        for (int32_t i = 0; i < count; i++) {
+            const int32_t to = begin[leaves->tree[i]]++;
+            sorted.value[to] = leaves->value[i];
+            for (int32_t w = 0; w < words; w++)
+                sorted.set[to * words + w] = leaves->set[i * words + w];
+        }
+        memset(scores, 0, TW_TAKEN * sizeof *scores);
+        tw_add_leaves(&sorted, n, scores); /* tree by tree; a kernel is in one leaf of each */
+    }
+    free(begin);
+    free(sorted.value);
+    free(sorted.set);
+    return failed ? -1 : 0;
 }

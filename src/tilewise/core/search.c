@@ -8,9 +8,10 @@
 #include <string.h>
 
 enum {
+    FEW = 512,   /* trees at most that are walked with all kernels taken: a guess and its score would take half as long */
     FIRST = 32,  /* trees after which the best are guessed, */
-    PART = 16,   /* or after this part of those that can tell kernels apart */
-    STEP = 32,   /* trees between looks at who is out */
+    PART = 2,    /* or after this part of those that can tell kernels apart */
+    STEP = 64,   /* trees between looks at who is out */
     KINDS = 128, /* of how much trees tell apart */
 };
 
@@ -79,7 +80,7 @@ static int32_t score(const tw_ranker *r, tw_room *m, tw_candidate *best, int32_t
             m->taken[i] = best[i].kernel;
         tw_cuts_take(m->scores, m->taken, n);
         if (tw_walk_trees(m->scores, m->all.tree, m->all.at, trees, &m->walk) ||
-            tw_sum_leaves(&m->walk.leaves, trees, m->sums))
+            tw_sum_leaves(&m->walk.leaves, trees, n, m->sums))
             return TW_NO_MEMORY;
         for (int32_t i = 0; i < n; i++)
             best[i].score = m->base[best[i].kernel] + m->sums[i];
@@ -155,7 +156,7 @@ static int32_t prune(const tw_ranker *r, tw_room *m, const int32_t *kernels, dou
             look_ahead(f, m->more.at, parting, m->ahead[0], m->ahead);
             const tw_trees other = m->some;
             m->some = m->more, m->more = other;
-            trees = parting, done = 0, pays = count / 4 * 3;
+            trees = parting, done = 0, pays = count / 2;
             continue;
         }
         const int32_t step = least_of(STEP, trees - done);
@@ -169,7 +170,8 @@ static int32_t prune(const tw_ranker *r, tw_room *m, const int32_t *kernels, dou
     return found;
 }
 
-int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
+/* The best `most` of `count` kernels, which are more: a guess first, then all that bounds do not tell to be behind it. */
+static int32_t guess_and_prune(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
 {
     const tw_forest *f = r->scores;
     double size = 0.0;
@@ -177,30 +179,55 @@ int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
         tw_cuts_take_all(m->scores);
     else
         tw_cuts_take(m->scores, m->rows, count);
-    for (int32_t i = 0; i < f->n_trees; i++)
-        m->some.tree[i] = i, m->some.at[i] = f->roots[i];
+    memcpy(m->some.tree, m->all.tree, f->n_trees * sizeof *m->some.tree);
+    memcpy(m->some.at, m->all.at, f->n_trees * sizeof *m->some.at);
     if (tw_walk_advance(m->scores, m->some.at, f->n_trees, &m->walk))
         return TW_NO_MEMORY;
     const int32_t parting = order_trees(f, m->some, f->n_trees, m->kind, m->all);
+    const int32_t done = least_of(parting / PART > FIRST ? parting / PART : FIRST, parting);
+    if (choose(r, m, count, most, done))
+        return TW_NO_MEMORY;
+    for (int32_t i = 0; i < count; i++)
+        size = fabs(m->base[m->rows[i]]) > size ? fabs(m->base[m->rows[i]]) : size;
+    const double slack = 8.0 * (f->n_trees + 4.0) * DBL_EPSILON * (size + 2.0 * f->size); /* sums, in any order */
     int32_t found = most;
-    if (most >= count) {
+    for (int32_t i = 0; i < count && found >= 0; i += TW_TAKEN)
+        found = prune(r, m, m->rows + i, m->total + i, least_of(count - i, TW_TAKEN), m->best[most - 1].score - slack,
+                      done, found);
+    if (found < 0 || score(r, m, m->best + most, found - most))
+        return TW_NO_MEMORY;
+    return found;
+}
+
+/* Look at the features that a problem changes; `once`: kernels will be taken once. */
+static void find_levels(const tw_ranker *r, tw_cuts *cuts, int once)
+{
+    for (int32_t i = 0; i < r->features.count; i++)
+        if (!tw_is_constant(r, r->features.at[i])) {
+            if (once)
+                tw_cuts_find_later(cuts, i);
+            else
+                tw_cuts_find(cuts, i);
+        }
+}
+
+int32_t tw_search(const tw_ranker *r, tw_room *m, int32_t count, int32_t most)
+{
+    const tw_forest *f = r->scores;
+    const int once = count <= TW_TAKEN && (most >= count || f->n_trees <= FEW);
+    int32_t found = count;
+    find_levels(r, m->scores, once);
+    for (int32_t i = 0; i < f->n_trees; i++)
+        m->all.tree[i] = i, m->all.at[i] = f->roots[i];
+    if (once || most >= count) {
         for (int32_t i = 0; i < count; i++)
             m->best[i].kernel = m->rows[i];
         if (score(r, m, m->best, count))
             return TW_NO_MEMORY;
-    } else {
-        const int32_t done = least_of(parting / PART > FIRST ? parting / PART : FIRST, parting);
-        if (choose(r, m, count, most, done))
-            return TW_NO_MEMORY;
-        for (int32_t i = 0; i < count; i++)
-            size = fabs(m->base[m->rows[i]]) > size ? fabs(m->base[m->rows[i]]) : size;
-        const double slack = 8.0 * (f->n_trees + 4.0) * DBL_EPSILON * (size + 2.0 * f->size); /* sums, in any order */
-        for (int32_t i = 0; i < count && found >= 0; i += TW_TAKEN)
-            found = prune(r, m, m->rows + i, m->total + i, least_of(count - i, TW_TAKEN), m->best[most - 1].score - slack,
-                          done, found);
-        if (found < 0 || score(r, m, m->best + most, found - most))
-            return TW_NO_MEMORY;
-    }
+    } else
+        found = guess_and_prune(r, m, count, most);
+    if (found < 0)
+        return TW_NO_MEMORY;
     tw_sort_best(m->best, found, most);
     return 0;
 }

@@ -163,25 +163,25 @@ class Dispatcher(Service):
         """
         generation = self._generation  # once: a swap in the midst of this changes nothing here
         if type(problem) is dict:
-            return self._select_by_mapping(generation, problem)
+            key = self._key_of(problem)
+            try:
+                known = generation.by_mapping.young.get(key)
+            except TypeError:  # a value that cannot be a key
+                return self._select(generation, self._problem(problem))
+            return known or self._select_by_mapping(generation, problem, key)
         try:
             return generation.fast.young[problem]  # type: ignore[index]
         except (KeyError, TypeError):
             return self._select(generation, self._problem(problem))
 
-    def _select_by_mapping(self, generation: Generation, mapping: dict[str, Any]) -> Selection:
-        # types as well: True and 1.0 are refused, though they equal 1
-        key = (*mapping, *mapping.values(), *map(type, mapping.values()))
-        try:
-            return generation.by_mapping.young[key]
-        except KeyError:
-            problem = self._problem(mapping)
-            selection = self._select(generation, problem)
-            if generation.known.get(problem) is selection:  # it lasts
-                generation.by_mapping.put(key, selection)
-            return selection
-        except TypeError:  # a value that cannot be a key
-            return self._select(generation, self._problem(mapping))
+    def _select_by_mapping(
+        self, generation: Generation, mapping: dict[str, Any], key: tuple[Any, ...]
+    ) -> Selection:  # fmt: skip
+        problem = self._problem(mapping)
+        selection = self._select(generation, problem)
+        if generation.known.young.get(problem) is selection:  # it lasts
+            generation.by_mapping.put(key, selection)
+        return selection
 
     def explain(self, problem: Problem | Mapping[str, Any]) -> dict[str, Any]:
         """Decide anew and tell why, as plain data; see :func:`tilewise.dispatch.explain.explain`.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.dispatch import source
+from tilewise.dispatch.folder import cache_folder
 from tilewise.dispatch.generation import Generation
 from tilewise.dispatch.journal import describe
 from tilewise.dispatch.selection import Decision
@@ -105,7 +106,7 @@ def model_of(line: Mapping[str, Any], folder: str | Path, uri: str | None) -> Tr
     wanted, target = line["content_hash"], line["target"]
     if wanted is None:
         return None
-    copies = (source.cache_folder() / "models").glob(f"*/{target}/{wanted}")
+    copies = (cache_folder() / "models").glob(f"*/{target}/{wanted}")
     for place in (Path(folder), *copies):
         try:
             model = load_artefact(place)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from tilewise.arch import load_arch
-from tilewise.dispatch import source
+from tilewise.dispatch.folder import cache_folder
 from tilewise.dispatch.measure import Measurer, Work, alone, capturing, outcomes_of
 from tilewise.dispatch.measured import FOLDER, Context, Entry, Memory
 from tilewise.dispatch.switches import Switches
@@ -64,7 +64,7 @@ class Fallback:
     ) -> None:
         self._target, self._pool, self._model = target, pool, model
         self._switches, self._measurer = switches, measurer
-        self._root = source.cache_folder() / FOLDER
+        self._root = cache_folder() / FOLDER
         self._failures = 0
         self._looked = False
         self._memory: Memory | None = None  # no cached_property: its lock would not survive a fork

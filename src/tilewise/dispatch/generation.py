@@ -138,7 +138,7 @@ class Generation:
     def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
         assert self.model is not None
         order, tflops = self.model.best(problem, top_k if self._allowed is None else None)
-        ranked: Iterable[tuple[int, float]] = zip(order, tflops.tolist(), strict=True)
+        ranked: Iterable[tuple[int, float]] = zip(order, tflops, strict=True)
         if self._allowed is not None:
             ranked = islice((pair for pair in ranked if self._allowed[pair[0]]), top_k)
         return tuple(Selection(*self._kernel(i), t, "model") for i, t in ranked)

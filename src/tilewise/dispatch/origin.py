@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tilewise.dispatch import source
-from tilewise.dispatch.source import Fetched
 from tilewise.dispatch.switches import Switches
 from tilewise.errors import ConfigError, KernelError, RegistryUnavailableError, TilewiseError, UnknownTargetError
 from tilewise.kernels.pool import Pool, borrow_pool, load_pool, pool_path
 from tilewise.ops import Target
+
+if TYPE_CHECKING:
+    from tilewise.dispatch.source import Fetched
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Origin:
         Raises:
             UnknownTargetError, RegistryUnavailableError, ArtefactError: there is none.
         """
+        from tilewise.dispatch import source  # brings the registry's modules, which a model in a folder does not need
+
         if switches.network == "on":
             return source.fetch(self.target, self.alias, uri=self.uri)
         kept = source.local(self.target, self.alias, uri=self.uri)
@@ -43,6 +47,8 @@ class Origin:
         Raises:
             UnknownTargetError, RegistryUnavailableError, ArtefactError: see :func:`tilewise.dispatch.source.newer`.
         """
+        from tilewise.dispatch import source
+
         return source.newer(self.target, self.alias, uri=self.uri, than=(content_hash, version))
 
 

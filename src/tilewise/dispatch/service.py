@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tilewise.dispatch import forks
 from tilewise.dispatch.generation import Generation
 from tilewise.dispatch.journal import Journal
+from tilewise.dispatch.mapping import fastest_key_of
 from tilewise.dispatch.measure import GpuMeasurer, Measurer, RecordedMeasurer
 from tilewise.dispatch.origin import Origin
 from tilewise.dispatch.record import Record
@@ -67,6 +68,7 @@ class Service:
         self._record = Record(self._switches.record, target) if self._switches.record else None
         self._shadow: Shadow | None = None  # not before it has something to follow
         self._origin = origin
+        self._key_of = fastest_key_of()
         self._generation = Generation(target, pool, model, version, self._switches, self._measurer, missing)
         self._warm = tuple(self._problem(p) for p in warm_up)
         self._warm_up(self._generation)

@@ -18,10 +18,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tilewise.dispatch import forks, source
+from tilewise.dispatch import forks
 from tilewise.dispatch.appender import Appender
 from tilewise.dispatch.budget import NEVER, Account
 from tilewise.dispatch.challenger import Challenger
+from tilewise.dispatch.folder import cache_folder
 from tilewise.dispatch.generation import Generation
 from tilewise.dispatch.measure import Measurer, capturing
 from tilewise.dispatch.origin import Origin
@@ -70,7 +71,7 @@ class Shadow:
         self._challenger = Challenger(target, switches, origin, measurer)
         self._half = switches.shadow_budget / 2
         self._timer: Timer | None = RecordedTimer(measurer) if switches.simulate else None
-        path = switches.shadow_journal or source.cache_folder() / FILE
+        path = switches.shadow_journal or cache_folder() / FILE
         self._appender = Appender(path, int(switches.journal_mb * 1e6))
         self._production: Generation | None = None
         self._candidate: Generation | None = None

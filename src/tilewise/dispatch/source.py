@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewise.dispatch.folder import cache_folder
 from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseError, UnknownTargetError
 from tilewise.files import replace_folder, write_text
 from tilewise.model.artefact import TrainedModel, load_artefact, read_files
@@ -38,11 +38,6 @@ class Fetched:
     folder: Path
     version: int
     from_registry: bool
-
-
-def cache_folder() -> Path:
-    """``TILEWISE_CACHE``, else ``~/.cache/tilewise``."""
-    return Path(os.environ.get("TILEWISE_CACHE") or Path.home() / ".cache" / "tilewise")
 
 
 def fetch(target: str, alias: str = versions.PRODUCTION, *, uri: str | None = None) -> Fetched:

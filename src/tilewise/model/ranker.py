@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +28,7 @@ from tilewise.ops import OPS, Problem
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(NamedTuple):
     """The best kernels for a problem: indices into the pool, best first, and their scores.
 
     `scale`: what the scale model adds to the logarithm of the TFLOPS; 0 without one.
@@ -49,7 +47,6 @@ class Ranker:
 
     def __init__(self, core: Any, op: str, codes: dict[str, dict[str, int]], used: npt.NDArray[np.int64]) -> None:
         self._core = core
-        self._columns = attrgetter(*OPS[op].column_names())
         self._codes = [(OPS[op].column_names().index(name), known) for name, known in codes.items()]
         self.used_features = used
 
@@ -97,7 +94,7 @@ class Ranker:
         return matrix
 
     def _values(self, problem: Problem) -> tuple[int, ...]:
-        values: tuple[Any, ...] = self._columns(problem)
+        values = problem.values()
         if self._codes:
             coded = list(values)
             for place, known in self._codes:

@@ -46,16 +46,17 @@ class Problem(ABC):
 
     def __eq__(self, other: object) -> bool:
         """The same op and the same dimensions."""
-        return other.__class__ is self.__class__ and self._key() == other._key()
+        return other.__class__ is self.__class__ and self.values() == other.values()
 
     def __hash__(self) -> int:
         """Computed once: problems are looked up far more often than made."""
         known: int | None = self.__dict__.get("_hash")
         if known is None:
-            known = self.__dict__["_hash"] = hash(self._key())
+            known = self.__dict__["_hash"] = hash(self.values())
         return known
 
-    def _key(self) -> tuple[Any, ...]:
+    def values(self) -> tuple[Any, ...]:
+        """All dimensions, in the order of the columns."""
         known: tuple[Any, ...] | None = self.__dict__.get("_values")
         if known is None:
             known = self.__dict__["_values"] = _values(type(self))(self)
@@ -75,6 +76,14 @@ class Problem(ABC):
         """What each problem column holds, in order."""
         return {f.name: "str" if f.type in (str, "str") else "int" for f in dataclasses.fields(cls)}
 
+    @abstractmethod
+    def __post_init__(self) -> None:
+        """Check the dimensions; numpy's integers become ints.
+
+        Raises:
+            ProblemError: one is impossible; `.field` names it.
+        """
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from a mapping; absent optional dimensions take their defaults.
@@ -89,7 +98,10 @@ class Problem(ABC):
         if not values.keys() >= needed:
             name = next(name for name in cls.column_names() if name in needed and name not in values)
             raise ProblemError(name, f"missing; {cls.op} needs it")
-        return cls(**values)
+        problem = object.__new__(cls)  # the constructor of a frozen dataclass takes five times as long
+        problem.__dict__.update(_defaults(cls), **values)
+        problem.__post_init__()
+        return problem
 
     def to_dict(self) -> dict[str, Any]:
         """The problem columns as a plain dict."""
@@ -126,6 +138,12 @@ def _columns(kind: type[Problem]) -> tuple[str, ...]:
 
 
 @cache
+def _defaults(kind: type[Problem]) -> dict[str, Any]:
+    """All dimensions, in the order of the columns; those that have no default are to be overwritten."""
+    return {f.name: f.default for f in dataclasses.fields(kind)}
+
+
+@cache
 def _values(kind: type[Problem]) -> Callable[[Problem], tuple[Any, ...]]:
     """What gives all dimensions of a problem at once."""
     return attrgetter(*_columns(kind))
@@ -141,8 +159,9 @@ def _names(kind: type[Problem]) -> tuple[frozenset[str], frozenset[str]]:
 
 def require_int(problem: Problem, names: tuple[str, ...], *, at_least: int) -> None:
     """Check that the fields are ints of at least `at_least`; numpy integers are accepted and stored as ints."""
+    fields = problem.__dict__
     for name in names:
-        value = getattr(problem, name)
+        value = fields[name]
         if type(value) is int and at_least <= value <= INT64_MAX:
             continue
         if isinstance(value, bool) or not hasattr(value, "__index__"):

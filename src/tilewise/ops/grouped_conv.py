@@ -138,12 +138,13 @@ class GroupedConvProblem(Problem):
     def __post_init__(self) -> None:
         require_int(self, _COUNTS, at_least=1)
         require_int(self, _PADDINGS, at_least=0)
-        for name in ("C", "K"):
-            if getattr(self, name) % self.G:
-                raise ProblemError(name, f"must be divisible by G = {self.G}, got {getattr(self, name)}")
+        for name, value in (("C", self.C), ("K", self.K)):
+            if value % self.G:
+                raise ProblemError(name, f"must be divisible by G = {self.G}, got {value}")
+        fields = self.__dict__
         for size, filt, _, pad, dilation in _AXES:
-            reach = getattr(self, dilation) * (getattr(self, filt) - 1) + 1
-            padded = getattr(self, size) + 2 * getattr(self, pad)
+            reach = fields[dilation] * (fields[filt] - 1) + 1
+            padded = fields[size] + 2 * fields[pad]
             if reach > padded:
                 raise ProblemError(
                     filt, f"the filter reaches over {reach} elements, but {size} with its padding has only {padded}"
