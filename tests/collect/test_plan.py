@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from tilewise.collect.plan import Item, Plan, Timing, load_plan
+from tilewise.collect.results import Outcome
 from tilewise.errors import ConfigError, DataError
+from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
+from tilewise.ops import GroupedConvProblem
 
 
 def test_a_plan_survives_the_journey(plan: Plan, tmp_path: Path) -> None:
@@ -91,3 +94,15 @@ def test_a_missing_or_torn_plan_is_named(tmp_path: Path) -> None:
     (tmp_path / "torn.json").write_text('{"target":')
     with pytest.raises(DataError, match=r"torn\.json"):
         load_plan(tmp_path / "torn.json")
+
+
+def test_what_is_known_or_not_supported_needs_no_run(plan: Plan) -> None:
+    huge = GroupedConvProblem(2**16, 64, 64, 1, 64, 64, 1, 1)  # beyond what 32 bits index: no kernel takes it
+    known = {1: Outcome("timeout", "took too long")}
+    reasons = {i: unsupported(kernel, huge, plan.target.variant) for i, kernel in enumerate(plan.pool.kernels)}
+    assert all(reasons.values())
+    assert plan.without_running(huge, known) == {i: Outcome("unsupported", why) for i, why in reasons.items()} | known
+    fits = plan.items[0].problem
+    free = {i for i, kernel in enumerate(plan.pool.kernels) if not unsupported(kernel, fits, plan.target.variant)}
+    assert free
+    assert set(plan.without_running(fits, {})) == set(range(len(plan.pool))) - free

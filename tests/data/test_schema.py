@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from synthetic import CONV, measurements
-from tilewise.data.columns import measurement_columns
-from tilewise.data.schema import read_measurements, read_raw, row_faults
+from tilewise.data.columns import DERIVED, measurement_columns
+from tilewise.data.schema import TOLERANCE, read_measurements, read_raw, row_faults
 from tilewise.errors import DataError
 from tilewise.ops import Target
 
@@ -172,6 +172,32 @@ def test_a_column_that_stands_there_twice_is_named(tmp_path: Path) -> None:
 def test_smaller_and_encoded_types_are_as_good(tmp_path: Path) -> None:
     smaller = FRAME.astype({"N": "int16", "kernel_name": "category", "op": "category"}).assign(extra=1)
     pd.testing.assert_frame_equal(read_measurements(written(tmp_path, smaller)), FRAME)
+
+
+@pytest.mark.parametrize("left_out", [DERIVED, DERIVED[:1]])
+def test_rates_that_a_file_leaves_out_are_derived(tmp_path: Path, left_out: tuple[str, ...]) -> None:
+    frame = read_measurements(written(tmp_path, FRAME.drop(columns=list(left_out))))
+    pd.testing.assert_frame_equal(frame, FRAME, rtol=TOLERANCE)
+    assert frame.loc[~frame["is_valid"], list(DERIVED)].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("C", 0, "C: must be at least 1"),
+        ("C", None, "C is empty"),
+        ("latency_ms", None, "a valid row needs latency_ms"),
+    ],
+)
+def test_a_row_whose_rates_cannot_be_derived_is_named(tmp_path: Path, column: str, value: object, reason: str) -> None:
+    frame = changed(column, value).drop(columns=list(DERIVED))
+    with pytest.raises(DataError, match=rf"table\.parquet: row {VALID}: .*{reason}"):
+        read_measurements(written(tmp_path, frame))
+
+
+def test_rates_do_not_follow_from_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"row {VALID}: tflops nan does not follow from latency_ms"):
+        read_measurements(written(tmp_path, changed("tflops", None)))
 
 
 def test_an_op_that_nobody_knows_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from kernels.shapes import REAL, TINY_STRIPS, wide_pool
 from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
-from tilewise.kernels.backends import BACKENDS, supported_mask, unsupported
+from tilewise.kernels.backends import BACKENDS, reasons, supported_mask, unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import (
@@ -256,22 +256,25 @@ def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: 
 @given(problem=conv_problems())
 @settings(deadline=None, max_examples=30)
 def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
-    expected = [unsupported(k, problem, variant) is None for k in CONV_POOL.kernels]
-    assert supported_mask(BACKENDS["triton"], CONV_POOL.columns, problem, variant).tolist() == expected
+    expected = [unsupported(k, problem, variant) for k in CONV_POOL.kernels]
+    assert reasons(BACKENDS["triton"], CONV_POOL.columns, problem, variant).tolist() == expected
+    mask = supported_mask(BACKENDS["triton"], CONV_POOL.columns, problem, variant)
+    assert mask.tolist() == [reason is None for reason in expected]
 
 
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> None:
     pool = wide_pool(Target("grouped_conv", variant, "bf16", "sm90"))
     for problem in (*REAL["grouped_conv"].values(), *TINY_STRIPS.values()):
-        assert pool.supported(problem).tolist() == [unsupported(k, problem, variant) is None for k in pool.kernels]
+        assert pool.unsupported(problem).tolist() == [unsupported(k, problem, variant) for k in pool.kernels]
 
 
 @given(problem=gemm_problems())
 @settings(deadline=None, max_examples=30)
 def test_the_mask_of_a_gemm_pool_is_the_rule_of_each_kernel(problem: GemmProblem) -> None:
-    expected = [unsupported(k, problem, "universal") is None for k in GEMM_POOL.kernels]
-    assert GEMM_POOL.supported(problem).tolist() == expected
+    expected = [unsupported(k, problem, "universal") for k in GEMM_POOL.kernels]
+    assert GEMM_POOL.unsupported(problem).tolist() == expected
+    assert GEMM_POOL.supported(problem).tolist() == [reason is None for reason in expected]
 
 
 @pytest.mark.parametrize("pool", [CONV_POOL, GEMM_POOL], ids=["conv", "gemm"])

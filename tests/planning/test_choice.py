@@ -43,6 +43,19 @@ def test_the_rest_is_drawn_the_better_the_more_often() -> None:
     assert times[4] < 20
 
 
+def test_a_problem_with_few_kernels_gets_the_least() -> None:
+    problem = np.repeat([0, 1, 2], [40, 12, 3])
+    score = np.arange(len(problem), dtype=float)
+    chosen = choose_kernels(problem, score, KernelChoice(0.3, least=6), np.random.default_rng(0))
+    assert np.bincount(problem[chosen]).tolist() == [12, 6, 3]
+
+
+@pytest.mark.parametrize("least", [1, 0, 2.5])
+def test_one_kernel_alone_is_refused(least: float) -> None:
+    with pytest.raises(ConfigError, match=r"plan\.least must be a whole number of at least 2"):
+        KernelChoice(least=least)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("values", [(0, 0.5, 0.2), (1.1, 0.5, 0.2), (0.2, -0.1, 0.2), (0.2, 0.5, 0)])
 def test_a_choice_out_of_range_is_refused(values: tuple[float, float, float]) -> None:
     with pytest.raises(ConfigError, match=r"0 < plan.share <= 1"):

@@ -85,7 +85,7 @@ def settings_from_config(cfg: DictConfig) -> PlanSettings:
         ConfigError: a value is out of its range.
     """
     plan = cfg.plan
-    choice = KernelChoice(plan.share, plan.top, plan.temperature)
+    choice = KernelChoice(plan.share, plan.top, plan.temperature, plan.least)
     return PlanSettings(plan.budget_s, choice, plan.members, cfg.seed, cfg.threads)
 
 

@@ -20,7 +20,6 @@ from tilewise.collect.plan import Item, Plan
 from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
 from tilewise.errors import ConfigError, KernelError, LibraryError
-from tilewise.kernels.backends import unsupported
 from tilewise.kernels.ck.arrays import fp8_element
 from tilewise.kernels.ck.libraries import KINDS, Memory
 from tilewise.kernels.ck.library import Library
@@ -60,10 +59,7 @@ class CkEngine:
     ) -> list[Outcome]:
         """See :class:`tilewise.collect.engine.Engine`; every run is announced, and has ended when the next begins."""
         kernels, timing = self._plan.pool.kernels, replace(self._plan.timing, max_unroll=1)
-        outcomes: dict[int, Outcome] = dict(known)
-        for i, kernel in enumerate(kernels):
-            if i not in outcomes and (why := unsupported(kernel, item.problem, self._plan.target.variant)):
-                outcomes[i] = Outcome("unsupported", why)
+        outcomes = self._plan.without_running(item.problem, known)
         runnable = [i for i in range(len(kernels)) if i not in outcomes]
         if runnable:
             runs = _Runs(self._library, _Case(self._plan, item.problem, self._memory), begin)

@@ -23,7 +23,6 @@ from tilewise.collect.results import Outcome
 from tilewise.collect.rounds import measure, shares
 from tilewise.collect.stopwatch import HEAD_START, Cache, GraphStopwatch, capture
 from tilewise.errors import one_line
-from tilewise.kernels.backends import unsupported
 from tilewise.kernels.triton.check import count_mismatches, scale_of
 from tilewise.kernels.triton.family import family_of
 from tilewise.kernels.triton.program import Launch, Program, compile_program, launch_all
@@ -93,10 +92,7 @@ class GpuEngine:
     ) -> list[Outcome]:
         """See :class:`tilewise.collect.engine.Engine`."""
         problem, kernels = item.problem, self._plan.pool.kernels
-        outcomes: dict[int, Outcome] = dict(known)
-        for i, kernel in enumerate(kernels):
-            if i not in outcomes and (why := unsupported(kernel, problem, self._plan.target.variant)):
-                outcomes[i] = Outcome("unsupported", why)
+        outcomes = self._plan.without_running(problem, known)
         runnable = [i for i in range(len(kernels)) if i not in outcomes]
         if runnable:
             tensors = self._tensors(problem)
@@ -200,9 +196,9 @@ class GpuEngine:
         tensors.result.fill_(float("nan"))
         self._cache.clear()
         self._cache.clear()  # twice: while it lasts the host queues what follows
-        start.record()
+        start.record(self._stream)  # given, not looked up: there are some hundred of these a problem
         launch_all(launches)
-        end.record()
+        end.record(self._stream)
         count_mismatches(tensors.result, right.values, self._wrong_of[i], tensors.rtol, right.scale)
 
     def _clocked(self, i: int, launches: tuple[Launch, ...], queued_ms: float) -> _Clocked:

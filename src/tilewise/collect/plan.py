@@ -123,6 +123,11 @@ class Plan:
         """The outcomes that stand before a problem is measured: those of kernels that it is not measured with."""
         return {int(k): Outcome(LEFT_OUT) for k in np.flatnonzero(~self.chosen(index))}
 
+    def without_running(self, problem: Problem, known: Mapping[int, Outcome]) -> dict[int, Outcome]:
+        """The outcomes that need no run: those that are known, and of the kernels that do not support the problem."""
+        refused = enumerate(self.pool.unsupported(problem))
+        return {i: Outcome("unsupported", why) for i, why in refused if why} | dict(known)
+
     @cached_property
     def hash(self) -> str:
         """Identity of the plan: SHA-256 over its JSON text."""

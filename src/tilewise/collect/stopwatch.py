@@ -72,13 +72,14 @@ class GraphStopwatch:
         """Time each candidate of `order` once, in that order; milliseconds a launch."""
         while len(self._events) < len(order):
             self._events.append((torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
+        stream = torch.cuda.current_stream()
         for _ in range(HEAD_START):
             self._cache.clear()
         for i, (start, end) in zip(order, self._events, strict=False):
             self._cache.clear()
-            start.record()
+            start.record(stream)
             self._work[i].graph.replay()
-            end.record()
+            end.record(stream)
         self._clock = nvml.sm_clock_mhz(self._uuid)  # the queue is still running: this is the clock under load
         torch.cuda.synchronize()
         return [

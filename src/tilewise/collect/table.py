@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tilewise.collect.journal import Entry
 from tilewise.collect.plan import Plan
-from tilewise.data.columns import Column, measurement_columns
+from tilewise.data.columns import DERIVED, Column, measurement_columns
 from tilewise.errors import DataError
 from tilewise.files import create_bytes
 
@@ -25,10 +25,14 @@ _ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float32(), "bool": 
 
 
 def table(plan: Plan, entries: Iterable[Entry]) -> pa.Table:
-    """One row a (problem, kernel) that the plan asks for, failures included, problems and kernels in its order."""
+    """One row a (problem, kernel) that the plan asks for, failures included, problems and kernels in its order.
+
+    Without the columns that reading derives.
+    """
     done = sorted(entries, key=lambda e: e.index)
     cells = _by_problem(plan, done) | _by_kernel(plan, len(done)) | _results(plan, done)
-    columns = measurement_columns(plan.target.op, plan.pool.backend.name)
+    every = measurement_columns(plan.target.op, plan.pool.backend.name)
+    columns = [column for column in every if column.name not in DERIVED]
     arrays = [_array(column, cells.get(column.name), len(done) * len(plan.pool)) for column in columns]
     everything = pa.Table.from_arrays(arrays, schema=pa.schema([_field(c) for c in columns]))
     if all(item.kernels is None for item in plan.items):
@@ -117,11 +121,5 @@ def _results(plan: Plan, done: Sequence[Entry]) -> dict[str, Any]:
         for group in entry.failed:
             status[at, group.kernels] = group.status
             error[at, group.kernels] = group.error
-    problems = [plan.items[entry.index].problem for entry in done]
-    flops = np.array([[p.flops] for p in problems], dtype=float)
-    moved = np.array([[p.min_bytes(plan.target.dtype)] for p in problems], dtype=float)
-    if done:
-        figures["tflops"] = flops / figures["latency_ms"] / 1e9
-        figures["bandwidth_gb_s"] = moved / figures["latency_ms"] / 1e6
     flat = {name: values.ravel() for name, values in figures.items()}
     return flat | {"status": status.ravel(), "error": error.ravel(), "is_valid": (status == "ok").ravel()}

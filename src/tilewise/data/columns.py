@@ -40,6 +40,9 @@ RESULT = (
     Column("is_valid", "bool", "", "status is ok"),
 )
 
+# A file need not store what follows from latency_ms and the problem: reading adds it.
+DERIVED = ("tflops", "bandwidth_gb_s")
+
 PROVENANCE = (
     Column("run_id", "str", "", "the collecting run; rows of two runs repeat each other, they do not contradict"),
     Column("origin", "str", "", "where the problem comes from: a network's name, a generator, an imported file"),

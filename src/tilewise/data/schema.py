@@ -7,7 +7,6 @@ reason (:func:`read_raw` with :func:`row_faults`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -19,6 +18,7 @@ import pyarrow as arrow
 import pyarrow.parquet as pq
 
 from tilewise.data.columns import (
+    DERIVED,
     PROVENANCE,
     STATUSES,
     TARGET,
@@ -27,8 +27,9 @@ from tilewise.data.columns import (
     measurement_columns,
     table_columns,
 )
+from tilewise.data.derived import with_rates, work_of
 from tilewise.data.rows import is_of
-from tilewise.errors import DataError, KernelError, ProblemError, UsageError
+from tilewise.errors import DataError, KernelError
 from tilewise.kernels.backends import backend_of_columns
 from tilewise.ops import OPS, Target
 
@@ -37,7 +38,6 @@ TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
 
 _RAW_TYPES = {"str": "str", "int": "Int64", "float": "float64", "bool": "boolean"}
 _TYPES = {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
-_POSITIVE = ("latency_ms", "tflops", "bandwidth_gb_s")
 _READ_ERRORS = (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, OSError, ValueError)
 
 
@@ -129,7 +129,7 @@ def schema(op: str, backend: str = "triton") -> pa.DataFrameSchema:
         {c.name: pa.Column(_RAW_TYPES[c.kind], _checks(c), nullable=c.nullable) for c in columns},
         checks=[
             pa.Check(lambda f: (f["status"] == "ok") == f["is_valid"], error="is_valid must mean that status is ok"),
-            *(pa.Check(_measured(n), error=f"a valid row needs {n}") for n in _POSITIVE),
+            pa.Check(_is_timed, error="a valid row needs latency_ms"),
         ],
     )
 
@@ -147,8 +147,8 @@ def _checks(column: Column) -> list[pa.Check]:
     return []
 
 
-def _measured(name: str) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda f: ~f["is_valid"].fillna(False).astype(bool) | f[name].notna()
+def _is_timed(frame: pd.DataFrame) -> pd.Series:
+    return ~frame["is_valid"].fillna(False).astype(bool) | frame["latency_ms"].notna()
 
 
 def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
@@ -178,23 +178,11 @@ def _fault(check: str, column: str | None, raw: pd.DataFrame, row: int) -> str:
 
 def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
     """Impossible problems, and results that do not follow from latency and problem."""
-    names = list(OPS[op].column_names())
-    distinct = frame[[*names, "dtype", "variant"]].drop_duplicates()
-    facts = []
-    for row in distinct.itertuples(index=False):
-        try:
-            problem = OPS[op].from_dict(dict(zip(names, row, strict=False)))
-            if row.variant not in OPS[op].variants:
-                raise ProblemError("variant", f"must be one of {', '.join(OPS[op].variants)}, got {row.variant!r}")
-            facts.append(("", float(problem.flops), float(problem.min_bytes(str(row.dtype)))))
-        except UsageError as e:
-            facts.append((str(e), np.nan, np.nan))
-    known = distinct.assign(**dict(zip(("fault", "flops", "bytes"), zip(*facts, strict=True), strict=True)))
-    rows = frame[[*names, "dtype", "variant"]].merge(known, how="left").set_index(frame.index)
-    faults = rows["fault"].astype(object)
-    for name, per_second in (("tflops", rows["flops"] / 1e9), ("bandwidth_gb_s", rows["bytes"] / 1e6)):
-        expected = per_second / frame["latency_ms"]
-        off = frame["is_valid"].astype(bool) & ((frame[name] - expected).abs() > TOLERANCE * expected) & (faults == "")
+    work = work_of(frame, op)
+    faults = pd.Series(work.fault, index=frame.index, dtype=object)
+    for name, expected in work.rates(frame["latency_ms"]).items():
+        follows = (frame[name] - expected).abs() <= TOLERANCE * expected
+        off = frame["is_valid"].astype(bool) & ~follows & (faults == "")
         faults[off] = [
             f"{name} {got:.6g} does not follow from latency_ms: expected {want:.6g}"
             for got, want in zip(frame[name][off], expected[off], strict=True)
@@ -262,12 +250,14 @@ def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     twice = [c.name for c in columns if table.column_names.count(c.name) > 1]
     if twice:
         raise DataError(f"{file}: column {', '.join(twice)} stands there more than once")
-    missing = [c.name for c in columns if c.name not in table.column_names]
+    stored = [c for c in columns if c.name in table.column_names]
+    missing = [c.name for c in columns if c not in stored and c.name not in DERIVED]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
-    frame = table.select([c.name for c in columns]).to_pandas()
-    typed = {c.name: _convert(frame[c.name], c, file) for c in columns}
-    return pd.DataFrame({**typed, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
+    frame = table.select([c.name for c in stored]).to_pandas()
+    typed = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored})
+    whole = typed if len(stored) == len(columns) else with_rates(typed, op)[[c.name for c in columns]]
+    return pd.DataFrame({**whole, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
 
 
 def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:

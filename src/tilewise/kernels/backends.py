@@ -128,3 +128,13 @@ def supported_mask(of: Backend, columns: Mapping[str, np.ndarray], problem: Prob
     for rule, _ in of.checks(SimpleNamespace(**columns), problem, variant):
         broken |= rule
     return ~broken
+
+
+def reasons(of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, variant: str) -> np.ndarray:
+    """What :func:`unsupported` says of each of many kernels: (kernels,) text or None; arguments as above."""
+    found = np.full(np.shape(columns["tile_m"]), None, dtype=object)
+    left = np.ones(found.shape, dtype=bool)
+    for rule, reason in of.checks(SimpleNamespace(**columns), problem, variant):
+        found[left & rule] = reason
+        left &= ~np.asarray(rule)
+    return found

@@ -23,6 +23,7 @@ from tilewise.kernels.backends import (
     backend_of,
     backend_of_target,
     illegal,
+    reasons,
     supported_mask,
     unsupported,
 )
@@ -81,6 +82,10 @@ class Pool:
     def supported(self, problem: Problem) -> np.ndarray:
         """Which kernels compute the problem: bool, (len(pool),)."""
         return supported_mask(self.backend, self.columns, problem, self.variant)
+
+    def unsupported(self, problem: Problem) -> np.ndarray:
+        """Why each kernel cannot compute the problem, None where it can: (len(pool),)."""
+        return reasons(self.backend, self.columns, problem, self.variant)
 
     def find(self, kernel: KernelBase | str) -> int:
         """The index of a kernel, given itself, its configuration, or its name in any spelling of the backend's.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
 from tilewise.features.octaves import distances, log_sizes, nearest_octaves
 from tilewise.metrics import Floats, Ints
 
 Bools = npt.NDArray[np.bool_]
 
-LEAST_KERNELS = 2  # of a problem: one alone ranks nothing
 FAR = 1.0  # octaves beyond which a problem is new whatever the distance
 LEAST_REGRET = 0.005  # of the logarithm: what no committee knows to be less
 
@@ -27,6 +27,7 @@ class KernelChoice:
         share: of a problem's supported kernels.
         top: of those, the best ranked. The others are drawn, for a model that never saw a bad kernel believes in it.
         temperature: of the draw: a kernel predicted this much slower (a logarithm) is drawn e times less often.
+        least: kernels of a problem, whatever the share is of those it has; one alone would rank nothing.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -35,6 +36,7 @@ class KernelChoice:
     share: float = 0.2
     top: float = 0.5
     temperature: float = 0.2
+    least: int = 2
 
     def __post_init__(self) -> None:
         if not (0 < self.share <= 1 and 0 <= self.top <= 1 and self.temperature > 0):
@@ -42,10 +44,11 @@ class KernelChoice:
                 "`0 < plan.share <= 1`, `0 <= plan.top <= 1` and `0 < plan.temperature` must hold, got "
                 f"{self.share}, {self.top} and {self.temperature}"
             )
+        require("plan.least must be a whole number of at least 2", is_whole(self.least) and self.least >= 2, self.least)
 
 
 def choose_kernels(problem: Ints, score: Floats, choice: KernelChoice, rng: np.random.Generator) -> Bools:
-    """Which rows to measure: bool, (rows,); of each problem its share, at least :data:`LEAST_KERNELS` if it has them.
+    """Which rows to measure: bool, (rows,); of each problem its share, at least ``choice.least`` if it has them.
 
     Args:
         problem: (rows,) problem of each row, ascending, numbered from 0 without gaps.
@@ -54,7 +57,7 @@ def choose_kernels(problem: Ints, score: Floats, choice: KernelChoice, rng: np.r
         rng: of the draw.
     """
     count = np.bincount(problem)
-    wanted = np.minimum(np.maximum(np.round(choice.share * count), LEAST_KERNELS), count)[problem]
+    wanted = np.minimum(np.maximum(np.round(choice.share * count), choice.least), count)[problem]
     sure = np.ceil(choice.top * wanted)
     first = place_within(problem, score) < sure
     # Adding Gumbel noise and taking the first draws without replacement, in proportion to exp(score / temperature).

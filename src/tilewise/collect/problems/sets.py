@@ -15,7 +15,7 @@ from tilewise.collect.problems.conv_more import grouped_conv_2
 from tilewise.collect.problems.files import dumps, load
 from tilewise.collect.problems.gemm import gemm_1
 from tilewise.collect.problems.gemm_more import gemm_2
-from tilewise.collect.problems.many import gemm_3, grouped_conv_3
+from tilewise.collect.problems.many import gemm_3, gemm_4, grouped_conv_3, grouped_conv_4
 from tilewise.errors import ConfigError
 
 _FOLDER = Path(__file__).parent / "sets"
@@ -76,6 +76,14 @@ SETS: dict[str, ProblemSet] = {
             grouped_conv_3,
         ),
         ProblemSet(
+            "grouped_conv-4",
+            "grouped_conv",
+            "Disjoint from all three, and made like grouped_conv-3: eight times the kinds of grouped_conv-2. To learn\n"
+            "from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.grouped_conv_4, order drawn.",
+            grouped_conv_4,
+        ),
+        ProblemSet(
             "gemm-1",
             "gemm",
             "Projections of language models (MODEL/PROJECTION, and its gradients dgrad and wgrad), squares,\n"
@@ -97,6 +105,13 @@ SETS: dict[str, ProblemSet] = {
             "Disjoint from both: ten times as many of the kinds of gemm-2. To learn from, with few kernels each.\n"
             "Generator: tilewise.collect.problems.many.gemm_3, order drawn.",
             gemm_3,
+        ),
+        ProblemSet(
+            "gemm-4",
+            "gemm",
+            "Disjoint from all three: 24 times as many of the kinds of gemm-2. To learn from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.gemm_4, order drawn.",
+            gemm_4,
         ),
     )
 }
