@@ -68,7 +68,16 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
     elif question == "trees":
         yield from models([{"n_estimators": n} for n in (50, 100, 200, 400, 800)])
     elif question == "weights":
-        yield from models([{}, {"top_weight": 0.0}, {"top_weight": 4.0}, {"noise_floor": 0.02}, {"hard_weight": 3.0}])
+        yield from models(
+            [
+                {},
+                {"top_weight": 0.0},
+                {"top_weight": 2.0},
+                {"top_weight": 8.0},
+                {"noise_floor": 0.02},
+                {"hard_weight": 3.0},
+            ]
+        )
     elif question == "data":
         yield from (Row(f"{share:.0%} of the problems", default, data=share) for share in (0.25, 0.5, 1.0))
     elif question == "pool":

@@ -14,7 +14,7 @@ from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
 from tilewise.kernels.pool import Pool
 from tilewise.ops import Target
-from tilewise.train.dataset import Table, build_table
+from tilewise.train.dataset import Table, build_table, judging
 from tilewise.train.pool import pool_of
 
 TARGET = Target.parse(CONV)
@@ -114,6 +114,14 @@ def test_problems_with_few_kernels_are_learnt_from_but_judge_nothing(frame: pd.D
     assert {p.group_key for p, judges in zip(table.problems, table.judges, strict=True) if not judges} == thin
     rows = table.rows_of(np.arange(3, len(table.problems)))
     assert np.array_equal(table.take(rows).judges, table.judges[3:])
+
+
+@pytest.mark.parametrize(("many", "of"), [(100, 5000), (3, 30)])
+def test_a_hundred_or_a_tenth_of_the_problems_are_enough_to_judge(many: int, of: int) -> None:
+    measured = np.where(np.arange(of) < many, 6, 5)
+    assert judging(measured, np.full(of, 12)).tolist() == [True] * many + [False] * (of - many)
+    measured[0] = 5
+    assert judging(measured, np.full(of, 12)).all()
 
 
 def test_where_no_problem_has_many_kernels_all_judge(frame: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""LightGBM, set up so that equal input gives equal trees, whatever the number of threads.
+"""LightGBM, set up so that equal input and an equal number of threads give equal trees.
 
 Bins are built once over all rows; folds and trials train on subsets of them. Bins see feature values of validation
 rows, never their labels.
@@ -149,6 +149,6 @@ def _valid_scores(booster: lgb.Booster) -> Floats:
 
 
 def model_text(booster: lgb.Booster) -> str:
-    """The text model, the same for any number of threads."""
+    """The text model, without the number of threads that it was grown by."""
     text = str(booster.model_to_string(num_iteration=-1))
     return re.sub(r"^\[num_threads: -?\d+\]$", "[num_threads: 0]", text, flags=re.MULTILINE)

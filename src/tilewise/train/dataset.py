@@ -24,7 +24,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LEAST_MEASURED = 0.5  # of the kernels that support a problem, for its best to be taken for the best of all
-LEAST_JUDGES = 0.1  # of the problems
+LEAST_JUDGES = 0.1  # of the problems ...
+ENOUGH_JUDGES = 100  # ... or so many of them, however few that is of all
 
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 
@@ -166,20 +167,21 @@ def build_table(
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         spread=_spread(rows),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
-        judges=_judges(np.bincount(problem), candidates[first]),
+        judges=judging(np.bincount(problem), candidates[first]),
         n_holdout_problems=n_holdout,
     )
 
 
-def _judges(measured: Ints, candidates: Ints) -> Bools:
-    """See :attr:`Table.judges`; where hardly a problem can be judged by, all are, for want of better.
+def judging(measured: Ints, candidates: Ints) -> Bools:
+    """:attr:`Table.judges`; where hardly a problem can be judged by, all are, for want of better.
 
     Args:
         measured: (problems,) number of kernels.
         candidates: (problems,) number of kernels that support it.
     """
     judges = measured >= LEAST_MEASURED * candidates
-    return judges if judges.mean() >= LEAST_JUDGES else np.ones(len(judges), dtype=bool)
+    enough = judges.sum() >= min(ENOUGH_JUDGES, LEAST_JUDGES * len(judges))
+    return judges if enough else np.ones(len(judges), dtype=bool)
 
 
 def _spread(rows: pd.DataFrame) -> Floats:

@@ -43,7 +43,7 @@ def train(
     on_fold: Callable[[FoldRecord], None] | None = None,
     base: Base | None = None,
 ) -> TrainingResult:
-    """Tune, cross-validate and fit; deterministic for equal arguments, whatever the number of threads.
+    """Tune, cross-validate and fit; deterministic for equal arguments, the number of threads among them.
 
     Args:
         frame: a measurement table; holdout problems, repeats, failed kernels and other targets in it are not learnt.

@@ -66,9 +66,9 @@ class TuneSettings:
         space: (low, high) of each parameter to search, of :data:`TUNABLE`.
     """
 
-    n_trials: int = 4
+    n_trials: int = 2
     n_estimators: int = 100
-    n_folds: int = 3
+    n_folds: int = 2
     seed: int = 0
     objectives: tuple[str, ...] = ("efficiency",)
     p10_slack: float = 0.002
