@@ -71,6 +71,9 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
         yield from models(
             [
                 {},
+                {"weight_floor": 0.0},
+                {"weight_floor": 0.3},
+                {"weight_floor": 0.7},
                 {"top_weight": 0.0},
                 {"top_weight": 2.0},
                 {"top_weight": 8.0},

@@ -53,9 +53,16 @@ def test_the_floor_lifts_hopeless_kernels_only(table: Table) -> None:
 
 def test_weights_follow_efficiency(table: Table) -> None:
     assert learn(table, label="relative", top_weight=0).weight is None
-    weight = learn(table, label="relative", top_weight=2).weight
+    weight = learn(table, label="relative", top_weight=2, weight_floor=0).weight
     assert weight is not None
-    assert weight == pytest.approx((table.tflops / table.best[table.problem]) ** 2)
+    assert weight == pytest.approx(table.efficiency**2)
+
+
+def test_bad_kernels_weigh_no_less_than_the_floor(table: Table) -> None:
+    weight = learn(table, label="relative", top_weight=2, weight_floor=0.3).weight
+    assert weight is not None
+    assert table.efficiency.min() < 0.3
+    assert weight == pytest.approx(np.where(table.efficiency < 0.3, 0.09, table.efficiency**2))
 
 
 def test_noisy_rows_weigh_less(table: Table) -> None:

@@ -32,6 +32,7 @@ CONFIG: dict[str, Any] = {
         ({"bagging_freq": -1}, "model.bagging_freq"),
         ({"label_floor": 1}, "model.label_floor"),
         ({"top_weight": -1}, "model.top_weight"),
+        ({"weight_floor": 1}, "model.weight_floor"),
         ({"noise_floor": -1}, "model.noise_floor must be 0 or more, got -1"),
         (
             {"label": "log1p", "hard_weight": 1},

@@ -52,7 +52,7 @@ def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats 
     top_weight = 0.0 if settings.label == "lambdarank" else settings.top_weight
     if not (top_weight or settings.noise_floor or settings.hard_weight):
         return None
-    weight = table.efficiency**top_weight
+    weight = np.maximum(table.efficiency, settings.weight_floor) ** top_weight
     if settings.noise_floor:
         weight = weight / (1 + (table.spread / settings.noise_floor) ** 2)
     if settings.hard_weight:

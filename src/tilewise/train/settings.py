@@ -26,8 +26,9 @@ class ModelSettings:
             split is spent on what all kernels of a problem share. ``log1p`` learns log1p(TFLOPS).
         label_floor: a relative efficiency below this counts as this (where there is an estimate: does not calibrate
             it): telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
-        top_weight: rows weigh ``efficiency ** top_weight``; 0 weighs all alike. Not for ``lambdarank``, whose pairs
-            have weights of their own.
+        top_weight: rows weigh ``max(efficiency, weight_floor) ** top_weight``; 0 weighs all alike. Not for
+            ``lambdarank``, whose pairs have weights of their own.
+        weight_floor: see `top_weight`. Without it trees hardly see bad kernels, and now and then select one.
         warm_estimators: trees that a warm start adds, in place of `n_estimators`.
         noise_floor: a row whose samples spread by this share of their median (half the distance between their 20th and
             80th percentile) weighs half; 0 ignores the spread.
@@ -48,6 +49,7 @@ class ModelSettings:
     max_bin: int = 255
     label_floor: float = 0.1
     top_weight: float = 4.0
+    weight_floor: float = 0.5
     noise_floor: float = 0.0
     hard_weight: float = 0.0
     extra_labels: tuple[str, ...] = ()
@@ -74,7 +76,9 @@ class ModelSettings:
             self.bagging_freq,
         )
         require("model.lambda_l2 must be 0 or more", self.lambda_l2 >= 0, self.lambda_l2)
-        require("model.label_floor must be in [0, 1)", 0 <= self.label_floor < 1, self.label_floor)
+        for name in ("label_floor", "weight_floor"):
+            value = getattr(self, name)
+            require(f"model.{name} must be in [0, 1)", 0 <= value < 1, value)
         for name in ("top_weight", "noise_floor", "hard_weight"):
             value = getattr(self, name)
             require(f"model.{name} must be 0 or more", value >= 0, value)

@@ -31,6 +31,7 @@ TUNABLE: Mapping[str, Tunable] = {
     "lambda_l2": Tunable(integer=False, log=True),
     "label_floor": Tunable(integer=False, log=False),
     "top_weight": Tunable(integer=False, log=False),
+    "weight_floor": Tunable(integer=False, log=False),
 }
 
 DEFAULT_SPACE: Mapping[str, tuple[float, float]] = {
