@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
@@ -34,6 +35,12 @@ def test_no_update_is_lost(server: str, tmp_path: Path, monkeypatch: pytest.Monk
         counts = check(told, before)
     assert counts["promoted"] + counts["refused"] == 8
     assert counts["promoted"] >= 6
+
+
+def test_two_who_begin_a_store_do_not_disturb_each_other(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(tracking.connect, [uri] * 3)) == [uri] * 3
 
 
 def _at_once(write: Callable[[int], object]) -> None:

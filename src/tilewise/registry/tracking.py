@@ -12,13 +12,14 @@ import socket
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tilewise.errors import AccessDeniedError, ConfigError, RegistryUnavailableError
+from tilewise.files import locked
 from tilewise.registry.datasets import log_dataset
 from tilewise.registry.trials import log_trials
 
@@ -111,7 +112,7 @@ def connect(uri: str | None = None) -> str:
     if urlsplit(resolved).scheme.partition("+")[0] in ("sqlite", *_DATABASE_PORTS):
         _require_database(resolved)  # MLflow would ask ten times with growing pauses
     _set_tracking_uri(resolved)
-    with guard(_NO_ANSWER), _environment(_PROBE):
+    with _one_at_a_time(resolved), guard(_NO_ANSWER), _environment(_PROBE):
         mlflow.MlflowClient().search_experiments(max_results=1)
     for name, value in _PATIENCE.items():
         os.environ.setdefault(name, value)
@@ -372,6 +373,17 @@ def _artifact_location(experiment: str) -> str | None:
 
 def _sqlite_path(uri: str) -> Path:
     return Path(uri.partition("///")[2].partition("?")[0] or DATABASE)
+
+
+@contextmanager
+def _one_at_a_time(uri: str) -> Iterator[None]:
+    """Whoever asks an SQLite file first has MLflow make its tables; of two who do so at once, one would fail."""
+    with ExitStack() as stack:
+        if uri.startswith("sqlite:///"):
+            path = _sqlite_path(uri)
+            with suppress(OSError, ImportError):  # not ours to write; or Windows, which has no such locks
+                stack.enter_context(locked(path.with_name(f"{path.name}.lock")))
+        yield
 
 
 def _require_database(uri: str) -> None:
