@@ -24,7 +24,7 @@ import numpy as np
 from tilewise.arch import load_arch
 from tilewise.data.schema import read_measurements
 from tilewise.metrics import select
-from tilewise.model.artefact import ESTIMATED, LABELS
+from tilewise.model.labels import ESTIMATED, LABELS
 from tilewise.ops import Target
 from tilewise.train import ModelSettings, TrainSettings, pool_of
 from tilewise.train.baseline import Baselines

@@ -42,7 +42,8 @@ from tilewise.files import write_text
 from tilewise.kernels.pool import load_pool
 from tilewise.markdown import fill, table
 from tilewise.metrics import Floats
-from tilewise.model.artefact import TrainedModel, load_artefact, write_artefact
+from tilewise.model.artefact import load_artefact, write_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Problem, Target
 from tilewise.planning.propose import PlanSettings
 from tilewise.planning.value import propose_by_value

@@ -27,7 +27,8 @@ from tilewise.data.schema import read_measurements
 from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.evaluate.holdout import evaluate
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel, load_artefact, write_artefact
+from tilewise.model.artefact import load_artefact, write_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Target
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 

@@ -35,7 +35,9 @@ from tilewise.features.estimate import log_work, terms_of
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import illegal
-from tilewise.model.artefact import SCORES, ArtefactParts, TrainedModel, load_artefact, read_parts, write_artefact
+from tilewise.model.artefact import ArtefactParts, load_artefact, read_parts, write_artefact
+from tilewise.model.files import SCORES
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem, Target
 from tilewise.train.calibrate import calibrate
 

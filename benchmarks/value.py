@@ -39,7 +39,7 @@ from tilewise.files import write_text
 from tilewise.kernels.pool import load_pool
 from tilewise.markdown import fill, table
 from tilewise.metrics import Floats
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.planning.propose import PlanSettings
 from tilewise.planning.value import ValueProposal, propose_by_value
 from tilewise.train.provenance import git_revision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tilewise.arch import load_arch
 from tilewise.features import feature_table
 from tilewise.kernels.pool import Pool
 from tilewise.model.artefact import ArtefactParts, write_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Target
 
 PROBLEMS, KERNELS = 40, 24
@@ -70,3 +72,12 @@ def _parts(name: str, trees: int, sign: float, note: str) -> ArtefactParts:
 def _fit(x: np.ndarray, y: np.ndarray, trees: int) -> str:
     settings = {"num_threads": 1, "deterministic": True, "verbosity": -1, "num_leaves": 31, "seed": 0}
     return str(lightgbm.train(settings, lightgbm.Dataset(x, y), trees).model_to_string())
+
+
+def altered(model: TrainedModel, **change: Any) -> TrainedModel:
+    """`model` with other fields, or other parts than its files have."""
+    fields = {f.name for f in dataclasses.fields(model)}
+    new = dataclasses.replace(model, **{name: value for name, value in change.items() if name in fields})
+    kept = {n: part for n, part in vars(model).items() if n not in (*fields, "ranker", "parts") and n[0] != "_"}
+    vars(new).update(kept | {name: part for name, part in change.items() if name not in fields})
+    return new

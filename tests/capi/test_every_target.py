@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from capi.client import NO_KERNEL, Client, c_problem, needs_compiler
 from model.test_ranker import CK, compiled
-from small_model import write_model
+from small_model import altered, write_model
 from tilewise.capi.file import export_model
 from tilewise.cli.compose import compose
 from tilewise.collect.problems import problem_set
@@ -39,7 +38,7 @@ def model_of(name: str, folder: Path) -> TrainedModel:
     _, pool, arch, table, trees, estimate = compiled(name)
     any_model, target = load_artefact(write_model(folder / "any", trees=4)), Target.parse(name)
     made = {"target": target, "pool": pool, "arch": arch, "features": table, "scores": trees}
-    return dataclasses.replace(any_model, **made, scale=None, estimate=estimate)
+    return altered(any_model, **made, scale=None, estimate=estimate)
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *CK])

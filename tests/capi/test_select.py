@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as c
-import dataclasses
 import json
 import subprocess
 from functools import cache
@@ -18,7 +17,7 @@ from capi import client
 from capi.client import Client, c_conv, c_gemm, c_problem, library, needs_compiler
 from model.test_ranker import CK, TRITON, compiled
 from mutate import Damage, damaged
-from small_model import write_model
+from small_model import altered, write_model
 from strategies import conv_problems, damages, gemm_problems
 from tilewise.capi.__main__ import main
 from tilewise.capi.build import INCLUDE, LIBRARIES, SOURCES, build
@@ -67,7 +66,7 @@ def test_the_same_ranking_as_python(folder: Path, target: str) -> None:
 @pytest.mark.parametrize("target", [*TRITON, *CK])
 def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target: str) -> None:
     ranker, pool, arch, table, trees, estimate = compiled(target)
-    model = dataclasses.replace(
+    model = altered(
         exported(GEMM, 4, folder)[0],
         target=Target.parse(target), pool=pool, arch=arch, features=table, scores=trees, estimate=estimate,
     )  # fmt: skip

@@ -12,7 +12,8 @@ from tilewise.dispatch.measure import GpuMeasurer
 from tilewise.dispatch.pair import Case, Pair, Times
 from tilewise.dispatch.shadow import Shadow
 from tilewise.dispatch.timers import Running
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem
 
 

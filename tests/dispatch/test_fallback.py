@@ -22,7 +22,8 @@ from tilewise.dispatch import Dispatcher, Selection, Switches
 from tilewise.errors import KernelError, UnknownTargetError
 from tilewise.kernels.backends import illegal, unsupported
 from tilewise.kernels.pool import Pool, load_pool
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.model.trust import Trust
 from tilewise.ops import GroupedConvProblem, Target
 

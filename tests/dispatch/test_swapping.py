@@ -21,7 +21,8 @@ from tilewise.dispatch.generation import Generation
 from tilewise.dispatch.measure import GpuMeasurer
 from tilewise.dispatch.recent import Recent
 from tilewise.errors import ProblemError, RegistryUnavailableError
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import GemmProblem, GroupedConvProblem
 from tilewise.registry import tracking, versions
 from tilewise.registry.publish import publish

@@ -9,7 +9,8 @@ import pytest
 
 from small_model import KERNELS, PROBLEMS, write_model
 from synthetic import measurements
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from small_model import write_model
+from small_model import altered, write_model
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.bootstrap import paired_bootstrap
 from tilewise.evaluate.compare import MIN_PROBLEMS, Comparison, _tied, compare_models
 from tilewise.evaluate.holdout import evaluate
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Target
 
 NAMES = list(OPS["grouped_conv"].column_names())
@@ -112,7 +113,7 @@ def test_a_higher_threshold_finds_fewer_moves(model: TrainedModel, bad: TrainedM
 def test_both_are_judged_on_what_neither_has_seen(
     model: TrainedModel, frame: pd.DataFrame, kept: float, fraction: float, note: str
 ) -> None:
-    other = dataclasses.replace(model, manifest={**model.manifest, "holdout_fraction": kept})
+    other = altered(model, manifest={**model.manifest, "holdout_fraction": kept})
     found = compare_models(other, model, frame, 0.18, n_resamples=20)
     assert note in found.notes
     assert found.split_rule.startswith(f"holdout: {fraction:.0%}")

@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
+from small_model import altered
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.evaluate.distance import distance_labels, training_keys
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 
 
 def test_bins_hold_their_upper_end() -> None:
@@ -19,7 +20,7 @@ def test_bins_hold_their_upper_end() -> None:
 
 
 def told(model: TrainedModel, **manifest: object) -> TrainedModel:
-    return dataclasses.replace(model, manifest={**model.manifest, **manifest})
+    return altered(model, manifest={**model.manifest, **manifest})
 
 
 def test_what_was_learnt_from_is_the_table_without_the_models_holdout(model: TrainedModel, frame: pd.DataFrame) -> None:

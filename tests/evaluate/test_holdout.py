@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from small_model import altered
 from tilewise.data.rows import problems_of, sort_rows
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.holdout import evaluate
 from tilewise.kernels.pool import Pool
 from tilewise.metrics import METRICS
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 
 NAMES = list(OPS["grouped_conv"].column_names())
@@ -22,7 +23,7 @@ OF_REPEATS = ["repeat_noise", "efficiency_again"]
 
 
 def trained_with(model: TrainedModel, fraction: float) -> TrainedModel:
-    return dataclasses.replace(model, manifest={**model.manifest, "holdout_fraction": fraction})
+    return altered(model, manifest={**model.manifest, "holdout_fraction": fraction})
 
 
 def primary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -107,7 +108,7 @@ def test_the_distance_is_to_what_the_model_learnt_from(model: TrainedModel, fram
     assert set(unknown["distance"]) == {"unknown"}  # the manifest tells of no such table
     held = holdout_mask("grouped_conv", group_keys("grouped_conv", primary(frame)), 0.3)
     n_problems = len(primary(frame)[~held][NAMES].drop_duplicates())
-    told = dataclasses.replace(model, manifest={**model.manifest, "holdout_fraction": 0.3, "n_problems": n_problems})
+    told = altered(model, manifest={**model.manifest, "holdout_fraction": 0.3, "n_problems": n_problems})
     rows = evaluate(told, frame).per_problem
     of_holdout = holdout_mask("grouped_conv", group_keys("grouped_conv", rows), 0.3)
     assert (rows["nearest_octaves"].to_numpy() == 0).tolist() == (~of_holdout).tolist()

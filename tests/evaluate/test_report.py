@@ -20,7 +20,7 @@ from tilewise.evaluate.report import (
 )
 from tilewise.evaluate.slices import SLICES
 from tilewise.metrics import METRICS
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 
 

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 
 from calibrations import one_bin
+from small_model import altered
 from tilewise.data.splits import group_keys
 from tilewise.evaluate.holdout import evaluate
 from tilewise.evaluate.report import summary, write_plots
 from tilewise.evaluate.trust import TOLERANCES, depth_columns, trust_metrics
 from tilewise.metrics import DEPTH
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.model.trust import COVARIATES
 from tilewise.ops import GroupedConvProblem
 
@@ -25,7 +26,7 @@ def trusting(model: TrainedModel, frame: pd.DataFrame) -> TrainedModel:
     """A model that knows 30 shapes of the table and says of any near: at most 10 % lost, 1 % with three kernels."""
     keys = np.unique(group_keys("grouped_conv", frame), axis=0)
     losses = [np.full(10, 0.1 if k < 2 else 0.01 if k < 5 else 0.001) for k in range(DEPTH)]
-    return dataclasses.replace(model, calibration=one_bin(keys[:30], 4.0, 50, losses))
+    return altered(model, calibration=one_bin(keys[:30], 4.0, 50, losses))
 
 
 def test_columns_follow_the_model(trusting: TrainedModel, frame: pd.DataFrame) -> None:
@@ -56,7 +57,7 @@ def test_it_says_what_the_dispatcher_says(trusting: TrainedModel, frame: pd.Data
         counts=np.array([50, 50]),
         losses=[calibration.losses[0], [np.ones(1)] * DEPTH],
     )
-    model = dataclasses.replace(trusting, calibration=calibration)
+    model = altered(trusting, calibration=calibration)
     seen = set()
     for row in evaluate(model, frame).per_problem.to_dict("records"):
         problem = GroupedConvProblem(**{n: row[n] for n in GroupedConvProblem.column_names()})

@@ -12,7 +12,7 @@ import pytest
 from tilewise.evaluate.holdout import evaluate
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.worst import noise_of, within_noise, worst_problems
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 
 NAN = float("nan")
 

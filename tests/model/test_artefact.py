@@ -26,7 +26,8 @@ from tilewise.features.estimate import LaunchEstimate, Terms, terms_of
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.pool import Pool
-from tilewise.model import LABELS, ArtefactParts, TrainedModel, artefact, load_artefact, write_artefact
+from tilewise.model import LABELS, ArtefactParts, TrainedModel, artefact, files, load_artefact, write_artefact
+from tilewise.model.labels import ESTIMATED
 from tilewise.ops import GroupedConvProblem, Target
 from tilewise.train.calibrate import calibrate
 
@@ -75,7 +76,7 @@ def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: A
         "manifest": {"data_hash": "abc"},
         "selftest_problems": PROBLEMS[:3],
         "extra_boosters": {"latency": booster(x, -estimate)},
-        "estimate": calibrated() if label in artefact.ESTIMATED else None,
+        "estimate": calibrated() if label in ESTIMATED else None,
     }
     return ArtefactParts(**(parts | change))
 
@@ -161,7 +162,7 @@ def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
     for problem in PROBLEMS:
         rows = TABLE.matrix(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
         scores = np.asarray(lgb.Booster(model_str=parts.booster_text).predict(rows, num_threads=1))
-        if label in artefact.ESTIMATED:
+        if label in ESTIMATED:
             inputs = TABLE.rows_of(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
             assert parts.estimate is not None
             clocks = parts.estimate.log_clocks(terms_of(TABLE, inputs), np.arange(len(POOL)))
@@ -257,7 +258,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load_artefact(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", artefact.REQUIRED)
+@pytest.mark.parametrize("name", files.REQUIRED)
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ArtefactError, match=f"{name}: missing; the folder holds no whole model"):
@@ -333,14 +334,14 @@ def test_damage_is_named(folder: Path, name: str, damage: Callable[[bytes], byte
 
 
 def test_a_bomb_does_not_unpack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artefact, "MAX_MODEL_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "MAX_MODEL_BYTES", 1 << 20)
     (folder / "model_tflops.lgbm.gz").write_bytes(gzip.compress(b"0" * (1 << 23)))
     with pytest.raises(ArtefactError, match=r"model_tflops\.lgbm\.gz: unpacks to more than 1048576 bytes"):
         load_artefact(folder)
 
 
 def test_a_huge_file_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artefact, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 1000)
     with pytest.raises(ArtefactError, match="larger than 1000 bytes"):
         load_artefact(folder)
 

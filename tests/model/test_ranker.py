@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.compiled import needs_core, stumps
-from small_model import write_model
+from small_model import altered, write_model
 from strategies import conv_problems, gemm_problems
 from tilewise.arch import load_arch
+from tilewise.core import compiled_core
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError
 from tilewise.features import feature_table
@@ -23,7 +24,7 @@ from tilewise.features.estimate import LaunchEstimate, log_work, terms_of
 from tilewise.kernels.ck.kernel import CkKernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.model import load_artefact
-from tilewise.model.ranker import Ranker
+from tilewise.model.ranker import Ranker, compile_parts
 from tilewise.model.trees import Ensemble
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
@@ -76,15 +77,19 @@ def calibrated(pool: Pool, table: Any, seed: int) -> LaunchEstimate:
     return LaunchEstimate(programs, factors, rng.normal(size=columns), rng.random(columns) + 0.1, weights)
 
 
+def ranker_of(table: Any, pool: Pool, arch: Any, trees: Ensemble, estimate: LaunchEstimate | None = None) -> Ranker:
+    core = compiled_core()
+    assert core is not None
+    return Ranker.of(core, compile_parts(table, pool, arch, trees, None, estimate), pool.op)
+
+
 @cache
 def compiled(name: str) -> tuple[Ranker, Pool, Any, Any, Ensemble, LaunchEstimate]:
     target = Target.parse(name)
     arch, table = load_arch(target.arch), feature_table(target.op)
     pool = load_pool(target) if name in TRITON else Pool(target.op, target.variant, target.dtype, ck_kernels(target.op))
     trees, estimate = stumps(len(table.names), 3.0), calibrated(pool, table, 1)
-    ranker = Ranker.build(table, pool, arch, trees, None, estimate)
-    assert ranker is not None
-    return ranker, pool, arch, table, trees, estimate
+    return ranker_of(table, pool, arch, trees, estimate), pool, arch, table, trees, estimate
 
 
 @needs_core
@@ -133,8 +138,7 @@ def test_sizes_beyond_int64_are_left_to_numpy(tmp_path: Path) -> None:
     model = load_artefact(write_model(tmp_path / "model"))
     huge = dataclasses.replace(RESNET, stride_h=2**40, stride_w=2**40, stride_d=2**40)
     _, pool, arch, table, trees, _ = compiled(TRITON[1])
-    backward = Ranker.build(table, pool, arch, trees, None, None)
-    assert backward is not None
+    backward = ranker_of(table, pool, arch, trees)
     with pytest.raises(OverflowError):
         backward.best(huge, 1)
     assert model.supported(huge).tolist() == model.pool.supported(huge).tolist()
@@ -143,11 +147,11 @@ def test_sizes_beyond_int64_are_left_to_numpy(tmp_path: Path) -> None:
 
 
 @needs_core
-def test_formulas_that_cannot_be_traced_are_left_to_numpy(caplog: pytest.LogCaptureFixture) -> None:
-    _, pool, arch, table, trees, _ = compiled(TRITON[0])
-    asking = dataclasses.replace(table.features[0], compute=lambda i: 1 if i.p.N > 3 else 0)
-    changed = dataclasses.replace(table, features=(asking, *table.features[1:]))
-    assert Ranker.build(changed, pool, arch, trees, None, None) is None
+def test_formulas_that_cannot_be_traced_are_left_to_numpy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = load_artefact(write_model(tmp_path / "model"))
+    asking = dataclasses.replace(model.features.features[0], compute=lambda i: 1 if i.p.N > 3 else 0)
+    changed = dataclasses.replace(model.features, features=(asking, *model.features.features[1:]))
+    assert altered(model, features=changed).ranker is None
     assert "ranked by NumPy, which is slower: a formula asks for the value" in caplog.text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from small_model import table, write_model
+from small_model import altered, table, write_model
 from synthetic import CONV, problems
 from tilewise.arch import load_arch
 from tilewise.cli.main import main
@@ -20,7 +20,8 @@ from tilewise.errors import DataError
 from tilewise.features.octaves import nearest_octaves
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.metrics import DEPTH
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.model.trust import COVARIATES, Calibration
 from tilewise.ops import GroupedConvProblem, Problem, Target
 from tilewise.planning.choice import KernelChoice
@@ -54,7 +55,7 @@ def calibrated(model: TrainedModel, keys: np.ndarray | None = None) -> TrainedMo
         counts=np.array([len(LOSSES)]),
         losses=[[np.array([v for v in LOSSES if v > 0])] + [np.zeros(0)] * (DEPTH - 1)],
     )
-    return dataclasses.replace(model, calibration=calibration)
+    return altered(model, calibration=calibration)
 
 
 def whole(pool: Pool) -> Plan:
@@ -144,7 +145,7 @@ def test_nothing_left_to_gain_is_said(model: TrainedModel) -> None:
     assert sure.calibration is not None
     never = dataclasses.replace(sure.calibration, losses=[[np.zeros(0)] * DEPTH])
     with pytest.raises(DataError, match=f"nothing is expected of measuring the {len(OPEN)} problems"):
-        _propose(dataclasses.replace(sure, calibration=never), model.pool)
+        _propose(altered(sure, calibration=never), model.pool)
 
 
 def test_the_verb_plans_what_was_recorded(

@@ -21,7 +21,8 @@ from tilewise.data.schema import read_measurements
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels.backends import illegal, unsupported
 from tilewise.kernels.pool import load_pool
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem, Target
 from tilewise.search.campaign import campaign, judge, simulate, validation_rows
 from tilewise.search.methods import METHODS, repaired

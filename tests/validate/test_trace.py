@@ -14,7 +14,8 @@ from synthetic import CONV, problems
 from tilewise.cli.main import main
 from tilewise.dispatch.record import Asked, dumps
 from tilewise.errors import DataError
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem, Target
 from tilewise.validate.trace import judge_trace, trace_page
 

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from small_model import table, write_model
+from small_model import altered, table, write_model
 from synthetic import CONV, problems
 from tilewise.cli.main import main
 from tilewise.collect.plan import Item, Plan, Timing, load_plan
 from tilewise.data.splits import holdout_mask
 from tilewise.errors import DataError
-from tilewise.model.artefact import TrainedModel, load_artefact, read_parts, write_artefact
+from tilewise.model.artefact import load_artefact, read_parts, write_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Target
 from tilewise.validate.backward import predictions
 from tilewise.validate.plans import training_shapes, unseen_shapes
@@ -33,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
 @pytest.fixture(scope="module")
 def held(model: TrainedModel) -> TrainedModel:
     """The same model, as if it had been trained with a holdout."""
-    return dataclasses.replace(model, manifest={**model.manifest, "holdout_fraction": 0.4})
+    return altered(model, manifest={**model.manifest, "holdout_fraction": 0.4})
 
 
 def _rows(frame: pd.DataFrame, item: Item) -> pd.DataFrame:

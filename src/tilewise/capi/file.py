@@ -22,8 +22,8 @@ import tilewise
 from tilewise.core.trace import UntraceableError
 from tilewise.errors import ArtefactError
 from tilewise.files import write_bytes
-from tilewise.model.artefact import TrainedModel
 from tilewise.model.ranker import compile_parts
+from tilewise.model.trained import TrainedModel
 from tilewise.ops.gemm import LAYOUTS
 
 VERSION = 1

@@ -24,7 +24,8 @@ from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.evaluate.bootstrap import Interval
 from tilewise.evaluate.compare import Comparison, compare_models
 from tilewise.files import write_text
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Target
 
 if TYPE_CHECKING:

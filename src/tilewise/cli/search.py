@@ -23,7 +23,8 @@ from tilewise.checks import is_whole, require
 from tilewise.data.schema import read_measurements
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 from tilewise.search.campaign import campaign, judge, simulate, validation_rows
 from tilewise.search.search import SearchSettings, search

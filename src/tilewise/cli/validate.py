@@ -32,7 +32,8 @@ from tilewise.data.schema import read_measurements
 from tilewise.dispatch.record import calls_of
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Target
 from tilewise.validate.backward import predictions
 from tilewise.validate.plans import training_shapes, unseen_shapes

@@ -11,7 +11,8 @@ from tilewise.dispatch.origin import Origin
 from tilewise.dispatch.source import Fetched
 from tilewise.dispatch.switches import Switches
 from tilewise.errors import ConfigError
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Target
 
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch.export import export_json
+from tilewise.dispatch.folder import compiled_folder
 from tilewise.dispatch.generation import Generation
 from tilewise.dispatch.launchers import launcher_of
 from tilewise.dispatch.origin import Origin, parse_target, pool_without_model
@@ -91,7 +92,7 @@ class Dispatcher(Service):
         Raises:
             ArtefactError: the folder holds no sound model; the message names the file.
         """
-        model = load_artefact(Path(path))
+        model = load_artefact(Path(path), keep=compiled_folder())
         return cls(model.target, model.pool, model, switches=switches, warm_up=warm_up)
 
     @classmethod

@@ -14,8 +14,9 @@ from tilewise.dispatch.generation import Generation
 from tilewise.dispatch.journal import describe
 from tilewise.dispatch.selection import Decision
 from tilewise.errors import ArtefactError, DataError
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
 from tilewise.model.attribution import contributions
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem
 
 if TYPE_CHECKING:

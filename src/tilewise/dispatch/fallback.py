@@ -16,7 +16,7 @@ from tilewise.dispatch.measured import FOLDER, Context, Entry, Memory
 from tilewise.dispatch.switches import Switches
 from tilewise.errors import MeasurementError
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem, Target
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from tilewise.dispatch.switches import Switches
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels.backends import unsupported
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tilewise.dispatch.switches import Switches
 from tilewise.dispatch.ticker import Ticker
 from tilewise.errors import KernelError, ProblemError
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Problem, Target
 
 if TYPE_CHECKING:

@@ -18,10 +18,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewise.dispatch.folder import cache_folder
+from tilewise.dispatch.folder import cache_folder, compiled_folder
 from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseError, UnknownTargetError
 from tilewise.files import replace_folder, write_text
-from tilewise.model.artefact import TrainedModel, load_artefact, read_files
+from tilewise.model.artefact import load_artefact
+from tilewise.model.files import read_files
+from tilewise.model.trained import TrainedModel
 from tilewise.registry import versions
 from tilewise.registry.tracking import is_missing, reading, resolve_uri, session, shown
 from tilewise.registry.versions import Version
@@ -196,7 +198,7 @@ class Shelf:
         if not _HASH.fullmatch(content_hash) or not folder.is_dir():
             return None
         try:
-            model = load_artefact(folder)
+            model = load_artefact(folder, keep=compiled_folder())
         except ArtefactError as e:
             _log.warning("local copy %s is damaged: %s", folder, e)
             return None

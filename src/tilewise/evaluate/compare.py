@@ -17,7 +17,7 @@ from tilewise.evaluate.result import Evaluation, NoiseCeiling
 from tilewise.evaluate.slices import groups, slice_names
 from tilewise.evaluate.worst import noise_of
 from tilewise.metrics import TIE, Floats
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 
 THRESHOLD = 1.0  # points of efficiency

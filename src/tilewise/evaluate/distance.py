@@ -8,7 +8,7 @@ import pandas as pd
 from tilewise.data.rows import is_of
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.metrics import Floats, Ints
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 
 BINS = ((0.0, "0"), (1.0, "0-1"), (2.0, "1-2"), (4.0, "2-4"), (float("inf"), "4+"))  # octaves up to

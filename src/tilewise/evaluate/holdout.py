@@ -15,7 +15,7 @@ from tilewise.evaluate.slices import slice_labels
 from tilewise.evaluate.trust import trust_columns
 from tilewise.features.octaves import nearest_octaves
 from tilewise.metrics import Floats, Ints, Selections, regret_curve, select, summarise
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Problem
 
 

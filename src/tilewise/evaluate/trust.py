@@ -16,7 +16,7 @@ from tilewise.data.rows import Bools
 from tilewise.data.splits import group_keys
 from tilewise.evaluate.distance import BINS
 from tilewise.metrics import Floats, Ints, Selections
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.model.trust import LEVEL, TOLERANCE, Trust
 from tilewise.ops import OPS, Problem
 

@@ -6,16 +6,14 @@ Scores are those of the NumPy path bit for bit, as the core computes in the same
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.arch import HardwareProfile
-from tilewise.core import compiled_core
 from tilewise.core.compile import Compiler
 from tilewise.core.trace import Symbol, Text, Trace, UntraceableError
 from tilewise.features import FeatureTable
@@ -24,8 +22,6 @@ from tilewise.features.estimate import LaunchEstimate, log_work
 from tilewise.kernels.pool import Pool
 from tilewise.model.trees import Ensemble
 from tilewise.ops import OPS, Problem
-
-_log = logging.getLogger(__name__)
 
 
 class Best(NamedTuple):
@@ -51,25 +47,13 @@ class Ranker:
         self.used_features = used
 
     @classmethod
-    def build(
-        cls,
-        features: FeatureTable,
-        pool: Pool,
-        arch: HardwareProfile,
-        scores: Ensemble,
-        scale: Ensemble | None,
-        estimate: LaunchEstimate | None,
-    ) -> Self | None:
-        """Compile a model; None where there is no compiled core, or it cannot serve this model."""
-        core = compiled_core()
-        if core is None:
-            return None
-        try:
-            parts = compile_parts(features, pool, arch, scores, scale, estimate)
-            return cls(core.Ranker(**parts.arrays, log=np.log, log2=np.log2), pool.op, parts.codes, parts.used)
-        except (UntraceableError, ValueError) as e:
-            _log.warning("the model is ranked by NumPy, which is slower: %s", e)
-            return None
+    def of(cls, core: ModuleType, parts: Parts, op: str) -> Self:
+        """What the compiled core makes of a model's parts.
+
+        Raises:
+            ValueError: the core cannot serve them.
+        """
+        return cls(core.Ranker(**parts.arrays, log=np.log, log2=np.log2), op, parts.codes, parts.used)
 
     def best(self, problem: Problem, most: int) -> Best:
         """The supported kernels, best first, ties in the pool's order, at most so many."""

@@ -22,7 +22,7 @@ from tilewise.errors import DataError
 from tilewise.features.octaves import distances, log_sizes
 from tilewise.kernels.pool import Pool
 from tilewise.metrics import Floats, Ints
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.model.trust import covariates_of
 from tilewise.ops import Problem
 from tilewise.planning.choice import Bools, choose_kernels, within_budget

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewise.markdown import table
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 
 _FIGURES = (
     ("mean_efficiency", "mean"),

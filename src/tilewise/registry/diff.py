@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.registry.describe import cv_figures
 
 _DATA = ("data_hash", "git_revision", "holdout_fraction", "split_rule", "n_splits", "seed", "n_problems", "n_rows")

@@ -21,7 +21,7 @@ from tilewise.evaluate.holdout import evaluate
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import groups, slice_names
 from tilewise.metrics import Floats
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Target
 from tilewise.registry import versions
 from tilewise.registry.gate import GateDecision, decide, rounded

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import RegistryUnavailableError
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.registry import history, versions
 from tilewise.registry.gate import GateDecision
 from tilewise.registry.history import Entry

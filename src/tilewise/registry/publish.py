@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import tilewise
 from tilewise.errors import ArtefactError
-from tilewise.model.artefact import SELFTEST, TrainedModel, load_artefact, read_files
+from tilewise.model.artefact import load_artefact
+from tilewise.model.files import SELFTEST, read_files
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 from tilewise.registry import versions
 from tilewise.registry.describe import cv_figures, description

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Problem
 
 N_PROBLEMS = 16

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.errors import ArtefactError
-from tilewise.model.artefact import TrainedModel, load_artefact
+from tilewise.model.artefact import load_artefact
+from tilewise.model.trained import TrainedModel
 from tilewise.registry.overtaken import again_if_overtaken
 from tilewise.registry.tracking import client_in_use, guard
 

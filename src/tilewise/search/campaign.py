@@ -15,7 +15,7 @@ from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.errors import DataError
 from tilewise.kernels.backends import supported_mask
 from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.search.search import SearchSettings, search
 from tilewise.search.surrogate import Alike
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewise.checks import is_whole, require
 from tilewise.errors import KernelError
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem
 from tilewise.search.methods import METHODS
 from tilewise.search.space import LegalSpace, ListedSpace, Space

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewise.kernels.pool import Pool
 from tilewise.metrics import Floats
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem
 
 CAUTION = 0.05  # of the logarithm, a step; see docs/measuring-less.md for what it is worth

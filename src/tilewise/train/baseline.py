@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.features.estimate import LaunchEstimate
-from tilewise.model.artefact import ESTIMATED
+from tilewise.model.labels import ESTIMATED
 from tilewise.train.calibrate import calibrate
 from tilewise.train.dataset import Floats, Ints, Table
 from tilewise.train.settings import ModelSettings

@@ -65,7 +65,7 @@ def to_tflops(label: str, score: Floats, log_best: Floats | None) -> Floats:
     """TFLOPS that scores stand for.
 
     Args:
-        label: of :data:`tilewise.model.artefact.LABELS`.
+        label: of :data:`tilewise.model.labels.LABELS`.
         score: (rows,) predicted labels, the baseline added.
         log_best: (rows,) predicted log(best TFLOPS of the row's problem), for ``relative``.
     """

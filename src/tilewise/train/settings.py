@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
-from tilewise.model.artefact import ESTIMATED, EXTRA_LABELS, LABELS
+from tilewise.model.labels import ESTIMATED, EXTRA_LABELS, LABELS
 from tilewise.train.tune_settings import TuneSettings, space_from_config
 
 

@@ -16,7 +16,8 @@ import lightgbm as lgb
 import numpy as np
 
 from tilewise.errors import ArtefactError, ConfigError
-from tilewise.model.artefact import ArtefactParts, TrainedModel, load_artefact, read_parts
+from tilewise.model.artefact import ArtefactParts, load_artefact, read_parts
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import Target
 from tilewise.train.dataset import Floats, Table
 from tilewise.train.settings import TrainSettings

@@ -12,7 +12,7 @@ from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, p
 from tilewise.data.splits import group_keys, holdout_mask, is_primary
 from tilewise.errors import DataError
 from tilewise.metrics import select
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 
 TRAINING = "training"  # origin of problems that the model learnt from

@@ -15,7 +15,7 @@ from tilewise.errors import DataError
 from tilewise.evaluate.holdout import evaluate
 from tilewise.files import write_text
 from tilewise.markdown import table
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Target
 from tilewise.validate.backward import Predictions
 from tilewise.validate.trace import trace_page

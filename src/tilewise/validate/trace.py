@@ -11,7 +11,7 @@ from tilewise.data.rows import is_of
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.holdout import evaluate
 from tilewise.markdown import table
-from tilewise.model.artefact import TrainedModel
+from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS, Problem, Target
 
 SHOWN = 20  # problems of the page, those with most to tell first

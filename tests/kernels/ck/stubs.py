@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from capi.client import CC, needs_compiler
 from core.compiled import stumps
-from small_model import write_model
+from small_model import altered, write_model
 from tilewise.arch import load_arch
 from tilewise.capi import build, export_model
 from tilewise.capi.build import INCLUDE
@@ -57,7 +56,7 @@ def model_of(folder: Path, *names: str) -> tuple[TrainedModel, Path]:
     parsed = [parse_name(name) for name in names]
     target = Target(parsed[0].op, parsed[0].variant, parsed[0].dtype, "gfx942")
     table = feature_table(target.op)
-    model = dataclasses.replace(
+    model = altered(
         load_artefact(write_model(folder / "model", trees=4)),
         target=target,
         pool=Pool(target.op, target.variant, target.dtype, tuple(name.kernel for name in parsed)),
