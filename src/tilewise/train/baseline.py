@@ -25,7 +25,7 @@ class Baselines:
         self._table = table
         self._base = (base.model.estimate, base.scores(table)) if base else None
         self._calibrated = settings.label in ESTIMATED
-        self._weight = np.where(table.efficiency > settings.label_floor, table.efficiency, 0.0)
+        self._weight = np.maximum(table.efficiency, settings.label_floor)
         self._log_rate = np.log(table.tflops)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]

@@ -24,8 +24,8 @@ class ModelSettings:
             from the same estimate and learns the order of graded efficiencies, see
             :class:`tilewise.train.ranking.LambdaRank`. ``relative`` learns log(TFLOPS / the problem's best TFLOPS): no
             split is spent on what all kernels of a problem share. ``log1p`` learns log1p(TFLOPS).
-        label_floor: a relative efficiency below this counts as this (where there is an estimate: does not calibrate
-            it): telling 1 % from 3 % helps nobody to pick a winner. 0 keeps labels as they are.
+        label_floor: a relative efficiency below this counts as this, where it is the label or weighs in the estimate's
+            calibration: telling 1 % from 3 % helps nobody to pick a winner. 0 keeps efficiencies as they are.
         top_weight: rows weigh ``max(efficiency, weight_floor) ** top_weight``; 0 weighs all alike. Not for
             ``lambdarank``, whose pairs have weights of their own.
         weight_floor: see `top_weight`. Without it trees hardly see bad kernels, and now and then select one.
@@ -37,10 +37,10 @@ class ModelSettings:
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
-    label: str = "residual"
+    label: str = "regret"
     n_estimators: int = 200
     learning_rate: float = 0.16
-    num_leaves: int = 255
+    num_leaves: int = 127
     min_child_samples: int = 20
     feature_fraction: float = 0.3
     bagging_fraction: float = 0.8
