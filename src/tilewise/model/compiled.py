@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import zipfile
 from contextlib import suppress
 from functools import cache
@@ -56,7 +57,7 @@ def restore(model: TrainedModel, kept: Path) -> bool:
         return False
     vars(model)["ranker"] = ranker  # what a cached_property does
     with suppress(OSError):
-        kept.touch()
+        os.utime(kept)  # used last
     return True
 
 

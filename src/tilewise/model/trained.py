@@ -45,6 +45,10 @@ from tilewise.ops import Problem, Target
 
 MIN_TFLOPS = 1e-9  # predictions are positive
 
+_PARSED = (
+    "manifest", "cv_metrics", "feature_importances", "scores", "scale", "estimate", "extras", "calibration",
+)  # fmt: skip
+
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -74,9 +78,8 @@ class TrainedModel:
         Raises:
             ArtefactError: a file is damaged, or does not fit the others; the message names it.
         """
-        for name in ("manifest", "cv_metrics", "feature_importances", "scores", "scale", "estimate", "extras"):
+        for name in _PARSED:
             getattr(self, name)
-        _ = self.calibration
 
     @cached_property
     def content_hash(self) -> str:
