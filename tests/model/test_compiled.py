@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -88,17 +90,24 @@ def test_a_damaged_form_is_made_anew(written: Path, kept: Path, data: st.DataObj
     file.write_bytes(whole)
 
 
+def _write(file: Path, **arrays: np.ndarray) -> None:
+    """A file with a digest that is right, whatever is in it."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    file.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+
+
 def _another_model(file: Path) -> None:
     """Sound in itself, and of a model that scores otherwise."""
-    with np.load(file) as arrays:
+    with np.load(io.BytesIO(file.read_bytes()[32:])) as arrays:
         values = dict(arrays)
     largest = max((n for n in values if values[n].dtype == np.float64), key=lambda n: values[n].size)
     values[largest] = values[largest][::-1].copy()
-    np.savez(file, **values)
+    _write(file, **values)
 
 
 def _a_pickle(file: Path) -> None:
-    np.savez(file, layout=np.array([{"codes": print}], dtype=object))
+    _write(file, layout=np.array([{"codes": print}], dtype=object))
 
 
 @pytest.mark.parametrize("damage", [_another_model, _a_pickle, lambda f: f.write_bytes(b""), lambda f: f.unlink()])
@@ -125,7 +134,7 @@ def test_damage_of_the_model_is_seen_as_ever(written: Path, kept: Path, tmp_path
 def test_changed_code_makes_another_form(written: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_code", lambda: "other")
     assert not was_restored(load_artefact(written, keep=kept))
-    assert len(list(kept.glob("*.npz"))) == 2
+    assert len(list(kept.glob("*.form"))) == 2
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(written: Path, tmp_path: Path) -> None:
@@ -136,9 +145,9 @@ def test_a_folder_that_cannot_be_written_costs_nothing(written: Path, tmp_path: 
 def test_those_unused_for_longest_go(written: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "MOST_KEPT", 2)
     for age in (1, 2, 3):
-        (kept / f"{age}.npz").touch()
-        os.utime(kept / f"{age}.npz", (0, 10**6 - age))
-    only_kept = next(f for f in kept.glob("*-*.npz"))
+        (kept / f"{age}.form").touch()
+        os.utime(kept / f"{age}.form", (0, 10**6 - age))
+    only_kept = next(f for f in kept.glob("*-*.form"))
     os.utime(only_kept, (0, 0))
     assert was_restored(load_artefact(written, keep=kept))  # and so was used last
     monkeypatch.setattr(compiled, "_code", lambda: "other")

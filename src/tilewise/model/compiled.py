@@ -1,8 +1,9 @@
 """The compiled form of a model, kept beside other caches so that the next process need not make it again.
 
 Tracing the formulas, reading a few megabytes of trees and the estimate is most of what loading a model takes. What
-comes of it is arrays and a few numbers: one ``.npz`` file for each content and each state of this library's code.
-Such a file is never believed: NumPy checks its sums, reads no pickles, and the model's self-test is repeated with it.
+comes of it is arrays and a few numbers: one file for each content and each state of this library's code, a digest and
+NumPy's ``.npz``. Such a file is never believed: the digest is checked first, as NumPy does not expect damage, pickles
+are not read, and the model's self-test is repeated with it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import io
 import json
 import logging
 import os
-import zipfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from tilewise.model.trained import TrainedModel
 MOST_KEPT = 32  # files; those not used for longest go
 
 _CODE = ("core", "features", "kernels", "model", "ops")  # packages that a compiled form follows from
+_SUFFIX, _DIGEST = ".form", 32  # bytes of SHA-256
 _LAYOUT = "layout"  # the array that holds everything but arrays, as JSON
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 def path(folder: Path, content_hash: str) -> Path:
     """Where the compiled form of a model of this content is kept in `folder`."""
-    return folder / f"{content_hash[:32]}-{_code()}.npz"
+    return folder / f"{content_hash[:32]}-{_code()}{_SUFFIX}"
 
 
 def restore(model: TrainedModel, kept: Path) -> bool:
@@ -45,14 +46,17 @@ def restore(model: TrainedModel, kept: Path) -> bool:
     if core is None:
         return False
     try:
-        with np.load(kept, allow_pickle=False) as file:
+        data = kept.read_bytes()
+        if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
+            raise ValueError("damaged")
+        with np.load(io.BytesIO(data[_DIGEST:]), allow_pickle=False) as file:
             arrays = dict(file)
         layout = json.loads(arrays.pop(_LAYOUT).tobytes())
         parts = Parts(_unflat(layout["arrays"], arrays), layout["codes"], arrays["used"])
         ranker = Ranker.of(core, parts, model.target.op)
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
+    except (OSError, ValueError, KeyError, TypeError) as e:
         _log.info("%s is made anew: %s", kept, e)
         return False
     vars(model)["ranker"] = ranker  # what a cached_property does
@@ -70,8 +74,9 @@ def keep(model: TrainedModel, kept: Path) -> None:
     arrays[_LAYOUT] = np.frombuffer(json.dumps(layout).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    data = buffer.getvalue()
     try:
-        write_bytes(kept, buffer.getvalue())
+        write_bytes(kept, hashlib.sha256(data).digest() + data)
         _forget(kept.parent)
     except OSError as e:
         _log.info("%s cannot be kept: %s", kept, e)
@@ -117,6 +122,6 @@ def _code() -> str:
 
 def _forget(folder: Path) -> None:
     """Remove what was not used for longest."""
-    used = sorted(folder.glob("*.npz"), key=lambda f: f.stat().st_mtime, reverse=True)
+    used = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda f: f.stat().st_mtime, reverse=True)
     for file in used[MOST_KEPT:]:
         file.unlink(missing_ok=True)
