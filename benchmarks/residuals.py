@@ -21,22 +21,14 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.ablation import NEAR
-from tilewise.arch import load_arch
-from tilewise.data.schema import read_measurements
+from benchmarks.learning_curve import recorded
 from tilewise.metrics import select
 from tilewise.ops import Target
-from tilewise.train import ModelSettings, TrainSettings, pool_of
+from tilewise.train import ModelSettings, TrainSettings
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import fold_score, make_folds
-from tilewise.train.dataset import Floats, Table, build_table
-
-
-def table_of(data: Path, target: Target) -> Table:
-    """The rows that a model of `target` learns from."""
-    frame = read_measurements(data, target)
-    arch = load_arch(target.arch)
-    return build_table(frame, target, pool_of(frame, target), arch, TrainSettings().holdout_fraction)
+from tilewise.train.dataset import Floats, Table
 
 
 def out_of_fold(table: Table, model: ModelSettings, seeds: int, only: list[int]) -> list[Floats]:
@@ -80,7 +72,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="SETTING=NUMBER", help="of ModelSettings")
     args = parser.parse_args()
     given = {name: json.loads(value) for name, _, value in (setting.partition("=") for setting in args.set)}
-    table = table_of(args.data, args.target)
+    table = recorded(args.target, args.data)
     scores = out_of_fold(table, replace(ModelSettings(), **given), args.seeds, args.fold)
     tested = np.isfinite(scores[0])
     seen = table.take(np.flatnonzero(tested))
@@ -92,7 +84,7 @@ def main() -> None:
         print(f"| {n} | {e.mean():.2f} | {np.percentile(e, 10):.2f} | {e.min():.1f} | {top3:.2f} |")
     score = np.mean(scores, axis=0)
     missed = residuals(table, score)
-    other = table_of(args.data, args.sibling)
+    other = recorded(args.sibling, args.data)
     measured = _by_row(other, slice(None), np.log(other.tflops))
     expected = _by_row(table, tested, score[tested])
     theirs = (measured.reindex(missed.index) - expected.reindex(missed.index)).dropna()

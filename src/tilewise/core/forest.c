@@ -119,14 +119,14 @@ static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feat
         const int32_t here = f->n_nodes + place[i - begin];
         tw_bounds *bounds = &f->bounds[here];
         if (children[2 * i] == i) {
-            f->node[here] = (uint32_t)f->n_features | (uint32_t)leaves << 8;
+            f->node[here] = (uint32_t)f->n_features | (uint32_t)leaves << TW_STEP;
             f->value[f->n_leaves + leaves++] = value[i];
             *bounds = outwards(value[i]);
             continue;
         }
         const uint32_t step = (uint32_t)(place[children[2 * i + 1] - begin] - place[i - begin]);
         const uint32_t level = (uint32_t)tw_level_of(f, (int32_t)feature[i], threshold[i]);
-        f->node[here] = (uint32_t)feature[i] | step << 8 | level << 22;
+        f->node[here] = (uint32_t)feature[i] | step << TW_STEP | level << TW_LEVEL;
         f->missing[here] = (uint8_t)(missing[i] + (default_left[i] ? 4 : 0));
         const tw_bounds *a = bounds + step, *b = a + 1;
         *bounds = (tw_bounds){a->least < b->least ? a->least : b->least, a->most > b->most ? a->most : b->most};

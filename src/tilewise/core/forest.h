@@ -23,16 +23,17 @@ enum { TW_BLOCK = 16 };
 /* A model in few bytes, so that it stays in the second cache. A split sends values up to a level left; its left child is
  * `step` nodes on, its right child is the next. What walks come to most lies in one line of the cache: see forest.c.
  *
- *     bits 0-7 feature   8-21 step   22-31 level
+ *     feature, from bit 0   step, from TW_STEP   level, from TW_LEVEL
  *
  * A leaf has the feature `n_features`, and its number in the tree for a step. */
 typedef uint32_t tw_node;
 
 enum { TW_MOST_FEATURES = 255, TW_MOST_LEVEL = 1022, TW_MOST_NODES = 8192 }; /* nodes of a tree */
+enum { TW_STEP = 8, TW_LEVEL = 22, TW_FEATURE_BITS = (1 << TW_STEP) - 1, TW_STEP_BITS = (1 << (TW_LEVEL - TW_STEP)) - 1 };
 
-static inline int32_t tw_node_feature(tw_node node) { return node & 0xff; }
-static inline int32_t tw_node_step(tw_node node) { return node >> 8 & 0x3fff; }
-static inline int32_t tw_node_level(tw_node node) { return (int32_t)(node >> 22); }
+static inline int32_t tw_node_feature(tw_node node) { return node & TW_FEATURE_BITS; }
+static inline int32_t tw_node_step(tw_node node) { return node >> TW_STEP & TW_STEP_BITS; }
+static inline int32_t tw_node_level(tw_node node) { return (int32_t)(node >> TW_LEVEL); }
 
 /* The leaves under a node lie between, rounded outwards. */
 typedef struct {

@@ -133,8 +133,9 @@ TW_WIDE static tally sort_out_by_sixteens(const tw_cuts *c, tw_walk *w, int32_t 
         const __mmask16 some = count - i < 16 ? (__mmask16)((1u << (count - i)) - 1) : UINT16_MAX;
         const __m512i at = _mm512_maskz_loadu_epi32(some, here.at + i), set = _mm512_maskz_loadu_epi32(some, here.set + i);
         const __m512i node = _mm512_mask_i32gather_epi32(at, some, at, c->forest->node, 4);
-        const __m512i feature = _mm512_and_si512(node, _mm512_set1_epi32(0xff)), level = _mm512_srli_epi32(node, 22);
-        const __m512i step = _mm512_and_si512(_mm512_srli_epi32(node, 8), _mm512_set1_epi32(0x3fff));
+        const __m512i feature = _mm512_and_si512(node, _mm512_set1_epi32(TW_FEATURE_BITS));
+        const __m512i step = _mm512_and_si512(_mm512_srli_epi32(node, TW_STEP), _mm512_set1_epi32(TW_STEP_BITS));
+        const __m512i level = _mm512_srli_epi32(node, TW_LEVEL);
         const __m512i range = _mm512_mask_i32gather_epi32(at, some, feature, c->range, 4);
         const __m512i low = _mm512_and_si512(range, _mm512_set1_epi32(0xffff)), high = _mm512_srli_epi32(range, 16);
         const __mmask16 right = _mm512_cmplt_epi32_mask(level, low), left = _mm512_cmpge_epi32_mask(level, high);
