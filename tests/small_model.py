@@ -78,6 +78,6 @@ def altered(model: TrainedModel, **change: Any) -> TrainedModel:
     """`model` with other fields, or other parts than its files have."""
     fields = {f.name for f in dataclasses.fields(model)}
     new = dataclasses.replace(model, **{name: value for name, value in change.items() if name in fields})
-    kept = {n: part for n, part in vars(model).items() if n not in (*fields, "ranker", "parts") and n[0] != "_"}
+    kept = {n: part for n, part in vars(model).items() if n not in (*fields, "ranker") and n[0] != "_"}
     vars(new).update(kept | {name: part for name, part in change.items() if name not in fields})
     return new

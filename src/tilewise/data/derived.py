@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tilewise.data.rows import problem_index
 from tilewise.errors import ProblemError, UsageError
 from tilewise.ops import OPS
 
 Floats = npt.NDArray[np.float64]
+
+_BESIDE = ("dtype", "variant")  # what work depends on beside the problem
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,11 @@ class Work:
 
 def work_of(frame: pd.DataFrame, op: str) -> Work:
     """What the problems of a table's rows take; cells of the problem must not be empty."""
-    by = [*OPS[op].column_names(), "dtype", "variant"]
+    by = [*OPS[op].column_names(), *_BESIDE]
     distinct = frame[by].drop_duplicates()
     facts = [_facts(op, dict(zip(by, row, strict=True))) for row in distinct.itertuples(index=False, name=None)]
     fault, flops, moved = zip(*facts, strict=True) if facts else ((), (), ())
-    which = frame.groupby(by, sort=False).ngroup().to_numpy()  # numbered by first appearance, as `distinct` is
+    which = problem_index(frame, op, *_BESIDE)
     return Work(np.array(fault, dtype=object)[which], np.array(flops)[which], np.array(moved)[which])
 
 
@@ -49,7 +52,7 @@ def with_rates(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 
     Empty where a row has no latency or no possible problem.
     """
-    whole = frame["latency_ms"].gt(0) & frame[[*OPS[op].column_names(), "dtype", "variant"]].notna().all(axis=1)
+    whole = frame["latency_ms"].gt(0) & frame[[*OPS[op].column_names(), *_BESIDE]].notna().all(axis=1)
     timed = frame[whole.astype(bool)]
     rates = work_of(timed, op).rates(timed["latency_ms"])
     return frame.assign(**{name: values.reindex(frame.index) for name, values in rates.items() if name not in frame})

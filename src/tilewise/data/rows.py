@@ -45,9 +45,9 @@ def problems_of(rows: pd.DataFrame, target: Target) -> tuple[Problem, ...]:
     )
 
 
-def problem_index(rows: pd.DataFrame, op: str) -> Ints:
-    """(rows,) the problem of each row, numbered from 0 in the order of first appearance."""
-    by = list(OPS[op].column_names())
+def problem_index(rows: pd.DataFrame, op: str, *more: str) -> Ints:
+    """(rows,) the problem of each row, and what is in the columns `more`, numbered from 0 by first appearance."""
+    by = [*OPS[op].column_names(), *more]
     return np.asarray(rows.groupby(by, sort=False, dropna=False).ngroup(), dtype=np.int64)
 
 

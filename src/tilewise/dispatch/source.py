@@ -22,7 +22,7 @@ from tilewise.dispatch.folder import cache_folder, compiled_folder
 from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseError, UnknownTargetError
 from tilewise.files import replace_folder, write_text
 from tilewise.model.artefact import load_artefact
-from tilewise.model.files import read_files
+from tilewise.model.files import write_files
 from tilewise.model.trained import TrainedModel
 from tilewise.registry import versions
 from tilewise.registry.tracking import is_missing, reading, resolve_uri, session, shown
@@ -156,13 +156,11 @@ class Shelf:
             RegistryUnavailableError: the download failed.
         """
         with tempfile.TemporaryDirectory() as scratch:
-            downloaded = versions.download(version, scratch)
-            model = versions.load_verified(version, downloaded)
+            model = versions.load_verified(version, versions.download(version, scratch))
             folder = self.folder / model.content_hash
             try:
                 with replace_folder(folder) as fresh:
-                    for name, content in read_files(downloaded).items():
-                        (fresh / name).write_bytes(content)
+                    write_files(fresh, model.files)
             except OSError as e:  # a full or read-only disk costs the copy, not the selection
                 _log.warning("%s: no local copy could be kept: %s", version, e)
         return Fetched(model, folder, version.number, from_registry=True)

@@ -36,6 +36,7 @@ from tilewise.model.files import (
     read_files,
     read_json,
     unpack_text,
+    write_files,
 )
 from tilewise.model.labels import ESTIMATED, EXTRA_LABELS, LABELS
 from tilewise.model.selftest import selftest, verify_selftest
@@ -124,8 +125,7 @@ def write_artefact(folder: str | Path, parts: ArtefactParts) -> None:
     model.read_all()
     files[SELFTEST] = pack_json(selftest(model, files, parts.selftest_problems))
     with replace_folder(folder) as fresh:
-        for name, data in files.items():
-            (fresh / name).write_bytes(data)
+        write_files(fresh, files)
 
 
 def load_artefact(folder: str | Path, *, verify: bool = True, keep: Path | None = None) -> TrainedModel:
@@ -151,21 +151,28 @@ def load_artefact(folder: str | Path, *, verify: bool = True, keep: Path | None 
             return model
         model = _build(files, str(folder))
     model.read_all()
+    made = model.compile() if kept else None
+    if made:
+        model.rank_by(made[1])
     if verify:
         verify_selftest(model)
-    if kept:
-        compiled.keep(model, kept)
+    if kept and made:
+        compiled.keep(made[0], kept)
     return model
 
 
 def read_parts(folder: str | Path) -> ArtefactParts:
-    """The parts that a verified model folder was written from, to continue it.
+    """:func:`parts_of` the model in a folder.
 
     Raises:
         ArtefactError: as for :func:`load_artefact`.
     """
-    model = load_artefact(folder)
-    files, told = model.files, read_json(model.files, SELFTEST, str(folder))
+    return parts_of(load_artefact(folder))
+
+
+def parts_of(model: TrainedModel) -> ArtefactParts:
+    """The parts that a verified model was written from, to continue it."""
+    files, told = model.files, read_json(model.files, SELFTEST, model.where)
     return ArtefactParts(
         target=model.target,
         pool=model.pool,

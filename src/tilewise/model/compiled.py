@@ -59,18 +59,16 @@ def restore(model: TrainedModel, kept: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError) as e:
         _log.info("%s is made anew: %s", kept, e)
         return False
-    vars(model)["ranker"] = ranker  # what a cached_property does
+    model.rank_by(ranker)
     with suppress(OSError):
         os.utime(kept)  # used last
     return True
 
 
-def keep(model: TrainedModel, kept: Path) -> None:
-    """Keep the compiled form of a model, if it has one; a folder that cannot be written costs time, nothing else."""
-    if model.ranker is None:
-        return
-    arrays: dict[str, np.ndarray] = {"used": model.parts.used}
-    layout = {"arrays": _flat(model.parts.arrays, arrays), "codes": model.parts.codes}
+def keep(parts: Parts, kept: Path) -> None:
+    """Keep what a model was compiled to; a folder that cannot be written costs time, nothing else."""
+    arrays: dict[str, np.ndarray] = {"used": parts.used}
+    layout = {"arrays": _flat(parts.arrays, arrays), "codes": parts.codes}
     arrays[_LAYOUT] = np.frombuffer(json.dumps(layout).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]

@@ -51,6 +51,16 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
     return files
 
 
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a model's files into a folder that is there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
 def content_hash(files: Mapping[str, bytes]) -> str:
     """Identity of a model: SHA-256 over each file's name, length and bytes, sorted by name."""
     digest = hashlib.sha256()

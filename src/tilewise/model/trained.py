@@ -192,25 +192,26 @@ class TrainedModel:
         return np.array([self._kernel_numbers.get(row, -1) for row in zip(*columns, strict=True)], dtype=np.int64)
 
     @cached_property
-    def parts(self) -> Parts:
-        """The model as the compiled core takes it.
-
-        Raises:
-            UntraceableError: a formula asks for what only NumPy can answer.
-        """
-        return compile_parts(self.features, self.pool, self.arch, self.scores, self.scale, self.estimate)
-
-    @cached_property
     def ranker(self) -> Ranker | None:
         """The compiled form, made when it is first needed; None: NumPy ranks."""
+        made = self.compile()
+        return None if made is None else made[1]
+
+    def compile(self) -> tuple[Parts, Ranker] | None:
+        """The model as the compiled core takes it, and what that makes of it; None where NumPy has to rank."""
         core = compiled_core()
         if core is None:
             return None
         try:
-            return Ranker.of(core, self.parts, self.target.op)
+            parts = compile_parts(self.features, self.pool, self.arch, self.scores, self.scale, self.estimate)
+            return parts, Ranker.of(core, parts, self.target.op)
         except (UntraceableError, ValueError) as e:
             _log.warning("the model is ranked by NumPy, which is slower: %s", e)
             return None
+
+    def rank_by(self, ranker: Ranker) -> None:
+        """Rank by a compiled form of this model that is there already."""
+        vars(self)["ranker"] = ranker  # where a cached_property looks
 
     def score(self, problem: Problem) -> np.ndarray:
         """Scores of the pool's kernels: float64, (len(pool),); unsupported ones have a score too."""

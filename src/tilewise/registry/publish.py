@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tilewise
 from tilewise.errors import ArtefactError
 from tilewise.model.artefact import load_artefact
-from tilewise.model.files import SELFTEST, read_files
+from tilewise.model.files import SELFTEST, write_files
 from tilewise.model.trained import TrainedModel
 from tilewise.ops import OPS
 from tilewise.registry import versions
@@ -41,7 +41,7 @@ def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str
         RegistryUnavailableError: the registry went away.
     """
     model = load_artefact(Path(model_dir))
-    version = stored_version(model) or _register(model, Path(model_dir), run_id, experiment or model.target.name)
+    version = stored_version(model) or _register(model, run_id, experiment or model.target.name)
     versions.set_alias(version, versions.CANDIDATE)
     return version
 
@@ -77,25 +77,24 @@ def open_run(version: Version, experiment: str) -> str:
     return str(run.info.run_id)
 
 
-def _register(model: TrainedModel, model_dir: Path, run_id: str | None, experiment: str) -> Version:
+def _register(model: TrainedModel, run_id: str | None, experiment: str) -> Version:
     import mlflow
 
     name = model.target.name
-    metrics, files = cv_figures(model), read_files(model_dir)
+    metrics = cv_figures(model)
     with guard(f"{name} cannot be published"):
         run_id = run_id or _run_of(model, experiment) or _new_run(model, metrics, experiment)
         with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
             data = Path(scratch) / "model"  # the folder's name in the registry, whatever it is called here
             data.mkdir()
-            for file, content in files.items():  # and nothing else that may lie in the folder
-                (data / file).write_bytes(content)
+            write_files(data, model.files)  # and nothing else that may lie in the folder
             info = mlflow.pyfunc.log_model(
                 name=name,
                 loader_module="tilewise.registry.pyfunc",
                 data_path=str(data),
                 pip_requirements=[f"tilewise=={tilewise.__version__}", "numpy", "pandas"],
                 signature=_signature(model),
-                input_example=_input_example(files),
+                input_example=_input_example(model.files),
                 metadata={versions.HASH_TAG: model.content_hash, "target": name},
             )
     made = versions.create(

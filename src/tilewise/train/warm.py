@@ -16,7 +16,7 @@ import lightgbm as lgb
 import numpy as np
 
 from tilewise.errors import ArtefactError, ConfigError
-from tilewise.model.artefact import ArtefactParts, load_artefact, read_parts
+from tilewise.model.artefact import ArtefactParts, load_artefact, parts_of
 from tilewise.model.trained import TrainedModel
 from tilewise.ops import Target
 from tilewise.train.dataset import Floats, Table
@@ -40,7 +40,8 @@ class Base:
         Raises:
             ArtefactError: the folder holds no sound model; the message names the file.
         """
-        return cls(load_artefact(folder), read_parts(folder))
+        model = load_artefact(folder)
+        return cls(model, parts_of(model))
 
     def check(self, target: Target, settings: TrainSettings) -> None:
         """Check that a training may continue it.
