@@ -104,6 +104,21 @@ def synthetic_items(seed: str, times: int = 1) -> Iterator[Item]:
         yield from draw(6 * times, partial(make, g), huge, "synthetic_huge")
 
 
+def weak_items(seed: str) -> Iterator[Item]:
+    """Random problems of the kinds that models ranked worst after set 4, mostly new ones."""
+    g = random.Random(seed.format("weak"))
+    kinds: tuple[tuple[str, int, _Maker], ...] = (
+        ("thin", 1300, _thin),
+        ("multiplied", 1300, _multiplied),
+        ("narrow_groups", 700, _narrow_groups),
+        ("wide_groups", 500, _wide_groups),
+        ("strided", 300, _strided),
+        ("3d", 150, _volume),
+    )
+    for name, count, make in kinds:
+        yield from draw(count, partial(make, g), lambda p: affordable(p, g), f"synthetic_{name}")
+
+
 def edge_items() -> Iterator[Item]:
     """See :func:`edge_convs`."""
     for problem in edge_convs():
@@ -218,3 +233,16 @@ def _volume(g: random.Random, most: int = 512) -> GroupedConvProblem:
         min(n, 16), c, k, groups, height, width, y, y, stride, stride, y // 2, y // 2,
         Di=log_uniform(g, 2, 64), Z=z, stride_d=stride_d, pad_d=z // 2,
     )  # fmt: skip
+
+
+def _thin(g: random.Random) -> GroupedConvProblem:
+    """1x1s of few input channels, whose loop over K is a step or two: the result costs more than the product."""
+    c, k = log_uniform(g, 8, 96, 8), log_uniform(g, 8, 4096, g.choice((1, 8, 8, 32)))
+    return _same(g, _image(g), c, k, 1, 1, g.choice((1, 1, 1, 2)))
+
+
+def _multiplied(g: random.Random) -> GroupedConvProblem:
+    """Depthwise with several filters a channel."""
+    c = log_uniform(g, 4, 1024, g.choice((1, 4, 8, 16)))
+    k = c * g.choice((2, 2, 2, 3, 3, 4))
+    return _same(g, _image(g), c, k, c, g.choice((3, 3, 5, 5, 7, 9)), g.choice((1, 1, 1, 2)))

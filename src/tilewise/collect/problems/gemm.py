@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from tilewise.collect.plan import Item
@@ -12,7 +12,8 @@ from tilewise.collect.problems.edges import edge_gemms
 from tilewise.collect.problems.llm import projections
 from tilewise.ops import GemmProblem, Problem
 
-_SEED = 50  # of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label
+# Of 60, the one whose validation problems, by the holdout rule, are most like the rest in every label.
+_SEED = "gemm-1-{}-50"
 MAX_FLOPS = 1.5e12  # some 2 ms at the matrix units' usual rate
 MAX_ELEMENTS = 2**29  # of one operand or the result
 USUAL_FLOPS = 3e11  # above, a drawn problem is kept the less often the more it costs
@@ -34,14 +35,20 @@ def measurable(p: GemmProblem) -> bool:
 
 def gemm_1() -> tuple[Item, ...]:
     """Set ``gemm-1``, in its order."""
-    forward = unique(chain(llm_items(), square_items(), skinny_items(51), random_items(80), edge_items()))
+    edges = (Item(problem, "edge") for problem in edge_gemms())
+    forward = unique(
+        chain(llm_items(_SEED), square_items(SQUARES), skinny_items(51, _SEED), random_items(80, _SEED), edges)
+    )
     plain = [item for item in forward if item.origin.partition("/")[0] in ("square", "skinny", "random")]
-    return mixed(unique(chain(forward, llm_backward_items(35), other_layouts(plain, 54))), "gemm-1-order")
+    return mixed(unique(chain(forward, llm_backward_items(35, _SEED), other_layouts(plain, 54, _SEED))), "gemm-1-order")
 
 
-def llm_items() -> Iterator[Item]:
-    """Every projection at three numbers of tokens; its weights are stored as (N, K), which is rcr."""
-    g = random.Random(f"gemm-1-llm-{_SEED}")
+def llm_items(seed: str) -> Iterator[Item]:
+    """Every projection at three numbers of tokens; its weights are stored as (N, K), which is rcr.
+
+    A `seed` has a place for what is drawn, here and below.
+    """
+    g = random.Random(seed.format("llm"))
     for p in projections():
         for tokens in TOKENS:
             fitting = [q for q in (GemmProblem(m, p.N, p.K) for m in tokens) if measurable(q)]
@@ -49,9 +56,9 @@ def llm_items() -> Iterator[Item]:
             yield Item(g.choice(usual or fitting[:1]), p.origin)
 
 
-def llm_backward_items(count: int) -> Iterator[Item]:
+def llm_backward_items(count: int, seed: str) -> Iterator[Item]:
     """`count` gradients for the input (``dy @ w``, rrr) and `count` for the weights (``dy.T @ x``, crr)."""
-    g = random.Random(f"gemm-1-backward-{_SEED}")
+    g = random.Random(seed.format("backward"))
     kinds = (("dgrad", "rrr"), ("wgrad", "crr"))
     for name, layout in kinds:
         chosen: dict[Problem, Item] = {}
@@ -65,15 +72,15 @@ def llm_backward_items(count: int) -> Iterator[Item]:
         yield from chosen.values()
 
 
-def square_items() -> Iterator[Item]:
+def square_items(sizes: Iterable[int]) -> Iterator[Item]:
     """``M = N = K``."""
-    for size in SQUARES:
+    for size in sizes:
         yield Item(GemmProblem(size, size, size), "square")
 
 
-def skinny_items(count: int) -> Iterator[Item]:
+def skinny_items(count: int, seed: str) -> Iterator[Item]:
     """A third each: a tiny M, a tiny N (both with a long K), and outer products (a short K)."""
-    g = random.Random(f"gemm-1-skinny-{_SEED}")
+    g = random.Random(seed.format("skinny"))
     third = count // 3
 
     def tiny(m: bool) -> GemmProblem:
@@ -88,9 +95,9 @@ def skinny_items(count: int) -> Iterator[Item]:
     yield from draw(count - 2 * third, outer, _keep(g), "skinny/outer")
 
 
-def random_items(count: int) -> Iterator[Item]:
+def random_items(count: int, seed: str) -> Iterator[Item]:
     """Log-uniform in each size: multiples of 16, one in five of 8, one in five of 64."""
-    g = random.Random(f"gemm-1-random-{_SEED}")
+    g = random.Random(seed.format("random"))
 
     def make() -> GemmProblem:
         multiple = g.choice((16, 16, 16, 8, 64))
@@ -100,15 +107,9 @@ def random_items(count: int) -> Iterator[Item]:
     yield from draw(count, make, _keep(g), "random")
 
 
-def edge_items() -> Iterator[Item]:
-    """See :func:`edge_gemms`."""
-    for problem in edge_gemms():
-        yield Item(problem, "edge")
-
-
-def other_layouts(items: Sequence[Item], count: int) -> Iterator[Item]:
+def other_layouts(items: Sequence[Item], count: int, seed: str) -> Iterator[Item]:
     """`count` of `items` again, in rrr, crr and ccr in turn."""
-    chosen = random.Random(f"gemm-1-layouts-{_SEED}").sample(items, count)
+    chosen = random.Random(seed.format("layouts")).sample(items, count)
     for i, item in enumerate(chosen):
         p = item.problem
         assert isinstance(p, GemmProblem)

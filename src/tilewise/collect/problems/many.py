@@ -1,4 +1,4 @@
-"""Sets 3 and 4: many more problems of the kinds that the sets before have, and none of theirs.
+"""Sets 3 to 5: many more problems of the kinds that the sets before have, and none of theirs.
 
 To learn from, by `tilewise plan`: each is measured with the few kernels that a model thinks best. What the holdout rule
 sets apart in them is not measured; sets 1 and 2 validate.
@@ -7,15 +7,16 @@ sets apart in them is not measured; sets 1 and 2 validate.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from tilewise.collect.plan import Item
-from tilewise.collect.problems import conv
-from tilewise.collect.problems._draw import mixed, unique
-from tilewise.collect.problems.conv_more import affordable, grouped_conv_2, network_items, synthetic_items
-from tilewise.collect.problems.gemm import gemm_1
+from tilewise.collect.problems import conv, gemm
+from tilewise.collect.problems._draw import log_uniform, mixed, unique
+from tilewise.collect.problems.conv_more import affordable, grouped_conv_2, network_items, synthetic_items, weak_items
+from tilewise.collect.problems.edges import EDGE_SIZES
 from tilewise.collect.problems.gemm_more import gemm_2, more_items
+from tilewise.ops import GemmProblem
 
 
 def grouped_conv_3() -> tuple[Item, ...]:
@@ -28,14 +29,44 @@ def grouped_conv_4() -> tuple[Item, ...]:
     return _convs(4, (*conv.grouped_conv_1(), *grouped_conv_2(), *grouped_conv_3()), 8)
 
 
+def grouped_conv_5() -> tuple[Item, ...]:
+    """The set, in its order: only the kinds that models ranked worst after set 4."""
+    seed, before = "grouped_conv-5-{}-0", (conv.grouped_conv_1, grouped_conv_2, grouped_conv_3, grouped_conv_4)
+    taken = {item.problem for make in before for item in make()}
+    return mixed((i for i in unique(weak_items(seed)) if i.problem not in taken), seed.format("order"))
+
+
 def gemm_3() -> tuple[Item, ...]:
     """The set, in its order."""
-    return _products(3, (*gemm_1(), *gemm_2()), 10)
+    return _products(3, (*gemm.gemm_1(), *gemm_2()), 10)
 
 
 def gemm_4() -> tuple[Item, ...]:
     """The set, in its order."""
-    return _products(4, (*gemm_1(), *gemm_2(), *gemm_3()), 24)
+    return _products(4, (*gemm.gemm_1(), *gemm_2(), *gemm_3()), 24)
+
+
+def gemm_5() -> tuple[Item, ...]:
+    """The set, in its order: kinds of set 1, which those after it have none of."""
+    seed, taken = "gemm-5-{}-0", _groups((*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4()))
+    g = random.Random(seed.format("sizes"))
+    layers = chain.from_iterable(gemm.llm_items(seed.format(f"{{}}-{again}")) for again in range(14))
+    squares = gemm.square_items(log_uniform(g, 96, 8192, g.choice((8, 32, 64, 128))) for _ in range(400))
+    plain = unique(chain(squares, gemm.skinny_items(1100, seed), gemm.random_items(800, seed)))
+    edges = edge_products(g, 900)
+    items = unique(
+        chain(layers, plain, edges, gemm.llm_backward_items(450, seed), gemm.other_layouts(plain, 700, seed))
+    )
+    return mixed((i for i in items if i.problem.group_key not in taken), seed.format("order"))
+
+
+def edge_products(g: random.Random, count: int) -> Iterator[Item]:
+    """As in set 1: an edge size between even ones, or three edge sizes; drawn, with neighbours of powers of two."""
+    beside = [size + off for size in (32, 64, 128, 256, 512, 1024, 2048, 4096) for off in (-3, -1, 1, 4)]
+    edge, even = (*EDGE_SIZES, *beside), (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+    for i in range(count):
+        places = (edge if i % 4 in (place, 3) else even for place in range(3))
+        yield Item(GemmProblem(*(g.choice(sizes) for sizes in places)), "edge")
 
 
 def _convs(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
@@ -48,6 +79,10 @@ def _convs(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
 
 
 def _products(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
-    taken = {item.problem.group_key for item in before}
+    taken = _groups(before)
     items = unique(more_items(random.Random(f"gemm-{number}-0"), times))
     return mixed((i for i in items if i.problem.group_key not in taken), f"gemm-{number}-order")
+
+
+def _groups(items: Iterable[Item]) -> set[tuple[int, ...]]:
+    return {item.problem.group_key for item in items}

@@ -15,7 +15,7 @@ from tilewise.collect.problems.conv_more import grouped_conv_2
 from tilewise.collect.problems.files import dumps, load
 from tilewise.collect.problems.gemm import gemm_1
 from tilewise.collect.problems.gemm_more import gemm_2
-from tilewise.collect.problems.many import gemm_3, gemm_4, grouped_conv_3, grouped_conv_4
+from tilewise.collect.problems.many import gemm_3, gemm_4, gemm_5, grouped_conv_3, grouped_conv_4, grouped_conv_5
 from tilewise.errors import ConfigError
 
 _FOLDER = Path(__file__).parent / "sets"
@@ -84,6 +84,14 @@ SETS: dict[str, ProblemSet] = {
             grouped_conv_4,
         ),
         ProblemSet(
+            "grouped_conv-5",
+            "grouped_conv",
+            "Disjoint from all four: the kinds that models ranked worst after grouped_conv-4. 1x1s of few channels,\n"
+            "depthwise with several filters a channel, groups, strides, 3D. To learn from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.grouped_conv_5, order drawn.",
+            grouped_conv_5,
+        ),
+        ProblemSet(
             "gemm-1",
             "gemm",
             "Projections of language models (MODEL/PROJECTION, and its gradients dgrad and wgrad), squares,\n"
@@ -112,6 +120,14 @@ SETS: dict[str, ProblemSet] = {
             "Disjoint from all three: 24 times as many of the kinds of gemm-2. To learn from, with few kernels each.\n"
             "Generator: tilewise.collect.problems.many.gemm_4, order drawn.",
             gemm_4,
+        ),
+        ProblemSet(
+            "gemm-5",
+            "gemm",
+            "Disjoint from all four: more of the kinds of gemm-1, which sets 2 to 4 have none of. To learn\n"
+            "from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.gemm_5, order drawn.",
+            gemm_5,
         ),
     )
 }
