@@ -108,9 +108,9 @@ def test_waves_read_again_what_does_not_stay() -> None:
 def test_swapping_the_matrices_swaps_rows_and_columns(problem: GemmProblem) -> None:
     kernel = Kernel(128, 64, 64, "plain", 4, 3)
     one = features(problem, kernel)
-    other = features(
-        GemmProblem(M=problem.N, N=problem.M, K=problem.K), dataclasses.replace(kernel, tile_m=64, tile_n=128)
-    )
+    a, b = ({"r": "c", "c": "r"}[stored] for stored in problem.layout[:2])
+    swapped = GemmProblem(M=problem.N, N=problem.M, K=problem.K, layout=f"{b}{a}r")
+    other = features(swapped, dataclasses.replace(kernel, tile_m=64, tile_n=128))
     for a, b in (
         ("tiles_m_log2", "tiles_n_log2"),
         ("efficiency_m", "efficiency_n"),

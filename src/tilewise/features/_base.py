@@ -28,7 +28,7 @@ Role = Literal["problem", "kernel", "interaction", "hardware"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 # Goes up when a formula changes its values without a change of name, unit or meaning.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Inputs:

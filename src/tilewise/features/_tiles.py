@@ -10,7 +10,9 @@ constants are orders of magnitude, the same on every arch: a model learns what t
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cached_property, reduce
+from operator import or_
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,12 +22,14 @@ from tilewise.features._base import Feature, Inputs, Term
 from tilewise.kernels.ck.rules import GEMM_PIPELINES as _CK_PIPELINES
 from tilewise.kernels.rules import (
     CONV_PIPELINES,
+    DESCRIBED,
     GEMM_PIPELINES,
     PIXEL_PIPELINES,
+    RESULT_BYTES,
     WARPGROUP_ROWS,
     accumulators_per_thread,
     is_product,
-    shared_memory_bytes,
+    stores_tiles,
 )
 from tilewise.ops import GemmDims
 from tilewise.ops.dtypes import operand_bytes, result_bytes
@@ -33,7 +37,13 @@ from tilewise.ops.gemm import LAYOUTS
 
 WARPGROUP = 4  # warps that issue one warpgroup matrix instruction (Hopper)
 FALLBACK_RATE = 0.6  # share of the peak that the older instructions reach, which smaller tiles fall back to
-BASE_REGISTERS = 40  # 32-bit registers a thread spends on addresses, loop state and masks
+# 32-bit registers of a thread besides its sums, fitted to what ptxas reports for the pools' kernels on sm90.
+DESCRIBED_REGISTERS = 26  # loop state, where descriptors keep the addresses
+BASE_REGISTERS = 40  # ... and some addresses
+STAGED_REGISTERS = 0.25  # for each element of a step that is copied past them: 8 share an address
+LOADED_REGISTERS = 2.75  # ... that is loaded through them: itself, its address, its mask
+FILTER_REGISTERS = 45  # without matrix units
+FILTER_SUM_REGISTERS = 2.5  # for each sum there, it included
 MAX_REGISTERS = 255
 BLOCK_RESERVE_BYTES = 1024  # shared memory that the system takes for each block
 FMA_LANES = 128  # fp32 multiply-adds a clock and compute unit outside the matrix units
@@ -118,9 +128,19 @@ class TileInputs(Inputs):
         return ceil_div(self.gemm.k, self.step_depth)
 
     @property
+    def run(self) -> Mapping[str, Any]:
+        """Neighbouring elements of the operands ``a`` (along M) and ``b`` (along N) in memory."""
+        raise NotImplementedError
+
+    @property
     def depth(self) -> Any:
         """Where the kernel filters without matrix units; groups are columns then, not a grid dimension."""
         return ~is_product(self.k)
+
+    @property
+    def filter_sum_registers(self) -> float:
+        """Registers for each sum of a kernel without matrix units."""
+        return FILTER_SUM_REGISTERS
 
     @cached_property
     def step_depth(self) -> Any:
@@ -220,15 +240,45 @@ class TileInputs(Inputs):
         return self.step_elements * operand_bytes(self.dtype)
 
     @cached_property
+    def for_ck(self) -> bool:
+        """Whether the kernels are CK Tile's; Triton's otherwise."""
+        return hasattr(self.k, "warp_m")
+
+    @cached_property
+    def described(self) -> Any:
+        """Where operands are loaded through tensor descriptors."""
+        return reduce(or_, (self.k.pipeline == walk for walk in DESCRIBED))
+
+    def staged(self, matrix: str) -> Any:
+        """Where loads of operand ``a`` or ``b`` go to shared memory ahead of their use; else through registers.
+
+        Triton's asynchronous copies take 16 bytes, which neighbouring elements have to fill.
+        """
+        vector = VECTOR * 2 // operand_bytes(self.dtype)
+        return self.described | self.for_ck | (self.run[matrix] % vector == 0)
+
+    @cached_property
+    def buffers(self) -> Any:
+        """Steps of a staged operand in shared memory: all stages, less the one in registers where units read those."""
+        return np.where(self.warpgroup | self.for_ck, self.k.num_stages, np.maximum(self.k.num_stages - 1, 1))
+
+    @cached_property
     def shared_bytes(self) -> Any:
-        """Shared memory of a block."""
-        return shared_memory_bytes(self.k, self.dtype)
+        """Shared memory of a block, as compiled for the problem."""
+        k = self.k
+        rows = k.tile_m * np.where(self.staged("a"), self.buffers, 1)
+        cols = k.tile_n * np.where(self.staged("b"), self.buffers, 1)
+        result = 0 if self.for_ck else stores_tiles(k) * self.tile_area * RESULT_BYTES
+        return np.where(self.depth, 0, (rows + cols) * k.tile_k * operand_bytes(self.dtype) + result)
 
     @cached_property
     def registers(self) -> Any:
-        """Registers a thread takes, estimated: sums, addresses, and a share of a step's operands."""
-        operands = self.step_bytes / (4 * self.threads)
-        return np.minimum(BASE_REGISTERS + self.accumulators + operands, MAX_REGISTERS)
+        """Registers a thread takes, estimated: sums, addresses, and what is loaded through registers."""
+        k, per_element = self.k, {m: np.where(self.staged(m), STAGED_REGISTERS, LOADED_REGISTERS) for m in "ab"}
+        step = (k.tile_m * per_element["a"] + k.tile_n * per_element["b"]) * k.tile_k / self.threads
+        matrix = self.accumulators + np.where(self.described, DESCRIBED_REGISTERS, BASE_REGISTERS + step)
+        taken = np.where(self.depth, FILTER_REGISTERS + self.filter_sum_registers * self.accumulators, matrix)
+        return np.minimum(taken, MAX_REGISTERS)
 
     @cached_property
     def resident_by_memory(self) -> Any:
@@ -237,8 +287,9 @@ class TileInputs(Inputs):
 
     @cached_property
     def resident_by_registers(self) -> Any:
-        """Blocks whose registers fit a compute unit, at least 1."""
-        return np.maximum(self.arch.registers // (self.registers * self.threads), 1.0)
+        """Blocks whose registers, a multiple of 8 a thread, fit a compute unit, at least 1."""
+        each = np.ceil(self.registers / 8) * 8 * self.threads
+        return np.maximum(np.floor(self.arch.registers / each), 1.0)
 
     @cached_property
     def resident(self) -> Any:
@@ -564,23 +615,9 @@ KERNEL_FEATURES = (
         lambda i: i.tile_area / (i.k.tile_m + i.k.tile_n),
     ),
     Feature("accumulators", "registers", "partial sums a thread holds", "kernel", lambda i: i.accumulators),
-    Feature("registers", "registers", "estimated registers of a thread", "kernel", lambda i: i.registers),
     Feature("step_bytes", "bytes", "operands a program loads in a step", "kernel", lambda i: i.step_bytes),
     Feature(
         "step_bytes_thread", "bytes", "operands a thread loads in a step", "kernel", lambda i: i.step_bytes / i.threads
-    ),
-    Feature("shared_bytes", "bytes", "shared memory of a block", "kernel", lambda i: i.shared_bytes),
-    Feature(
-        "shared_share", "", "shared memory of a block / what a block may have", "kernel",
-        lambda i: i.shared_bytes / i.arch.shared_memory_bytes,
-    ),
-    Feature("resident", "blocks", "blocks that a compute unit holds", "kernel", lambda i: i.resident),
-    Feature(
-        "resident_warps", "warps", "warps that a compute unit holds", "kernel", lambda i: i.resident * i.k.num_warps
-    ),
-    Feature(
-        "bytes_in_flight", "bytes", "loads that a compute unit keeps under way", "kernel",
-        lambda i: i.resident * i.step_bytes * np.maximum(i.k.num_stages - 1, 1),
     ),
     Feature(
         "warpgroup", "flag", "warps and rows suffice for warpgroup matrix instructions", "kernel", lambda i: i.warpgroup
@@ -631,6 +668,27 @@ def _pipeline(name: str) -> Feature:
 
 
 TILE_FEATURES = (
+    Feature(
+        "registers", "registers", "estimated registers of a thread, as alignment allows", "interaction",
+        lambda i: i.registers,
+    ),
+    Feature(
+        "shared_bytes", "bytes", "shared memory of a block, as alignment allows", "interaction",
+        lambda i: i.shared_bytes,
+    ),
+    Feature(
+        "shared_share", "", "shared memory of a block / what a block may have", "interaction",
+        lambda i: i.shared_bytes / i.arch.shared_memory_bytes,
+    ),
+    Feature("resident", "blocks", "blocks that a compute unit holds", "interaction", lambda i: i.resident),
+    Feature(
+        "resident_warps", "warps", "warps that a compute unit holds", "interaction",
+        lambda i: i.resident * i.k.num_warps,
+    ),
+    Feature(
+        "bytes_in_flight", "bytes", "loads that a compute unit keeps under way", "interaction",
+        lambda i: i.resident * i.step_bytes * np.maximum(i.k.num_stages - 1, 1),
+    ),
     Feature("tiles_m_log2", "log2", "tiles along M", "interaction", lambda i: log2(i.tiles_m)),
     Feature("tiles_n_log2", "log2", "tiles along N", "interaction", lambda i: log2(i.tiles_n)),
     Feature("steps_log2", "log2", "steps along all of K", "interaction", lambda i: log2(i.steps)),

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Goes up when a cost's or driver's formula, or the evaluation below, changes without a change of name or meaning.
-VERSION = 1
+VERSION = 2
 
 INTERCEPT = 3.0  # a constant driver, large so that shrinking its weight shrinks it little
 MOST_DEVIATIONS = 3.0  # drivers beyond what was measured count as at its edge

@@ -197,6 +197,21 @@ class ConvInputs(TileInputs):
         per_tap = self.steps / self.taps
         return np.maximum(np.minimum(self.class_taps * per_tap, self.steps) / self.k.split_k, 1.0)
 
+    @property
+    def filter_sum_registers(self) -> float:
+        """See :class:`TileInputs`: a program of bwd_weight keeps products of one pixel, and adds as it goes."""
+        return 1.3 if self.variant == "bwd_weight" else super().filter_sum_registers
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """Neighbouring elements of the operands: channels of a group, as images and filters have them last."""
+        inputs, outputs = self.p.C // self.p.G, self.p.K // self.p.G
+        return {
+            "forward": {"a": inputs, "b": inputs},
+            "bwd_data": {"a": outputs, "b": inputs},
+            "bwd_weight": {"a": outputs, "b": inputs},
+        }[self.variant]
+
     @cached_property
     def alignment_class(self) -> Any:
         """Channel counts that divide by the widest load are hints to the compiler; each set of hints is a program.

@@ -154,11 +154,11 @@ def _store_bytes(kernel: Kernel) -> int:
     """
     if kernel.pipeline not in DESCRIBED:
         return 0
-    stored: int = _stores_tiles(kernel) * kernel.tile_m * kernel.tile_n * RESULT_BYTES
+    stored: int = stores_tiles(kernel) * kernel.tile_m * kernel.tile_n * RESULT_BYTES
     return BARRIER_BYTES + stored
 
 
-def _stores_tiles(kernel: Any) -> Any:
+def stores_tiles(kernel: Any) -> Any:
     """Whether results are stored through a tensor descriptor."""
     return (kernel.pipeline == "persistent") & (kernel.split_k == 1)
 
@@ -237,7 +237,7 @@ def _multiplied(kernel: Any, p: Any, variant: str, product: Any) -> Iterator[tup
     """Rules of the walks that take a convolution's tensors as matrices."""
     loaded, stored = (p.C, p.K) if variant == "forward" else (np.gcd(p.C, p.K), p.C)
     yield product & (loaded % RESULT_ELEMENTS != 0), f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
-    yield _stores_tiles(kernel) & (stored % RESULT_ELEMENTS != 0), _STORED_ROWS
+    yield stores_tiles(kernel) & (stored % RESULT_ELEMENTS != 0), _STORED_ROWS
 
 
 def _stripped(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
@@ -272,7 +272,7 @@ def _gemm(kernel: Any, problem: Any, variant: str) -> Iterator[tuple[Any, str]]:
     rows = stored_rows(p)
     unaligned = (rows["a"] % DESCRIPTOR_ELEMENTS != 0) | (rows["b"] % DESCRIPTOR_ELEMENTS != 0)
     yield (kernel.pipeline != "plain") & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
-    yield _stores_tiles(kernel) & (p.N % RESULT_ELEMENTS != 0), _STORED_ROWS
+    yield stores_tiles(kernel) & (p.N % RESULT_ELEMENTS != 0), _STORED_ROWS
     yield from _shares(kernel, -(-p.K // kernel.tile_k), p.M * p.N)
     leanest = 2.0 * _padded(p.M, MIN_DOT) * _padded(p.N, MIN_DOT) * _padded(p.K, MIN_DOT)
     work = 2.0 * _padded(p.M, kernel.tile_m) * _padded(p.N, kernel.tile_n) * _padded(p.K, kernel.tile_k)

@@ -65,8 +65,8 @@ def edge_products(g: random.Random, count: int) -> Iterator[Item]:
     beside = [size + off for size in (32, 64, 128, 256, 512, 1024, 2048, 4096) for off in (-3, -1, 1, 4)]
     edge, even = (*EDGE_SIZES, *beside), (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
     for i in range(count):
-        places = (edge if i % 4 in (place, 3) else even for place in range(3))
-        yield Item(GemmProblem(*(g.choice(sizes) for sizes in places)), "edge")
+        m, n, k = (g.choice(edge if i % 4 in (place, 3) else even) for place in range(3))
+        yield Item(GemmProblem(m, n, k), "edge")
 
 
 def _convs(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
