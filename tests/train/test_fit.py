@@ -111,7 +111,7 @@ def test_tables_of_other_archs_train_as_well(name: str, settings: TrainSettings,
 def test_the_manifest_has_no_times_and_names_its_sources(result: TrainingResult) -> None:
     manifest = dict(result.parts.manifest)
     assert manifest["warm_start"] == []
-    assert manifest["parameters"]["label"] == "regret"
+    assert manifest["parameters"]["label"] == "lambdarank"
     assert {"data_hash", "git_revision", "libraries", "seed", "holdout_fraction", "split_rule"} <= set(manifest)
     assert set(manifest["tuned"]) <= set(TuneSettings().space)
     assert "202" not in json.dumps(

@@ -37,7 +37,7 @@ class ModelSettings:
         extra_labels: further models for log(latency) and log(bandwidth), of ``latency`` and ``bandwidth``.
     """
 
-    label: str = "regret"
+    label: str = "lambdarank"
     n_estimators: int = 200
     learning_rate: float = 0.16
     num_leaves: int = 127
