@@ -35,7 +35,7 @@ TUNABLE: Mapping[str, Tunable] = {
 }
 
 DEFAULT_SPACE: Mapping[str, tuple[float, float]] = {
-    "num_leaves": (63, 383),
+    "num_leaves": (63, 191),
     "min_child_samples": (5, 60),
     "feature_fraction": (0.2, 0.9),
     "lambda_l2": (0.01, 10.0),
