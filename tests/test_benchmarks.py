@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import collect_rate, do_bench, picks, report, run_overhead, vendor, vendor_figures
+from benchmarks import blocks, collect_rate, do_bench, picks, report, run_overhead, vendor, vendor_figures
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 
 from fake_rival import FakeRival
@@ -377,3 +377,12 @@ class TestReport:
         assert "1 x failed: RuntimeError: too large" in filled
         assert "On 1 a result differs" in filled
         assert "| bound: memory | 1 |" in filled
+
+
+def test_blocks_are_limited_by_whichever_runs_out() -> None:
+    sm90 = load_arch("sm90")
+    assert blocks.blocks(98_328, 90, 8, sm90) == 2  # shared memory: 233,472 bytes a unit
+    assert blocks.blocks(0, 90, 8, sm90) == 65536 // (96 * 256)  # registers, 96 of them a thread
+    assert blocks.blocks(0, 16, 1, sm90) == 32  # blocks
+    assert blocks.blocks(0, 16, 8, sm90) == 8  # threads
+    assert blocks.blocks(230_000, 255, 8, sm90) == 1
