@@ -20,11 +20,11 @@ import pandas as pd
 from benchmarks.learning_curve import recorded
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.features._tiles import BLOCK_RESERVE_BYTES
+from tilewise.kernels.rules import BARRIER_BYTES
 from tilewise.markdown import table as markdown_table
 from tilewise.ops import Target
 from tilewise.train.dataset import Ints, Table
 
-BARRIERS = 520  # bytes that features leave out
 NEAR = 0.5  # of the best: kernels that do worse teach nothing about a problem
 
 # ELF, and NVIDIA's attributes in it: a format, an attribute, a value; of some formats the size of what follows.
@@ -101,7 +101,7 @@ def main() -> None:
     rows = []
     for walk, some in (*seen.groupby("walk"), ("all", seen)):
         apart = np.abs(np.log2(some.blocks_told / some.blocks))
-        told = 100 * ((some.shared - some.shared_told).abs() <= BARRIERS).mean()
+        told = 100 * ((some.shared - some.shared_told).abs() <= BARRIER_BYTES).mean()
         wrong, registers = 100 * (apart > 0).mean(), (some.registers_told - some.registers).abs().mean()
         rows.append(
             (str(walk), f"{len(some)}", f"{told:.0f} %", f"{registers:.0f}", f"{wrong:.0f} %", f"{apart.mean():.2f}")

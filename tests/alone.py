@@ -11,6 +11,11 @@ from pathlib import Path
 import tilewise
 
 
+def compiling(cache: Path) -> dict[str, str]:
+    """The environment of a process in which Triton compiles, and keeps what it made in `cache`; tests interpret."""
+    return {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(cache)}
+
+
 def run_alone(code: str, **environment: str) -> None:
     """Run dedented `code` with the package and the tests on its path; its stderr is the message where it fails."""
     paths = os.pathsep.join(map(str, (Path(tilewise.__file__).parents[1], Path(__file__).parent)))

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,17 +51,19 @@ static tilewise_problem some_conv(uint64_t *state)
     return p;
 }
 
-static void ask(const tilewise_model *m, const tilewise_problem *p)
+static void ask(const tilewise_model *m, const tilewise_problem *p, bool sound)
 {
     char name[256] = "x";
     int32_t best[4];
     double scores[4];
     int supported = tilewise_is_supported(m, p), code = tilewise_select_kernel(m, p, name, sizeof name);
     int found = tilewise_rank(m, p, 4, best, scores);
-    if (supported < 0 || (supported && code == TILEWISE_UNSUPPORTED)) /* rules may bear sizes that formulas do not */
-        EXPECT(found == code && code == (supported < 0 ? supported : TILEWISE_UNSUPPORTED));
-    else
-        EXPECT((supported == 1) == (code == 0) && (supported == 0) == (code == TILEWISE_NO_KERNEL) && (found > 0) == supported);
+    if (!sound && supported == 1 && code == TILEWISE_UNSUPPORTED) { /* a damaged formula leaves int64 where rules do not */
+        EXPECT(found == code);
+    } else {
+        EXPECT((supported == 1) == (code == 0) && (supported == 0) == (code == TILEWISE_NO_KERNEL));
+        EXPECT(supported < 0 ? found == supported && code == supported : (found > 0) == supported);
+    }
     EXPECT((code == 0) == (*name != 0));
     if (found > 0) {
         char first[256];
@@ -70,19 +73,19 @@ static void ask(const tilewise_model *m, const tilewise_problem *p)
     }
 }
 
-static void ask_all(const tilewise_model *m, uint64_t seed, int rounds)
+static void ask_all(const tilewise_model *m, uint64_t seed, int rounds, bool sound)
 {
     for (int i = 0; i < rounds; i++) {
         tilewise_problem gemm = some_gemm(&seed), conv = some_conv(&seed);
         int is_gemm = !strncmp(tilewise_target(m), "gemm_", 5);
-        ask(m, is_gemm ? &gemm : &conv);
+        ask(m, is_gemm ? &gemm : &conv, sound);
         EXPECT(tilewise_is_supported(m, is_gemm ? &conv : &gemm) == TILEWISE_BAD_PROBLEM);
     }
 }
 
 static void *in_thread(void *model)
 {
-    ask_all(model, (uint64_t)(uintptr_t)&model, ROUNDS / 4);
+    ask_all(model, (uint64_t)(uintptr_t)&model, ROUNDS / 4, true);
     return NULL;
 }
 
@@ -208,7 +211,7 @@ int main(int argc, char **argv)
         EXPECT(i > 2 ? code == 0 || code == TILEWISE_BAD_FILE : code == 0);
         refused += code != 0;
         if (!code)
-            ask_all(m, 7, i > 2 ? 3 : ROUNDS);
+            ask_all(m, 7, i > 2 ? 3 : ROUNDS, i < 3);
         pthread_t threads[THREADS];
         for (int t = 0; t < THREADS && i < 3; t++)
             EXPECT(!pthread_create(&threads[t], NULL, in_thread, m));

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
+from alone import compiling
 from collect.bad_kernels import FAULTS, GOOD, HANGS, HURT, LIES, POOL, PROBLEMS, UNCOMPILED, bad_engine
 from tilewise.arch import load_arch
 from tilewise.collect.plan import Item, Plan, Timing
@@ -46,8 +47,7 @@ def _quiet(what: str, done: int, of: int) -> None:
 
 def test_the_bad_kernels_are_what_they_claim(tmp_path: Path) -> None:
     """Without a GPU: one has a loop that the compiler leaves in, one does not compile."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    env |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    env = compiling(tmp_path) | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", _COMPILE], env=env, capture_output=True, text=True, check=True)
     loops, straight, other, error = done.stdout.splitlines()
     assert int(loops) > int(straight) == int(other) == 0

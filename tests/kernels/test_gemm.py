@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from alone import compiling
 from tilewise.kernels.kernel import Kernel
 from tilewise.kernels.rules import shared_memory_bytes
 from tilewise.ops import GemmProblem
@@ -43,8 +43,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Shared memory, whether the PTX has warpgroup products and bulk tensor copies, and the descriptors' boxes."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    env["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
+    env = compiling(tmp_path_factory.mktemp("triton"))
     source = _COMPILE.format(cases=CASES)
     done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))

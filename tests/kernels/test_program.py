@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from alone import compiling
 
 pytest.importorskip("triton")
 
@@ -24,8 +25,7 @@ for program in programs(Kernel.from_config("64x64x32_taps_w4_s3_g1_k2"), problem
 
 
 def _compile(cache: Path, hash_seed: int) -> list[str]:
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    env |= {"TRITON_CACHE_DIR": str(cache), "PYTHONHASHSEED": str(hash_seed)}
+    env = compiling(cache) | {"PYTHONHASHSEED": str(hash_seed)}
     done = subprocess.run([sys.executable, "-c", _COMPILE], env=env, capture_output=True, text=True, check=True)
     return done.stdout.split()
 

@@ -55,7 +55,6 @@ def test_a_server_ends_with_whoever_started_it(tmp_path: Path) -> None:
     source = f"""
 import os
 from pathlib import Path
-from time import monotonic, sleep
 from tilewise.servers.service import service
 with service("some", ["sh", "-c", "echo $$; exec sleep 60"], Path({str(tmp_path)!r}), lambda: "\\n" in log()) as wait:
     log = Path({str(tmp_path / "some.log")!r}).read_text

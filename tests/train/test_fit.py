@@ -69,6 +69,17 @@ def test_equal_trainings_write_equal_files(
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
+def test_threads_make_no_difference_but_to_lambdarank(
+    frame: pd.DataFrame, settings: TrainSettings, tmp_path: Path
+) -> None:
+    model = dataclasses.replace(settings.model, label="regret")
+    for threads in (1, 2):
+        made = dataclasses.replace(settings, model=model, threads=threads)
+        result = train(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), made)
+        write_artefact(tmp_path / str(threads), result.parts)
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+
+
 def test_holdout_rows_change_nothing_but_the_data_hash(
     result: TrainingResult, frame: pd.DataFrame, settings: TrainSettings
 ) -> None:

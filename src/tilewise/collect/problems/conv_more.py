@@ -94,8 +94,7 @@ def synthetic_items(seed: str, times: int = 1) -> Iterator[Item]:
         ("strided", 35, _strided),
         ("3d", 15, _volume),
     )
-    for name, count, make in kinds:
-        yield from draw(count * times, partial(make, g), lambda p: affordable(p, g), f"synthetic_{name}")
+    yield from _of_kinds(g, kinds, times)
     makers: tuple[_Maker, ...] = (_pointwise, _narrow_groups, _depthwise, _dense, _wide_groups, _strided, _volume)
     tiny, huge = (lambda p: p.flops < TINY_FLOPS), (lambda p: measurable(p) and p.flops > HUGE_FLOPS)
     for make in makers:
@@ -115,8 +114,13 @@ def weak_items(seed: str) -> Iterator[Item]:
         ("strided", 300, _strided),
         ("3d", 150, _volume),
     )
+    yield from _of_kinds(g, kinds)
+
+
+def _of_kinds(g: random.Random, kinds: Iterable[tuple[str, int, _Maker]], times: int = 1) -> Iterator[Item]:
+    """So many affordable problems of each kind, `times` over."""
     for name, count, make in kinds:
-        yield from draw(count, partial(make, g), lambda p: affordable(p, g), f"synthetic_{name}")
+        yield from draw(count * times, partial(make, g), lambda p: affordable(p, g), f"synthetic_{name}")
 
 
 def edge_items() -> Iterator[Item]:
