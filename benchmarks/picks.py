@@ -14,9 +14,10 @@ import pandas as pd
 
 from tilewise.arch import load_arch
 from tilewise.collect.plan import Item, Plan, Timing
+from tilewise.data.labels import labelled
 from tilewise.data.rows import problem_index, problems_of
 from tilewise.data.schema import read_measurements
-from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
+from tilewise.data.splits import group_keys, holdout_mask, split_rule
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.slices import slice_labels
@@ -49,7 +50,7 @@ def pick(
     held = frame[holdout_mask(target.op, group_keys(target.op, frame), fraction)]
     if not len(held):
         raise DataError(f"no validation problem of {target.name}: {split_rule(fraction)}")
-    rows = held[is_primary(held, target.op)].reset_index(drop=True)
+    rows = labelled(held, target.op).reset_index(drop=True)
     problems = problems_of(rows, target)
     rows = rows.assign(problem=problem_index(rows, target.op))
     best = rows[rows["is_valid"]].sort_values(["problem", "latency_ms"], kind="stable").groupby("problem").head(top)

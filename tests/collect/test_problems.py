@@ -70,6 +70,7 @@ def test_a_file_is_what_its_generator_makes(name: str) -> None:
         ("gemm-3", "55fc03319043745c91813597b424f950c96672ac5a3286db3df0b59a7eaf1245"),
         ("gemm-4", "65ba08b4a1a72bcc5d67f011fc231fabaad17856f9b5c22126e45df94b35b73e"),
         ("gemm-5", "8e51d5082df8e7a6fc51934460b90dbc8941671188dc27bce68c62364763989d"),
+        ("gemm-6", "eac687148b0be5eedbcebaea8b2b9bba8c3280464caa3dca15a19afd36fd5abf"),
     ],
 )
 def test_a_set_that_was_measured_does_not_change(name: str, digest: str) -> None:

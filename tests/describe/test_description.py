@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from synthetic import CONV, measurements
-from tilewise.data.repeats import judge_repeats, repeated_pairs
+from tilewise.data.labels import judge_runs, labelled
+from tilewise.data.repeats import repeated_pairs
 from tilewise.data.rows import problem_index
-from tilewise.data.splits import is_primary
 from tilewise.describe.description import (
     KINDS,
     Description,
+    Repeats,
     best_subset,
     describe,
     describe_all,
@@ -31,6 +32,10 @@ TARGET = Target.parse(CONV)
 TABLE = measurements(CONV, 30, 12, repeats=10, noise=0.02, failures=0.03)
 
 
+def found_in(frame: pd.DataFrame) -> Repeats | None:
+    return repeats(repeated_pairs(frame, TARGET.op), judge_runs(frame, TARGET.op))
+
+
 @pytest.fixture(scope="module")
 def described() -> Description:
     return describe(TABLE, TARGET, 0.3)
@@ -44,9 +49,10 @@ def test_every_row_is_counted_once(described: Description) -> None:
     assert [(run.run_id, run.problems) for run in described.runs] == [("synthetic-1", 30), ("synthetic-2", 10)]
 
 
-def test_the_best_kernel_is_the_primary_runs_fastest(described: Description) -> None:
-    primary = TABLE[is_primary(TABLE, TARGET.op) & TABLE["is_valid"]]
-    best = primary.groupby(problem_index(primary, TARGET.op))["latency_ms"].min()
+def test_the_best_kernel_is_the_fastest_by_its_label(described: Description) -> None:
+    labels = labelled(TABLE, TARGET.op)
+    valid = labels[labels["is_valid"]]
+    best = valid.groupby(problem_index(valid, TARGET.op))["latency_ms"].min()
     assert described.problems["latency_ms"].to_list() == best.to_list()
     assert len(described.problems) == 30
     assert 0 < described.problems["validation"].sum() < 30
@@ -55,8 +61,7 @@ def test_the_best_kernel_is_the_primary_runs_fastest(described: Description) -> 
 def test_efficiency_is_one_for_the_best_and_zero_for_what_failed(described: Description) -> None:
     assert described.efficiency.shape == (30, 12)
     assert described.efficiency.max(axis=1) == pytest.approx(1)
-    primary = TABLE[is_primary(TABLE, TARGET.op)]
-    assert (described.efficiency > 0).sum() == primary["is_valid"].sum()
+    assert (described.efficiency > 0).sum() == labelled(TABLE, TARGET.op)["is_valid"].sum()
     best = [described.kernels[i] for i in described.efficiency.argmax(axis=1)]
     assert described.problems["kernel_name"].to_list() == best
 
@@ -141,14 +146,14 @@ class TestRepeats:
         return pd.concat(runs, ignore_index=True)
 
     def test_picks_by_one_run_and_judges_by_the_other(self) -> None:
-        found = repeats(repeated_pairs(self.two_runs([10.0, 9.0], [8.0, 10.0]), TARGET.op))
+        found = found_in(self.two_runs([10.0, 9.0], [8.0, 10.0]))
         assert found is not None
         assert (found.problems, found.changed) == (1, 1)
         # picked by a: 8 of 10; picked by b: 9 of 10
         assert found.cost == pytest.approx(1 - (0.8 + 0.9) / 2)
 
     def test_agreeing_runs_cost_nothing(self) -> None:
-        found = repeats(repeated_pairs(self.two_runs([10.0, 9.0], [9.9, 9.8]), TARGET.op))
+        found = found_in(self.two_runs([10.0, 9.0], [9.9, 9.8]))
         assert found is not None
         assert (found.changed, found.cost) == (0, 0)
         assert found.apart == pytest.approx(
@@ -156,8 +161,8 @@ class TestRepeats:
         )
 
     def test_is_the_noise_ceiling(self) -> None:
-        judged = judge_repeats(repeated_pairs(TABLE, TARGET.op))
-        ceiling, found = noise_ceiling(TABLE, TARGET), repeats(repeated_pairs(TABLE, TARGET.op))
+        judged = judge_runs(TABLE, TARGET.op)
+        ceiling, found = noise_ceiling(TABLE, TARGET), found_in(TABLE)
         assert ceiling is not None
         assert found is not None
         assert 0 < found.changed < 1
@@ -166,7 +171,7 @@ class TestRepeats:
         assert found.least == judged["efficiency"].min()
 
     def test_nothing_measured_twice(self) -> None:
-        assert repeats(repeated_pairs(measurements(CONV, 3, 5), TARGET.op)) is None
+        assert found_in(measurements(CONV, 3, 5)) is None
 
 
 def test_the_best_subset_grows_to_all() -> None:

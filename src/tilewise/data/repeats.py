@@ -6,8 +6,6 @@ import pandas as pd
 
 from tilewise.data.rows import problem_index
 
-_PAIR = ["problem", "run_id", "run_id_again"]
-
 
 def repeated_pairs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     """Every (problem, kernel) that is valid in two runs, once for each ordered pair of its runs.
@@ -31,21 +29,4 @@ def repeated_pairs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     rows = rows[rows["problem"].isin(runs[runs > 1].index)]
     both = rows.merge(rows, on=["problem", "kernel"], suffixes=("", "_again"))
     both = both[both["run_id"] != both["run_id_again"]]
-    return both.sort_values([*_PAIR, "kernel"], kind="stable").reset_index(drop=True)
-
-
-def judge_repeats(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Pick each problem's fastest kernel by one run, judge it by another.
-
-    Args:
-        pairs: from :func:`repeated_pairs`.
-
-    Returns:
-        A row a problem: `efficiency`, what the pick reaches of the other run's fastest, and `same`, how often both runs
-        name the same kernel; means over the ordered pairs of runs, ties going to the first name.
-    """
-    groups = pairs.groupby(_PAIR)
-    pick, best = groups["tflops"].idxmax(), groups["tflops_again"].idxmax()
-    again = pairs["tflops_again"].to_numpy()
-    judged = pd.DataFrame({"efficiency": again[pick] / again[best], "same": (pick == best).to_numpy(dtype=float)})
-    return judged.set_axis(pick.index).groupby("problem").mean()
+    return both.sort_values(["problem", "run_id", "run_id_again", "kernel"], kind="stable").reset_index(drop=True)

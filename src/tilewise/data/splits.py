@@ -66,7 +66,7 @@ def split_rule(fraction: float, n_splits: int | None = None) -> str:
 
 
 def is_primary(frame: pd.DataFrame, op: str) -> Bools:
-    """Which rows belong to the primary run of their problem: labels come from it, other runs are repeats.
+    """Which rows belong to the primary run of their problem: the one that others are compared with.
 
     The primary run is the one with most rows of the problem; ties go to the earliest ``measured_at``, then to the
     first ``run_id`` by name. `frame` holds one target.

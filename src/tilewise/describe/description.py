@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data.columns import TARGET
-from tilewise.data.repeats import judge_repeats, repeated_pairs
+from tilewise.data.labels import judge_runs, labelled
+from tilewise.data.repeats import repeated_pairs
 from tilewise.data.rows import problem_index, problems_of
 from tilewise.data.schema import parquet_files, read_measurements
-from tilewise.data.splits import group_keys, holdout_mask, is_primary
+from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 LONG_MS = 0.02  # below, what a launch costs is a good part of the time
@@ -65,7 +66,7 @@ class Description:
 
     Attributes:
         problems: a row a problem, see :func:`problem_table`.
-        efficiency: (problems, kernels) TFLOPS / the problem's best of the primary run, 0 where there is no valid row.
+        efficiency: (problems, kernels) TFLOPS / the problem's best, 0 where there is no valid row.
         kernels: names of the columns of `efficiency`.
         failures: columns `status`, `reason`, `rows`, the most frequent first; failed and unsupported rows.
         samples: `latency_ms` and `spread` of each valid row that has one.
@@ -120,31 +121,29 @@ def describe(frame: pd.DataFrame, target: Target, fraction: float) -> Descriptio
         target: theirs.
         fraction: of the problems, those held out for validation.
     """
-    primary = frame[is_primary(frame, target.op)].reset_index(drop=True)
-    number = problem_index(primary, target.op)
-    efficiency, kernels = efficiencies(primary, number)
+    labels = labelled(frame, target.op)
+    number = problem_index(labels, target.op)
+    efficiency, kernels = efficiencies(labels, number)
     pairs = repeated_pairs(frame, target.op)
     return Description(
         target,
-        problem_table(primary, number, target, fraction),
+        problem_table(labels, number, target, fraction),
         efficiency,
         kernels,
         {str(k): int(v) for k, v in frame["status"].value_counts().items()},
         failures(frame),
         samples(frame),
         tuple(_run(str(run_id), rows, target.op) for run_id, rows in frame.groupby("run_id", sort=True)),
-        repeats(pairs),
+        repeats(pairs, judge_runs(frame, target.op)),
         pairs,
     )
 
 
-def problem_table(
-    primary: pd.DataFrame, number: npt.NDArray[np.int64], target: Target, fraction: float
-) -> pd.DataFrame:
+def problem_table(labels: pd.DataFrame, number: npt.NDArray[np.int64], target: Target, fraction: float) -> pd.DataFrame:
     """A row a problem: what it is, and its fastest kernel.
 
     Args:
-        primary: rows of each problem's primary run.
+        labels: a row for each problem and kernel.
         number: (rows,) each row's problem.
         target: theirs.
         fraction: of the problems, those held out for validation.
@@ -154,8 +153,8 @@ def problem_table(
         its batch), `validation`; of the fastest kernel `kernel_name`, `pipeline`, `tile_m`, `tile_n`, `tile_k`,
         `latency_ms` and `tflops`, which are missing where no kernel is valid.
     """
-    problems = problems_of(primary, target)
-    first = primary.groupby(number).head(1)
+    problems = problems_of(labels, target)
+    first = labels.groupby(number).head(1)
     held = holdout_mask(target.op, group_keys(target.op, first), fraction)
     dims = [p.implicit_gemm(target.variant) for p in problems]
     shapes = pd.DataFrame(
@@ -167,18 +166,18 @@ def problem_table(
             "validation": held,
         }
     )
-    valid = primary.assign(problem=number)[primary["is_valid"].to_numpy()]
+    valid = labels.assign(problem=number)[labels["is_valid"].to_numpy()]
     best = valid.loc[valid.groupby("problem")["tflops"].idxmax()].set_index("problem")
     columns = ["kernel_name", "pipeline", "tile_m", "tile_n", "tile_k", "latency_ms", "tflops"]
     return shapes.join(best[columns])
 
 
-def efficiencies(primary: pd.DataFrame, number: npt.NDArray[np.int64]) -> tuple[Floats, tuple[str, ...]]:
+def efficiencies(labels: pd.DataFrame, number: npt.NDArray[np.int64]) -> tuple[Floats, tuple[str, ...]]:
     """(problems, kernels) TFLOPS / the problem's best, 0 without a valid row; and the kernels' names, sorted."""
-    names, kernel = np.unique(primary["kernel_name"].to_numpy(dtype=str), return_inverse=True)
+    names, kernel = np.unique(labels["kernel_name"].to_numpy(dtype=str), return_inverse=True)
     matrix = np.zeros((int(number.max()) + 1, len(names)))
-    valid = primary["is_valid"].to_numpy()
-    matrix[number[valid], kernel[valid]] = primary["tflops"].to_numpy()[valid]
+    valid = labels["is_valid"].to_numpy()
+    matrix[number[valid], kernel[valid]] = labels["tflops"].to_numpy()[valid]
     best = matrix.max(axis=1, keepdims=True)
     return matrix / np.where(best > 0, best, 1.0), tuple(str(n) for n in names)
 
@@ -218,11 +217,13 @@ def rate(rows: pd.DataFrame) -> float | None:
     return float(rows["is_valid"].sum()) / busy if busy else None
 
 
-def repeats(pairs: pd.DataFrame) -> Repeats | None:
-    """Sum up what :func:`~tilewise.data.repeats.repeated_pairs` found; None where nothing was measured twice."""
+def repeats(pairs: pd.DataFrame, judged: pd.DataFrame) -> Repeats | None:
+    """Sum up what :func:`~tilewise.data.repeats.repeated_pairs` and :func:`~tilewise.data.labels.judge_runs` found.
+
+    None where nothing was measured twice.
+    """
     if not len(pairs):
         return None
-    judged = judge_repeats(pairs)
     apart = (pairs["latency_ms_again"] / pairs["latency_ms"] - 1).abs()
     kept = judged["efficiency"]
     return Repeats(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from tilewise.data.labels import labelled
 from tilewise.data.rows import Bools, is_of, is_supported, problem_index, problems_of, sort_rows
-from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
+from tilewise.data.splits import group_keys, holdout_mask, split_rule
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate.distance import distance_labels, training_keys
-from tilewise.evaluate.noise import measured_again, noise_ceiling, repeat_noise
+from tilewise.evaluate.noise import measured_apart, noise_ceiling, repeat_noise
 from tilewise.evaluate.result import Evaluation
 from tilewise.evaluate.slices import slice_labels
 from tilewise.evaluate.trust import trust_columns
@@ -24,9 +25,9 @@ def evaluate(
 ) -> Evaluation:
     """Let the model select for each problem, and compare with what was measured.
 
-    It selects among the kernels that were measured (valid in the problem's primary run), are in its pool and support
-    the problem: the choice that the dispatcher would make from those. The oracle is the fastest valid kernel measured,
-    of the pool or not.
+    It selects among the kernels that were measured, are in its pool and support the problem: the choice that the
+    dispatcher would make from those. The oracle is the fastest valid kernel measured, of the pool or not; what several
+    runs measured counts as :func:`~tilewise.data.labels.labelled` says.
 
     Args:
         model: to judge.
@@ -46,8 +47,8 @@ def evaluate(
             _require_unseen(model, holdout_fraction)
         rule = split_rule(holdout_fraction)
         rows = rows[holdout_mask(target.op, group_keys(target.op, rows), holdout_fraction)] if len(rows) else rows
-    if len(rows):
-        rows = rows[is_primary(rows, target.op) & rows["is_valid"].to_numpy()]
+    rows = labelled(rows, target.op)
+    rows = rows[rows["is_valid"].to_numpy()]
     rows = sort_rows(rows, target, model.pool)
     candidate = is_supported(rows, target, model.pool)
     number = problem_index(rows, target.op)
@@ -114,7 +115,7 @@ def _context(
     octaves = np.full(len(chosen.oracle), np.nan)
     if known is not None:
         octaves = nearest_octaves(group_keys(model.target.op, rows.iloc[chosen.oracle]), known)
-    measured, again = rows["tflops"].to_numpy(dtype=np.float64), measured_again(rows, frame, model.target)
+    first, again = measured_apart(rows, frame, model.target)
     pipeline = {"pipeline": rows["pipeline"].to_numpy()[chosen.oracle]} if "pipeline" in rows else {}
     return pd.DataFrame(
         {
@@ -122,7 +123,7 @@ def _context(
             "distance": distance_labels(octaves),
             "oracle_predicted_tflops": predicted[chosen.oracle],
             "nearest_octaves": octaves,
-            "repeat_noise": repeat_noise(problem, measured, again),
+            "repeat_noise": repeat_noise(problem, first, again),
             "efficiency_again": again[chosen.selected] / again[chosen.oracle],
         }
     ).astype(dict.fromkeys([*pipeline, "distance"], "str"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tilewise.data.repeats import judge_repeats, repeated_pairs
+from tilewise.data.labels import judge_runs
 from tilewise.data.rows import is_of
 from tilewise.data.splits import is_primary
 from tilewise.evaluate.result import NoiseCeiling
@@ -17,10 +17,7 @@ PERCENTILE = 90
 
 
 def noise_ceiling(frame: pd.DataFrame, target: Target) -> NoiseCeiling | None:
-    """Pick each repeated problem's fastest kernel by one run, judge it by another.
-
-    Only kernels that are valid in both runs of a pair take part. Every ordered pair of a problem's runs is a judgement;
-    a problem's efficiency is their mean.
+    """Pick each repeated problem's fastest kernel by one run, judge it by the others: the mean over the runs.
 
     Args:
         frame: a measurement table, repeats included.
@@ -29,7 +26,7 @@ def noise_ceiling(frame: pd.DataFrame, target: Target) -> NoiseCeiling | None:
     Returns:
         None where no problem was measured by two runs.
     """
-    judged = judge_repeats(repeated_pairs(frame[is_of(frame, target)], target.op))
+    judged = judge_runs(frame[is_of(frame, target)], target.op)
     if not len(judged):
         return None
     p10, p50 = np.percentile(judged["efficiency"], [10, 50])
@@ -37,23 +34,24 @@ def noise_ceiling(frame: pd.DataFrame, target: Target) -> NoiseCeiling | None:
     return NoiseCeiling(len(judged), float(judged["efficiency"].mean()), float(p50), float(p10), same)
 
 
-def measured_again(rows: pd.DataFrame, frame: pd.DataFrame, target: Target) -> Floats:
-    """(rows,) TFLOPS of the same kernel on the same problem in the other runs, their mean; NaN where there is none.
+def measured_apart(rows: pd.DataFrame, frame: pd.DataFrame, target: Target) -> tuple[Floats, Floats]:
+    """(rows,) TFLOPS of a kernel on its problem in the primary run, and the mean of the others; NaN where unknown.
 
     Args:
-        rows: valid rows of the problems' primary runs.
+        rows: of problems and kernels, each once.
         frame: the table that they come from, repeats included.
         target: of the rows.
     """
     names = [*OPS[target.op].column_names(), "kernel_name"]
-    others = frame[is_of(frame, target)]
-    if len(others):
-        others = others[~is_primary(others, target.op) & others["is_valid"].to_numpy()]
-    if not len(others):
-        return np.full(len(rows), np.nan)
-    others = others[[*names, "tflops"]].sort_values("tflops")  # a mean that no order of rows can change
-    again = others.groupby(names, sort=False, as_index=False)["tflops"].mean()
-    return np.asarray(rows[names].merge(again, on=names, how="left")["tflops"], dtype=np.float64)
+    known = frame[is_of(frame, target)]
+    first = is_primary(known, target.op)
+    known = known[[*names, "tflops"]].assign(first=first)[known["is_valid"].to_numpy()].sort_values("tflops")
+
+    def mean(of: pd.DataFrame) -> Floats:  # one that no order of rows can change
+        found = of.groupby(names, sort=False, as_index=False)["tflops"].mean()
+        return np.asarray(rows[names].merge(found, on=names, how="left")["tflops"], dtype=np.float64)
+
+    return mean(known[known["first"]]), mean(known[~known["first"]])
 
 
 def repeat_noise(problem: Ints, measured: Floats, again: Floats) -> Floats:

@@ -31,8 +31,8 @@ def noise_of(per_problem: pd.DataFrame) -> Floats:
 def within_noise(per_problem: pd.DataFrame) -> Floats:
     """(problems,) 1 where no measurement tells the selection from the oracle, 0 where it does, NaN where unknown.
 
-    It cannot be told where the loss, by the primary run or by the others, is no more than the noise of
-    :func:`noise_of`. The others are the better judge: the oracle is the oracle because it did well in the first.
+    It cannot be told where the loss, by the labels or by the runs beside the primary one, is no more than the noise of
+    :func:`noise_of`. Those are the better judge: the oracle is the oracle because it did well.
     """
     lost, noise = 1 - per_problem["efficiency"].to_numpy(dtype=np.float64), noise_of(per_problem)
     again = per_problem["efficiency_again"].to_numpy(dtype=np.float64)

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from tilewise.collect.plan import Item, Plan, Timing
+from tilewise.data.labels import labelled
 from tilewise.data.rows import is_of, problem_index, problems_of, sort_rows
-from tilewise.data.splits import group_keys, holdout_mask, is_primary
+from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
 from tilewise.kernels.backends import supported_mask
 from tilewise.kernels.pool import Pool
@@ -24,14 +25,15 @@ TIMING = Timing(rounds=16, min_rounds=8, budget_ms=16.0, trailing=4.0, hopeless=
 
 
 def validation_rows(frame: pd.DataFrame, model: TrainedModel, fraction: float, count: int, seed: int) -> pd.DataFrame:
-    """The valid primary rows of `count` problems of the holdout, drawn by `seed`, sorted by problem.
+    """The valid labels of `count` problems of the holdout, drawn by `seed`, sorted by problem.
 
     Raises:
         DataError: there is none.
     """
     rows = frame[is_of(frame, model.target)]
     rows = rows[holdout_mask(model.target.op, group_keys(model.target.op, rows), fraction)]
-    rows = rows[is_primary(rows, model.target.op) & rows["is_valid"].to_numpy()] if len(rows) else rows
+    rows = labelled(rows, model.target.op)
+    rows = rows[rows["is_valid"].to_numpy()]
     if not len(rows):
         raise DataError(f"no measured problem of {model.target.name} is of the holdout (fraction {fraction:g})")
     rows = sort_rows(rows, model.target, model.pool)

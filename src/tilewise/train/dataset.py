@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
+from tilewise.data.labels import labelled
 from tilewise.data.rows import Bools, is_of, pool_index, problem_index, problems_of, sort_rows, support
-from tilewise.data.splits import group_keys, holdout_mask, is_primary
+from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, feature_table
 from tilewise.features._base import Inputs
@@ -121,7 +122,7 @@ def build_table(
 ) -> Table:
     """Choose the rows to learn from and compute their features.
 
-    Kept are valid rows of the target, of each problem's primary run, of kernels in the pool that support the problem;
+    Kept are valid rows of the target, as all runs label them, of kernels in the pool that support the problem;
     problems of the holdout are dropped here, whatever table was handed in. `features` are the columns of the matrix;
     None: those of the op that differ between rows or between kernels.
 
@@ -135,7 +136,8 @@ def build_table(
     held = holdout_mask(target.op, group_keys(target.op, rows), holdout_fraction)
     n_holdout = len(rows.loc[held, list(OPS[target.op].column_names())].drop_duplicates())
     rows = rows[~held]
-    rows = rows[is_primary(rows, target.op) & rows["is_valid"].to_numpy()] if len(rows) else rows
+    rows = labelled(rows, target.op)
+    rows = rows[rows["is_valid"].to_numpy()]
     rows = sort_rows(rows, target, pool)
     supported, candidates = support(rows, target, pool)
     rows, candidates = rows[supported], candidates[supported]

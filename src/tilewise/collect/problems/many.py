@@ -1,4 +1,4 @@
-"""Sets 3 to 5: many more problems of the kinds that the sets before have, and none of theirs.
+"""Sets 3 to 6: many more problems of the kinds that the sets before have, and none of theirs.
 
 To learn from, by `tilewise plan`: each is measured with the few kernels that a model thinks best. What the holdout rule
 sets apart in them is not measured; sets 1 and 2 validate.
@@ -49,15 +49,25 @@ def gemm_4() -> tuple[Item, ...]:
 def gemm_5() -> tuple[Item, ...]:
     """The set, in its order: kinds of set 1, which those after it have none of."""
     seed, taken = "gemm-5-{}-0", _groups((*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4()))
+    return _untaken(_as_in_gemm_1(seed, 1), taken, seed)
+
+
+def gemm_6() -> tuple[Item, ...]:
+    """The set, in its order: kinds of both, three times those of set 5 and eight times those of set 2."""
+    seed, taken = "gemm-6-{}-0", _groups((*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4(), *gemm_5()))
+    as_in_2 = more_items(random.Random(seed.format("more")), 8)
+    return _untaken(chain(_as_in_gemm_1(seed, 3), as_in_2), taken, seed)
+
+
+def _as_in_gemm_1(seed: str, times: int) -> Iterator[Item]:
     g = random.Random(seed.format("sizes"))
-    layers = chain.from_iterable(gemm.llm_items(seed.format(f"{{}}-{again}")) for again in range(14))
-    squares = gemm.square_items(log_uniform(g, 96, 8192, g.choice((8, 32, 64, 128))) for _ in range(400))
-    plain = unique(chain(squares, gemm.skinny_items(1100, seed), gemm.random_items(800, seed)))
-    edges = edge_products(g, 900)
-    items = unique(
-        chain(layers, plain, edges, gemm.llm_backward_items(450, seed), gemm.other_layouts(plain, 700, seed))
-    )
-    return mixed((i for i in items if i.problem.group_key not in taken), seed.format("order"))
+    layers = chain.from_iterable(gemm.llm_items(seed.format(f"{{}}-{again}")) for again in range(14 * times))
+    squares = gemm.square_items(log_uniform(g, 96, 8192, g.choice((8, 32, 64, 128))) for _ in range(400 * times))
+    skinny, others = gemm.skinny_items(1100 * times, seed), gemm.random_items(800 * times, seed)
+    plain = unique(chain(squares, skinny, others))
+    edges = edge_products(g, 900 * times)
+    backward = gemm.llm_backward_items(450, seed)  # of so many projections and tokens there are few more
+    return chain(layers, plain, edges, backward, gemm.other_layouts(plain, 700 * times, seed))
 
 
 def edge_products(g: random.Random, count: int) -> Iterator[Item]:
@@ -79,9 +89,12 @@ def _convs(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
 
 
 def _products(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
-    taken = _groups(before)
-    items = unique(more_items(random.Random(f"gemm-{number}-0"), times))
-    return mixed((i for i in items if i.problem.group_key not in taken), f"gemm-{number}-order")
+    items = more_items(random.Random(f"gemm-{number}-0"), times)
+    return _untaken(items, _groups(before), f"gemm-{number}-{{}}")
+
+
+def _untaken(items: Iterable[Item], taken: set[tuple[int, ...]], seed: str) -> tuple[Item, ...]:
+    return mixed((i for i in unique(items) if i.problem.group_key not in taken), seed.format("order"))
 
 
 def _groups(items: Iterable[Item]) -> set[tuple[int, ...]]:

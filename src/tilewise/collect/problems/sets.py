@@ -15,7 +15,15 @@ from tilewise.collect.problems.conv_more import grouped_conv_2
 from tilewise.collect.problems.files import dumps, load
 from tilewise.collect.problems.gemm import gemm_1
 from tilewise.collect.problems.gemm_more import gemm_2
-from tilewise.collect.problems.many import gemm_3, gemm_4, gemm_5, grouped_conv_3, grouped_conv_4, grouped_conv_5
+from tilewise.collect.problems.many import (
+    gemm_3,
+    gemm_4,
+    gemm_5,
+    gemm_6,
+    grouped_conv_3,
+    grouped_conv_4,
+    grouped_conv_5,
+)
 from tilewise.errors import ConfigError
 
 _FOLDER = Path(__file__).parent / "sets"
@@ -128,6 +136,14 @@ SETS: dict[str, ProblemSet] = {
             "from, with few kernels each.\n"
             "Generator: tilewise.collect.problems.many.gemm_5, order drawn.",
             gemm_5,
+        ),
+        ProblemSet(
+            "gemm-6",
+            "gemm",
+            "Disjoint from all five: three times as many of the kinds of gemm-5, eight times as many of those of\n"
+            "gemm-2. To learn from, with few kernels each.\n"
+            "Generator: tilewise.collect.problems.many.gemm_6, order drawn.",
+            gemm_6,
         ),
     )
 }

@@ -1,0 +1,104 @@
+"""What several runs say together: whatever shifts a run as a whole, or spoils one kernel of it, must not decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthetic import CONV, measurements
+from tilewise.data.columns import DERIVED
+from tilewise.data.labels import judge_runs, labelled
+from tilewise.ops import Target
+
+OP = Target.parse(CONV).op
+ONE = measurements(n_problems=2, n_kernels=5, seed=3, failures=0).query("is_valid").reset_index(drop=True)
+TIMES = ["latency_ms", "latency_p20_ms", "latency_p80_ms"]
+
+
+def run(name: str, factor: object = 1.0, frame: pd.DataFrame = ONE) -> pd.DataFrame:
+    """The rows of `frame` as another run, slower by `factor`."""
+    slower = np.broadcast_to(np.asarray(factor, dtype=float), len(frame))
+    changed = {n: frame[n] * slower for n in TIMES} | {n: frame[n] / slower for n in DERIVED}
+    return frame.assign(run_id=name, **changed)
+
+
+def spoilt(*places: int, by: float = 2.0) -> np.ndarray:
+    factor = np.ones(len(ONE))
+    factor[list(places)] = by
+    return factor
+
+
+def together(*runs: pd.DataFrame) -> pd.DataFrame:
+    return labelled(pd.concat(runs, ignore_index=True), OP)
+
+
+def test_one_run_is_what_it_says() -> None:
+    pd.testing.assert_frame_equal(labelled(ONE, OP), ONE)
+    assert not len(labelled(ONE.head(0), OP))
+
+
+def test_of_three_runs_a_spoilt_sample_does_not_count() -> None:
+    found = together(run("a", spoilt(1)), run("b", spoilt(0, 3)), run("c"))
+    assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy())
+    assert found["run_id"].unique().tolist() == ["a"]
+
+
+def test_of_two_runs_it_is_the_geometric_mean() -> None:
+    found = together(run("a"), run("b", spoilt(2, by=4.0)))
+    assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy() * spoilt(2))
+
+
+@given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=4), st.randoms())
+def test_what_shifts_a_run_as_a_whole_decides_nothing(shifts: list[float], order: object) -> None:
+    """Whatever the runs' clocks and the order of rows: the ranking stays, and the level is the median run's."""
+    runs = [run(f"r{i}", shift) for i, shift in enumerate(shifts)]
+    shuffled = pd.concat(runs, ignore_index=True).sample(frac=1, random_state=0)
+    found = labelled(shuffled, OP).sort_values(["N", "C", "K", "Hi", "kernel_name"]).reset_index(drop=True)
+    one = ONE.sort_values(["N", "C", "K", "Hi", "kernel_name"]).reset_index(drop=True)
+    level = np.exp(np.median(np.log(shifts)))
+    assert (found["latency_ms"] / one["latency_ms"]).to_numpy() == pytest.approx(level)
+
+
+def test_times_and_rates_move_together() -> None:
+    found = together(run("a"), run("b", spoilt(2, by=4.0)))
+    for name in TIMES:
+        assert (found[name] / ONE[name]).to_numpy() == pytest.approx(spoilt(2))
+    for name in DERIVED:
+        assert (ONE[name] / found[name]).to_numpy() == pytest.approx(spoilt(2))
+
+
+def test_kernels_of_any_run_are_there() -> None:
+    found = together(run("a").drop(index=[0]), run("b", 1.5))
+    assert len(found) == len(ONE)
+    row = found[(found["run_id"] == "b")]
+    assert row["kernel_name"].tolist() == ONE["kernel_name"][:1].tolist()
+    ratio = found.set_index("kernel_name")["latency_ms"].groupby(level=0).first()
+    assert ratio.notna().all()
+    first = ONE["kernel_name"] == ONE["kernel_name"][0]
+    expected = ONE.loc[first, "latency_ms"].iloc[0] * np.sqrt(1.5)
+    assert row["latency_ms"].iloc[0] == pytest.approx(expected)  # freed of b's 1.5, at the level between both
+
+
+def test_a_run_with_too_few_kernels_in_common_is_left_out() -> None:
+    few = run("b", 3.0).groupby(list(ONE.filter(["N", "C", "K", "Hi"]).columns)).head(2)
+    found = together(run("a"), few)
+    pd.testing.assert_frame_equal(found[TIMES], run("a")[TIMES])
+
+
+def test_a_kernel_that_most_runs_refuse_is_invalid() -> None:
+    wrong = run("b").assign(is_valid=[False, *[True] * (len(ONE) - 1)])
+    assert together(run("a"), wrong)["is_valid"].all()
+    found = together(run("a"), wrong, wrong.assign(run_id="c"))
+    assert found["is_valid"].tolist() == wrong["is_valid"].tolist()
+
+
+def test_each_run_picks_and_the_others_judge() -> None:
+    frame = pd.concat([run("a", spoilt(*ONE.groupby("N")["latency_ms"].idxmin())), run("b"), run("c")])
+    judged = judge_runs(frame, OP)
+    assert len(judged) == 2
+    assert judged["same"].tolist() == pytest.approx([2 / 3, 2 / 3], abs=0.34)
+    assert ((judged["efficiency"] < 1) & (judged["efficiency"] > 0.3)).all()
+    assert not len(judge_runs(ONE, OP))
