@@ -44,6 +44,7 @@ STAGED_REGISTERS = 0.25  # for each element of a step that is copied past them: 
 LOADED_REGISTERS = 2.75  # ... that is loaded through them: itself, its address, its mask
 FILTER_REGISTERS = 45  # without matrix units
 FILTER_SUM_REGISTERS = 2.5  # for each sum there, it included
+PIXEL_SUM_REGISTERS = 1.3  # ... where a program keeps products of one pixel, and adds as it goes
 MAX_REGISTERS = 255
 BLOCK_RESERVE_BYTES = 1024  # shared memory that the system takes for each block
 FMA_LANES = 128  # fp32 multiply-adds a clock and compute unit outside the matrix units
@@ -254,8 +255,11 @@ class TileInputs(Inputs):
 
         Triton's asynchronous copies take 16 bytes, which neighbouring elements have to fill.
         """
-        vector = VECTOR * 2 // operand_bytes(self.dtype)
-        return self.described | self.for_ck | (self.run[matrix] % vector == 0)
+        return self.described | self.for_ck | self.widest(matrix)
+
+    def widest(self, matrix: str) -> Any:
+        """Whether neighbouring elements of operand ``a`` or ``b`` fill the widest load."""
+        return self.run[matrix] % (VECTOR * 2 // operand_bytes(self.dtype)) == 0
 
     @cached_property
     def buffers(self) -> Any:

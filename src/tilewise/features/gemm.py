@@ -19,7 +19,6 @@ from tilewise.features._tiles import (
     TILE_DRIVERS,
     TILE_FEATURES,
     UNIT_BYTES_PER_CLOCK,
-    VECTOR,
     TileInputs,
     alignment,
     log2,
@@ -115,9 +114,7 @@ class GemmInputs(TileInputs):
     @cached_property
     def alignment_class(self) -> Any:
         """How A and B are stored, and whether their rows allow the widest loads, is compiled in."""
-        vector = VECTOR * 2 // operand_bytes(self.dtype)
-        aligned = (self.run["a"] % vector == 0) & (self.run["b"] % vector == 0)
-        return 4 * self.stored["a"] + 2 * self.stored["b"] + aligned
+        return 4 * self.stored["a"] + 2 * self.stored["b"] + (self.widest("a") & self.widest("b"))
 
 
 _PROBLEM = (

@@ -19,6 +19,7 @@ from tilewise.features._tiles import (
     CK_PIPELINES,
     HARDWARE_FEATURES,
     KERNEL_FEATURES,
+    PIXEL_SUM_REGISTERS,
     SECTOR_BYTES,
     TILE_COSTS,
     TILE_DRIVERS,
@@ -199,8 +200,8 @@ class ConvInputs(TileInputs):
 
     @property
     def filter_sum_registers(self) -> float:
-        """See :class:`TileInputs`: a program of bwd_weight keeps products of one pixel, and adds as it goes."""
-        return 1.3 if self.variant == "bwd_weight" else super().filter_sum_registers
+        """See :class:`TileInputs`."""
+        return PIXEL_SUM_REGISTERS if self.variant == "bwd_weight" else super().filter_sum_registers
 
     @cached_property
     def run(self) -> dict[str, Any]:
