@@ -132,7 +132,7 @@ def notes(pool: str, split_rule: str, ceiling: NoiseCeiling | None) -> list[str]
     if ceiling:
         measured = (
             f"mean {100 * ceiling.mean_efficiency:.2f} %, P10 {100 * ceiling.p10_efficiency:.2f} % "
-            f"({ceiling.n_problems} problems measured again, picked by one run, judged by another)"
+            f"({ceiling.n_problems} problems measured again, picked by one run, judged by the others)"
         )
     return [
         f"efficiency: TFLOPS of the selected kernel / of the fastest measured; {pool}",

@@ -14,7 +14,7 @@ from tilewise.ops import Target
 
 @dataclass(frozen=True)
 class NoiseCeiling:
-    """How well the measured best repeats itself: picked by one run, judged by another.
+    """How well the measured best repeats itself: picked by one run, judged by the others.
 
     Attributes:
         n_problems: problems measured by at least two runs.
