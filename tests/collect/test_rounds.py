@@ -87,6 +87,21 @@ def test_every_candidate_is_timed_each_round_and_the_fastest_again() -> None:
     assert all(sorted(r) == [2, 3] for r in watch.rounds[6:])
 
 
+class Disturbed(Watch):
+    """A watch whose first round takes candidate 0 five times as long."""
+
+    def sample(self, order: Sequence[int]) -> list[float]:
+        first = not self.rounds
+        return [5 * t if first and i == 0 else t for i, t in zip(order, super().sample(order), strict=True)]
+
+
+def test_one_disturbed_sample_keeps_nobody_from_the_finals() -> None:
+    watch = Disturbed([0.01, 0.011, 0.012, 0.013])
+    trailing = [Share(2, 1)] + [Share(6, 1)] * 3  # the estimate was disturbed as well
+    samples = measure([0.05, 0.011, 0.012, 0.013], trailing, watch, Timing(finalists=2))
+    assert summary(samples[0])["latency_ms"] == 0.01
+
+
 def test_a_large_pool_has_more_finalists() -> None:
     estimates = [0.05 + 0.0001 * i for i in range(200)]
     watch = Watch(estimates)

@@ -5,7 +5,6 @@ The clockwork is here, without a GPU; what takes one sample is handed in (:class
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -119,7 +118,8 @@ def measure(estimates: Sequence[float], parts: Sequence[Share], watch: Stopwatch
         one_round([i for i, part in enumerate(parts) if r < part.rounds])
     timed = [i for i, t in enumerate(times) if t]
     places = max(timing.finalists, round(timing.final_share * len(timed))) if timing.finalists else 0
-    finalists = sorted(sorted(timed, key=lambda i: statistics.median(times[i]))[:places])
+    # by the best sample: what disturbs one only makes it slower, and may have hit one of the two that a candidate has
+    finalists = sorted(sorted(timed, key=lambda i: min(times[i]))[:places])
     if len(finalists) > 1:
         slowest = max(estimates[i] * parts[i].unrolled for i in finalists)
         for _ in range(min(timing.final_rounds, 2 * _rounds(slowest, timing))):
