@@ -50,7 +50,7 @@ def pick(
     held = frame[holdout_mask(target.op, group_keys(target.op, frame), fraction)]
     if not len(held):
         raise DataError(f"no validation problem of {target.name}: {split_rule(fraction)}")
-    rows = labelled(held, target.op).reset_index(drop=True)
+    rows = labelled(held, target.op)
     problems = problems_of(rows, target)
     rows = rows.assign(problem=problem_index(rows, target.op))
     best = rows[rows["is_valid"]].sort_values(["problem", "latency_ms"], kind="stable").groupby("problem").head(top)

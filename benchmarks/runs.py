@@ -40,8 +40,8 @@ def turns(held: pd.DataFrame, op: str) -> Iterator[tuple[str, pd.DataFrame]]:
     runs["turn"] = runs.sort_values(["problem", "measured_at"]).groupby("problem").cumcount()
     for _, of_turn in runs.groupby("turn"):
         if len(of_turn) == rows["problem"].nunique():
-            names = ", ".join(sorted(of_turn["run_id"].unique(), key=lambda n: int(n.rpartition("-")[2])))
-            yield names, rows.merge(of_turn[["problem", "run_id"]], on=["problem", "run_id"])[held.columns]
+            of_runs = rows.merge(of_turn[["problem", "run_id"]], on=["problem", "run_id"])
+            yield ", ".join(sorted(of_turn["run_id"].unique())), of_runs[held.columns]
 
 
 def _main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import blocks, collect_rate, do_bench, picks, report, run_overhead, vendor, vendor_figures
+from benchmarks import blocks, collect_rate, do_bench, picks, report, run_overhead, runs, vendor, vendor_figures
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 
 from fake_rival import FakeRival
@@ -386,3 +386,12 @@ def test_blocks_are_limited_by_whichever_runs_out() -> None:
     assert blocks.blocks(0, 16, 1, sm90) == 32  # blocks
     assert blocks.blocks(0, 16, 8, sm90) == 8  # threads
     assert blocks.blocks(230_000, 255, 8, sm90) == 1
+
+
+def test_turns_are_whole_runs_of_every_problem() -> None:
+    frame = measurements(n_problems=6, n_kernels=20, repeats=6, failures=0)
+    named = dict(runs.turns(frame, "grouped_conv"))
+    assert [set(rows["run_id"]) for rows in named.values()] == [{"synthetic-1"}, {"synthetic-2"}]
+    assert sum(map(len, named.values())) == len(frame)
+    partly = frame.drop(frame[frame["run_id"] == "synthetic-2"].index[:10])  # half of a problem's kernels
+    assert list(dict(runs.turns(partly, "grouped_conv"))) == ["synthetic-1"]
