@@ -52,7 +52,7 @@ def test_of_two_runs_it_is_the_geometric_mean() -> None:
     assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy() * spoilt(2))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=4), st.integers(0, 9))
 def test_what_shifts_a_run_as_a_whole_decides_nothing(shifts: list[float], order: int) -> None:
     """Whatever the runs' clocks and the order of rows: the ranking stays, and the level is the median run's."""
