@@ -31,9 +31,9 @@ def grouped_conv_4() -> tuple[Item, ...]:
 
 def grouped_conv_5() -> tuple[Item, ...]:
     """The set, in its order: only the kinds that models ranked worst after set 4."""
-    seed, before = "grouped_conv-5-{}-0", (conv.grouped_conv_1, grouped_conv_2, grouped_conv_3, grouped_conv_4)
-    taken = {item.problem for make in before for item in make()}
-    return mixed((i for i in unique(weak_items(seed)) if i.problem not in taken), seed.format("order"))
+    seed = "grouped_conv-5-{}-0"
+    before = (*conv.grouped_conv_1(), *grouped_conv_2(), *grouped_conv_3(), *grouped_conv_4())
+    return _untaken(weak_items(seed), before, seed)
 
 
 def gemm_3() -> tuple[Item, ...]:
@@ -48,15 +48,15 @@ def gemm_4() -> tuple[Item, ...]:
 
 def gemm_5() -> tuple[Item, ...]:
     """The set, in its order: kinds of set 1, which those after it have none of."""
-    seed, taken = "gemm-5-{}-0", _groups((*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4()))
-    return _untaken(_as_in_gemm_1(seed, 1), taken, seed)
+    seed, before = "gemm-5-{}-0", (*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4())
+    return _untaken(_as_in_gemm_1(seed, 1), before, seed)
 
 
 def gemm_6() -> tuple[Item, ...]:
     """The set, in its order: kinds of both, three times those of set 5 and eight times those of set 2."""
-    seed, taken = "gemm-6-{}-0", _groups((*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4(), *gemm_5()))
+    seed, before = "gemm-6-{}-0", (*gemm.gemm_1(), *gemm_2(), *gemm_3(), *gemm_4(), *gemm_5())
     as_in_2 = more_items(random.Random(seed.format("more")), 8)
-    return _untaken(chain(_as_in_gemm_1(seed, 3), as_in_2), taken, seed)
+    return _untaken(chain(_as_in_gemm_1(seed, 3), as_in_2), before, seed)
 
 
 def _as_in_gemm_1(seed: str, times: int) -> Iterator[Item]:
@@ -84,18 +84,16 @@ def _convs(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
     g = random.Random(seed.format("costs"))
     as_in_1 = chain(conv.network_items(3, seed.format("batches")), conv.synthetic_items(1000, seed.format("random")))
     usual = (i for i in as_in_1 if affordable(i.problem, g))
-    items = unique(chain(usual, network_items(taken, seed, times), synthetic_items(seed, times)))
-    return mixed((i for i in items if i.problem not in taken), seed.format("order"))
+    items = chain(usual, network_items(taken, seed, times), synthetic_items(seed, times))
+    return _untaken(items, before, seed)
 
 
 def _products(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
     items = more_items(random.Random(f"gemm-{number}-0"), times)
-    return _untaken(items, _groups(before), f"gemm-{number}-{{}}")
+    return _untaken(items, before, f"gemm-{number}-{{}}")
 
 
-def _untaken(items: Iterable[Item], taken: set[tuple[int, ...]], seed: str) -> tuple[Item, ...]:
+def _untaken(items: Iterable[Item], before: Iterable[Item], seed: str) -> tuple[Item, ...]:
+    """Each of `items` once whose shape `before` has not, in an order drawn with `seed`."""
+    taken = {item.problem.group_key for item in before}
     return mixed((i for i in unique(items) if i.problem.group_key not in taken), seed.format("order"))
-
-
-def _groups(items: Iterable[Item]) -> set[tuple[int, ...]]:
-    return {item.problem.group_key for item in items}
