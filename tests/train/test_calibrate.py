@@ -72,3 +72,26 @@ def test_other_labels_begin_from_nothing(table: Table) -> None:
     baselines = Baselines(table, ModelSettings(label="relative"), 0)
     assert not baselines.of(np.arange(5)).any()
     assert baselines.estimate() is None
+
+
+class TestBestRows:
+    def test_those_of_the_best_baselines_of_each_problem(self, table: Table) -> None:
+        problems = np.array([3, 5, 30])
+        baselines = Baselines(table, SETTINGS, 0)
+        rows, baseline = baselines.best_rows(problems, 4), baselines.of(problems)
+        assert (np.diff(rows) > 0).all()
+        assert set(table.problem[rows]) == set(problems)
+        for problem in problems:
+            of_problem = np.flatnonzero(table.problem == problem)
+            kept = of_problem[np.isin(of_problem, rows)]
+            assert len(kept) == 4
+            assert baseline[kept].min() >= baseline[np.setdiff1d(of_problem, kept)].max()
+
+    def test_all_of_a_problem_with_fewer(self, table: Table) -> None:
+        problems = np.arange(10)
+        rows = Baselines(table, SETTINGS, 0).best_rows(problems, len(table.pool))
+        assert rows.tolist() == table.rows_of(problems).tolist()
+
+    def test_all_where_nothing_is_estimated(self, table: Table) -> None:
+        baselines = Baselines(table, ModelSettings(label="relative"), 0)
+        assert baselines.best_rows(np.arange(10), 1).tolist() == table.rows_of(np.arange(10)).tolist()

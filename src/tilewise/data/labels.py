@@ -52,6 +52,12 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     return found.reset_index(drop=True)
 
 
+def valid_labels(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """The rows of :func:`labelled` whose kernels are valid."""
+    rows = labelled(frame, op)
+    return rows[rows["is_valid"].to_numpy()]
+
+
 def judge_runs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     """Pick each problem's fastest kernel by one run, judge it by the label that the other runs make.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tilewise.data.labels import labelled
+from tilewise.data.labels import valid_labels
 from tilewise.data.rows import Bools, is_of, is_supported, problem_index, problems_of, sort_rows
 from tilewise.data.splits import group_keys, holdout_mask, split_rule
 from tilewise.errors import ConfigError, DataError
@@ -47,8 +47,7 @@ def evaluate(
             _require_unseen(model, holdout_fraction)
         rule = split_rule(holdout_fraction)
         rows = rows[holdout_mask(target.op, group_keys(target.op, rows), holdout_fraction)] if len(rows) else rows
-    rows = labelled(rows, target.op)
-    rows = rows[rows["is_valid"].to_numpy()]
+    rows = valid_labels(rows, target.op)
     rows = sort_rows(rows, target, model.pool)
     candidate = is_supported(rows, target, model.pool)
     number = problem_index(rows, target.op)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.data.labels import labelled
+from tilewise.data.labels import valid_labels
 from tilewise.data.rows import is_of, problem_index, problems_of, sort_rows
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
@@ -32,8 +32,7 @@ def validation_rows(frame: pd.DataFrame, model: TrainedModel, fraction: float, c
     """
     rows = frame[is_of(frame, model.target)]
     rows = rows[holdout_mask(model.target.op, group_keys(model.target.op, rows), fraction)]
-    rows = labelled(rows, model.target.op)
-    rows = rows[rows["is_valid"].to_numpy()]
+    rows = valid_labels(rows, model.target.op)
     if not len(rows):
         raise DataError(f"no measured problem of {model.target.name} is of the holdout (fraction {fraction:g})")
     rows = sort_rows(rows, model.target, model.pool)

@@ -35,6 +35,19 @@ class Baselines:
         """(rows,) scores to begin from, learnt from these problems; 0 where labels need none."""
         return self._fit(problems)[1]
 
+    def best_rows(self, problems: Ints, most: int) -> Ints:
+        """The rows of at most so many kernels of each of these problems, ascending: those of the best baselines.
+
+        All rows where labels need no estimate, as nothing tells kernels apart then.
+        """
+        rows = self._table.rows_of(problems)
+        if not (self._calibrated or self._base):
+            return rows
+        problem = self._table.problem[rows]
+        order = np.lexsort((-self.of(problems)[rows], problem))  # problems stay together, the best of each first
+        first = np.searchsorted(problem[order], problem[order])
+        return np.sort(rows[order[np.arange(len(rows)) - first < most]])
+
     def estimate(self) -> LaunchEstimate | None:
         """The estimate learnt from all problems, which goes with the model; None where labels need none."""
         return self._fit(np.arange(len(self._table.problems)))[0]

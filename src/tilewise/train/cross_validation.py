@@ -128,9 +128,14 @@ def fold_growth(
     settings: TrainSettings,
     *,
     every: int,
+    train: Ints | None = None,
 ) -> Iterator[Growth]:
-    """Scores of the fold's test rows after each `every` trees and after the last, the baseline added."""
-    train, test, baseline = table.rows_of(fold.train), table.rows_of(fold.test), baselines.of(fold.train)
+    """Scores of the fold's test rows after each `every` trees and after the last, the baseline added.
+
+    Trees learn from the rows `train` of the fold's training problems; None: from all of them.
+    """
+    test, baseline = table.rows_of(fold.test), baselines.of(fold.train)
+    train = table.rows_of(fold.train) if train is None else train
     learnt = labels(table, model, baseline)
     for growth in bins.grow(model, learnt, train, test, settings.seed, settings.threads, every=every):
         yield growth._replace(scores=baseline[test] + growth.scores)

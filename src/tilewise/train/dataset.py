@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data.labels import labelled
+from tilewise.data.labels import valid_labels
 from tilewise.data.rows import Bools, is_of, pool_index, problem_index, problems_of, sort_rows, support
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
@@ -136,8 +136,7 @@ def build_table(
     held = holdout_mask(target.op, group_keys(target.op, rows), holdout_fraction)
     n_holdout = len(rows.loc[held, list(OPS[target.op].column_names())].drop_duplicates())
     rows = rows[~held]
-    rows = labelled(rows, target.op)
-    rows = rows[rows["is_valid"].to_numpy()]
+    rows = valid_labels(rows, target.op)
     rows = sort_rows(rows, target, pool)
     supported, candidates = support(rows, target, pool)
     rows, candidates = rows[supported], candidates[supported]

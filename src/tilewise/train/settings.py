@@ -40,12 +40,12 @@ class ModelSettings:
     label: str = "lambdarank"
     n_estimators: int = 200
     learning_rate: float = 0.16
-    num_leaves: int = 127
-    min_child_samples: int = 20
-    feature_fraction: float = 0.3
+    num_leaves: int = 186
+    min_child_samples: int = 12
+    feature_fraction: float = 0.884
     bagging_fraction: float = 0.8
     bagging_freq: int = 1
-    lambda_l2: float = 1.0
+    lambda_l2: float = 0.0206
     max_bin: int = 255
     label_floor: float = 0.1
     top_weight: float = 4.0

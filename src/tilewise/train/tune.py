@@ -1,7 +1,8 @@
 """The search for better parameters: many short looks, few long ones.
 
-Bins are built once, folds are calibrated once, a trial's trees stop growing once they no longer select better, and a
-trial stops after the first folds that look hopeless. What it saves: docs/benchmarks.md.
+Bins are built once, folds are calibrated once, a trial learns from each problem's most promising kernels alone, its
+trees stop growing once they no longer select better, and it ends after the first folds that look hopeless. What it
+saves: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -141,9 +142,12 @@ class _Search:
         """(objectives,) mean over the second half of what grew: by chance, a few trees more or less move a tail."""
         budget, model = self.settings.tune, trial_model(self.settings, params)
         rows, every = self.table.rows_of(fold.test), max(1, model.n_estimators // CHECKS)
+        train = self.baselines.best_rows(fold.train, budget.n_kernels) if budget.n_kernels else None
         seen: list[Floats] = []
         best, best_at = -np.inf, 0
-        for growth in fold_growth(self.table, self.bins, self.baselines, fold, model, self.settings, every=every):
+        for growth in fold_growth(
+            self.table, self.bins, self.baselines, fold, model, self.settings, every=every, train=train
+        ):
             seen.append(efficiency_values(budget.objectives, judge(self.table, rows, growth.scores).efficiency))
             if seen[-1][0] > best:
                 best, best_at = seen[-1][0], growth.n_trees

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.data.labels import labelled
+from tilewise.data.labels import valid_labels
 from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, problems_of, sort_rows
 from tilewise.data.splits import group_keys, holdout_mask
 from tilewise.errors import DataError
@@ -40,8 +40,7 @@ def training_shapes(
     rows = frame[is_of(frame, model.target)]
     fraction = float(model.manifest.get("holdout_fraction", 0.0))
     rows = rows[~holdout_mask(model.target.op, group_keys(model.target.op, rows), fraction)]
-    rows = labelled(rows, model.target.op)
-    rows = rows[rows["is_valid"].to_numpy()]
+    rows = valid_labels(rows, model.target.op)
     rows = sort_rows(rows, model.target, model.pool)
     rows = rows[is_supported(rows, model.target, model.pool)]
     if not len(rows):

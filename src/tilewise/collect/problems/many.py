@@ -31,9 +31,13 @@ def grouped_conv_4() -> tuple[Item, ...]:
 
 def grouped_conv_5() -> tuple[Item, ...]:
     """The set, in its order: only the kinds that models ranked worst after set 4."""
-    seed = "grouped_conv-5-{}-0"
-    before = (*conv.grouped_conv_1(), *grouped_conv_2(), *grouped_conv_3(), *grouped_conv_4())
-    return _untaken(weak_items(seed), before, seed)
+    return _weak(5, (*conv.grouped_conv_1(), *grouped_conv_2(), *grouped_conv_3(), *grouped_conv_4()))
+
+
+def grouped_conv_6() -> tuple[Item, ...]:
+    """The set, in its order: the kinds of set 5 once more."""
+    before = (*conv.grouped_conv_1(), *grouped_conv_2(), *grouped_conv_3(), *grouped_conv_4(), *grouped_conv_5())
+    return _weak(6, before)
 
 
 def gemm_3() -> tuple[Item, ...]:
@@ -86,6 +90,11 @@ def _convs(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:
     usual = (i for i in as_in_1 if affordable(i.problem, g))
     items = chain(usual, network_items(taken, seed, times), synthetic_items(seed, times))
     return _untaken(items, before, seed)
+
+
+def _weak(number: int, before: Sequence[Item]) -> tuple[Item, ...]:
+    seed = f"grouped_conv-{number}-{{}}-0"
+    return _untaken(weak_items(seed), before, seed)
 
 
 def _products(number: int, before: Sequence[Item], times: int) -> tuple[Item, ...]:

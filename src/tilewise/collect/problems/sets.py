@@ -23,6 +23,7 @@ from tilewise.collect.problems.many import (
     grouped_conv_3,
     grouped_conv_4,
     grouped_conv_5,
+    grouped_conv_6,
 )
 from tilewise.errors import ConfigError
 
@@ -98,6 +99,14 @@ SETS: dict[str, ProblemSet] = {
             "depthwise with several filters a channel, groups, strides, 3D. To learn from, with few kernels each.\n"
             "Generator: tilewise.collect.problems.many.grouped_conv_5, order drawn.",
             grouped_conv_5,
+        ),
+        ProblemSet(
+            "grouped_conv-6",
+            "grouped_conv",
+            "Disjoint from all five: as many again of the kinds of grouped_conv-5. To learn from, with few kernels\n"
+            "each.\n"
+            "Generator: tilewise.collect.problems.many.grouped_conv_6, order drawn.",
+            grouped_conv_6,
         ),
         ProblemSet(
             "gemm-1",
