@@ -65,6 +65,7 @@ def test_a_file_is_what_its_generator_makes(name: str) -> None:
         ("grouped_conv-3", "58d1e741d51bceb621ad3fc8f6df50c2adea070c59f9e8b1c5e72a315c87b573"),
         ("grouped_conv-4", "63f7a5bd390804921d0983c54ed123d089dd7e63e876d1d3982e1d73d0b07c38"),
         ("grouped_conv-5", "3d5e22707a86679d1a19b9457525a6a14556eca4822e2e8a536c29f8bebc666d"),
+        ("grouped_conv-6", "58131f06e0ffbcc700efb2eecd6297c083df38aba81ee912c5700c7a1bee1850"),
         ("gemm-1", "391069e9fff94701de9027a4852d1d2222040ed323c5b585a33038c71a8889ae"),
         ("gemm-2", "d696ce49437bbbe81d32cf1bf21f0200bc4466c73ebc3f84a88b4fd13cd7e414"),
         ("gemm-3", "55fc03319043745c91813597b424f950c96672ac5a3286db3df0b59a7eaf1245"),
