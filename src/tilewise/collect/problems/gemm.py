@@ -22,6 +22,7 @@ TOKENS = (  # a draw from each line for every projection: decoding, short prompt
     (24, 32, 33, 48, 64, 96, 100, 128, 192, 256, 333, 512),
     (768, 1000, 1024, 1536, 2048, 3000, 4096, 5000, 8192, 10000, 16384, 20480),
 )
+_DRAWS = 1000  # for each problem that is asked for, until those that exist must all have come up
 SQUARES = (
     128, 192, 256, 320, 384, 512, 640, 768, 896, 1000, 1024, 1280, 1536, 2000, 2048, 2560, 3000, 3072, 4096, 5120, 6144,
     8192,
@@ -57,18 +58,26 @@ def llm_items(seed: str) -> Iterator[Item]:
 
 
 def llm_backward_items(count: int, seed: str) -> Iterator[Item]:
-    """`count` gradients for the input (``dy @ w``, rrr) and `count` for the weights (``dy.T @ x``, crr)."""
+    """`count` gradients for the input (``dy @ w``, rrr) and `count` for the weights (``dy.T @ x``, crr).
+
+    Raises:
+        ValueError: there are not so many.
+    """
     g = random.Random(seed.format("backward"))
     kinds = (("dgrad", "rrr"), ("wgrad", "crr"))
     for name, layout in kinds:
         chosen: dict[Problem, Item] = {}
-        while len(chosen) < count:
+        for _ in range(_DRAWS * count):
+            if len(chosen) == count:
+                break
             p = g.choice(list(projections()))
             tokens = g.choice(TOKENS[2] if name == "wgrad" else TOKENS[1] + TOKENS[2])
             sizes = (tokens, p.K, p.N) if name == "dgrad" else (p.N, p.K, tokens)
             problem = GemmProblem(*sizes, layout)
             if measurable(problem) and kept(problem, g):
                 chosen.setdefault(problem, Item(problem, f"{p.origin}/{name}"))
+        if len(chosen) < count:
+            raise ValueError(f"{count} gradients ({name}) were asked for, and {len(chosen)} found: ask for fewer")
         yield from chosen.values()
 
 
