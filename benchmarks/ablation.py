@@ -2,10 +2,10 @@
 
 python -m benchmarks.ablation QUESTION TARGET [--problems N] [--fold I ...] [--set num_leaves=63 ...] [--json]
 
-Questions: label, features, trees, folds, pool, data, weights, seed. A row is the default of conf/model but for what its
-name says; columns are percent of the best kernel measured: mean, P10, worst, the best of the top 3, and what TFLOPS are
-off by (median of the rows near the top). `--problems` takes so many problems, evenly spread, `--fold` some of the
-folds, `--set` other settings for all rows; the holdout is never used.
+Questions: label, features, fewer, trees, folds, pool, data, weights, seed. A row is the default of conf/model but for
+what its name says; columns are percent of the best kernel measured: mean, P10, worst, the best of the top 3, and what
+TFLOPS are off by (median of the rows near the top). `--problems` takes so many problems, evenly spread, `--fold` some
+of the folds, `--set` other settings for all rows; the holdout is never used.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, fold_score, make_folds
 from tilewise.train.dataset import Floats, Table, build_table
+from tilewise.train.labels import labels
 
 NEAR = 0.9  # rows of at least this efficiency are near the top
 GROUPS = {
@@ -89,6 +90,11 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
         yield from (Row(f"{folds} folds", default, folds=folds) for folds in (3, 5, 10))
     elif question == "seed":
         yield from (Row(f"seed {seed}", default, seed=seed) for seed in range(3))
+    elif question == "fewer":
+        names = by_gain(table, default)
+        yield from (
+            Row(f"the {n} features of most gain", default, without=names[n:]) for n in (len(names), 80, 60, 40, 25)
+        )
     else:
         yield Row("all features", default)
         for role in ("problem", "kernel", "interaction"):
@@ -98,6 +104,15 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
             if name == "the shape":
                 named = tuple(n for n in table.features.of_role("problem").names if n in named)
             yield Row(f"without {name} ({len(named)})", default, without=named)
+
+
+def by_gain(table: Table, default: ModelSettings) -> tuple[str, ...]:
+    """Names of the features, those first that trees over all problems gain most by."""
+    few, everything = replace(default, n_estimators=50), np.arange(len(table.problems))
+    bins = Bins(table.matrix, table.features.names, few.max_bin, 0)
+    learnt = labels(table, few, Baselines(table, few, 0).of(everything))
+    gain = bins.fit(few, learnt, 0, 0).feature_importance("gain")
+    return tuple(table.features.names[i] for i in np.argsort(-gain, kind="stable"))
 
 
 def figures(
@@ -139,7 +154,7 @@ def figures(
 def main() -> None:
     """Print a table, as it is computed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    questions = ("label", "features", "trees", "folds", "pool", "data", "weights", "seed")
+    questions = ("label", "features", "fewer", "trees", "folds", "pool", "data", "weights", "seed")
     parser.add_argument("question", choices=questions)
     parser.add_argument("target", type=Target.parse)
     parser.add_argument("--data", type=Path, default=Path("data"))

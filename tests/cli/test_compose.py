@@ -17,6 +17,7 @@ from tilewise.ops import Target
 from tilewise.train.settings import ModelSettings, settings_from_config
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
+DEFAULT = ModelSettings()
 PROBLEM = {"N": 1, "C": 2, "Y": 3}
 
 # Overrides as `dvc exp run -S` would hand them to Hydra.
@@ -221,10 +222,10 @@ class TestTuned:
     @pytest.mark.parametrize(
         ("override", "leaves", "lambda_l2"),
         [
-            ("tuned=false", None, 1.0),
-            ("model=default", None, 1.0),
+            ("tuned=false", None, DEFAULT.lambda_l2),
+            ("model=default", None, DEFAULT.lambda_l2),
             ("model.num_leaves=31", 31, 0.25),
-            ("model.num_leaves=127", 127, 0.25),  # even if it is the default's value
+            (f"model.num_leaves={DEFAULT.num_leaves}", DEFAULT.num_leaves, 0.25),
             ("experiment=small", 7, 0.25),
         ],
     )
