@@ -29,7 +29,7 @@ from tilewise.ops import Target
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
-from tilewise.train.cross_validation import Fold, fold_score, judge, make_folds, tested
+from tilewise.train.cross_validation import Fold, cross_validate, judge, make_folds
 from tilewise.train.dataset import Floats, Table, build_table
 from tilewise.train.labels import labels
 from tilewise.train.settings import with_params
@@ -106,30 +106,14 @@ def run(table: Table, settings: TrainSettings) -> dict[str, Any]:
         "pruned": trials.count("pruned"),
     }
     for name, (model, seconds) in found.items():
-        efficiency = out_of_fold(table, bins, baselines, folds, model, other)
+        short = replace(model, n_estimators=settings.tune.n_estimators)
+        efficiency = cross_validate(table, bins, baselines, folds, short, other).out_of_fold.efficiency
         result[name] = seconds | {
             "mean": float(efficiency.mean()),
             "p10": float(np.percentile(efficiency, 10)),
             "params": {n: getattr(model, n) for n in settings.tune.space},
         }
     return result | {"ratio": result["tilewise"]["cpu_s"] / result["plain"]["cpu_s"]}
-
-
-def out_of_fold(
-    table: Table,
-    bins: Bins,
-    baselines: Baselines,
-    folds: tuple[Fold, ...],
-    model: ModelSettings,
-    settings: TrainSettings,
-) -> Floats:
-    """(problems that folds test on,) efficiency of what a trial's number of trees would select."""
-    short = replace(model, n_estimators=settings.tune.n_estimators)
-    score = np.empty(len(table.problem))
-    for fold in folds:
-        score[table.rows_of(fold.test)] = fold_score(table, bins, baselines, fold, short, settings)
-    rows = table.rows_of(tested(folds))
-    return judge(table, rows, score[rows]).efficiency
 
 
 def text(result: dict[str, Any]) -> str:

@@ -52,13 +52,6 @@ def shapes(*names: str) -> tuple[int, int]:
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
-def test_more_gradients_than_exist_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm, "_DRAWS", 20)
-    assert len(list(gemm.llm_backward_items(30, "few-{}"))) == 60
-    with pytest.raises(ValueError, match=r"5000 gradients \(dgrad\) were asked for, and \d+ found"):
-        list(gemm.llm_backward_items(5000, "many-{}"))
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_a_file_is_what_its_generator_makes(name: str) -> None:
     assert SETS[name].path.read_bytes().decode() == SETS[name].text()
@@ -290,6 +283,13 @@ def test_edges_are_what_they_are_called() -> None:
 
 
 # --- the layers they are drawn from -----------------------------------------------------------------------------------
+
+
+def test_more_gradients_than_exist_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm, "_DRAWS", 20)
+    assert len(list(gemm.llm_backward_items(30, "few-{}"))) == 60
+    with pytest.raises(ValueError, match=r"5000 gradients \(dgrad\) were asked for, and \d+ found"):
+        list(gemm.llm_backward_items(5000, "many-{}"))
 
 
 @pytest.mark.parametrize(
