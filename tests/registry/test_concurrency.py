@@ -31,9 +31,10 @@ def test_no_update_is_lost(server: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     with tracking.session(server):
         before = len(history.entries(CONV))
-        told = rush(server, tmp_path, processes=4, each=1)
+        told = rush(server, tmp_path, processes=4, each=2)
         counts = check(told, before)
-    assert counts == {"promoted": 3, "refused": 1}
+    assert counts["promoted"] + counts["refused"] == 8
+    assert counts["promoted"] >= 6
 
 
 def test_two_who_begin_a_store_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -15,5 +15,5 @@ def test_killed_at_a_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     campaign = Campaign(tmp_path)
     steps = campaign.undisturbed()
-    for i, at in enumerate(points(steps, 2, seed=1)):
+    for i, at in enumerate(points(steps, 3, seed=1)):
         campaign.kill(seed=1 + i, at=at)

@@ -89,10 +89,10 @@ def test_no_update_is_lost(admin: Running, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     with tracking.session():
         before = len(history.entries(CONV))
-        told = rush(admin.uri, tmp_path, processes=4, each=1)
+        told = rush(admin.uri, tmp_path, processes=4, each=2)
         counts = check(told, before)
-    assert counts["promoted"] + counts["refused"] == 4
-    assert counts["promoted"] >= 2
+    assert counts["promoted"] + counts["refused"] == 8
+    assert counts["promoted"] >= 5
 
 
 def test_data_goes_to_the_same_store_and_back(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
