@@ -2,10 +2,10 @@
 
 python -m benchmarks.ablation QUESTION TARGET [--problems N] [--fold I ...] [--set num_leaves=63 ...] [--json]
 
-Questions: label, features, fewer, trees, folds, pool, data, weights, seed. A row is the default of conf/model but for
-what its name says; columns are percent of the best kernel measured: mean, P10, worst, the best of the top 3, and what
-TFLOPS are off by (median of the rows near the top). `--problems` takes so many problems, evenly spread, `--fold` some
-of the folds, `--set` other settings for all rows; the holdout is never used.
+Questions: label, shortlist, features, fewer, trees, folds, pool, data, weights, seed. A row is the default of
+conf/model but for what its name says; columns are percent of the best kernel measured: mean, P10, worst, the best of
+the top 3, and what TFLOPS are off by (median of the rows near the top). `--problems` takes so many problems, evenly
+spread, `--fold` some of the folds, `--set` other settings for all rows; the holdout is never used.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
 
     if question == "label":
         yield from models([{"label": label} for label in LABELS])
+    elif question == "shortlist":
+        yield from models([{"shortlist": n} for n in (8, 16, 24, 32, 48, 0)])
     elif question == "trees":
         yield from models([{"n_estimators": n} for n in (50, 100, 200, 400, 800)])
     elif question == "weights":
@@ -108,9 +110,9 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
 
 def by_gain(table: Table, default: ModelSettings) -> tuple[str, ...]:
     """Names of the features, those first that trees over all problems gain most by."""
-    few, everything = replace(default, n_estimators=50), np.arange(len(table.problems))
+    few = replace(default, n_estimators=50)
     bins = Bins(table.matrix, table.features.names, few.max_bin, 0)
-    learnt = labels(table, few, Baselines(table, few, 0).of(everything))
+    learnt = labels(table, few, Baselines(table, few, 0).of_all().scores)
     gain = bins.fit(few, learnt, 0, 0).feature_importance("gain")
     return tuple(table.features.names[i] for i in np.argsort(-gain, kind="stable"))
 
@@ -154,7 +156,7 @@ def figures(
 def main() -> None:
     """Print a table, as it is computed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    questions = ("label", "features", "fewer", "trees", "folds", "pool", "data", "weights", "seed")
+    questions = ("label", "shortlist", "features", "fewer", "trees", "folds", "pool", "data", "weights", "seed")
     parser.add_argument("question", choices=questions)
     parser.add_argument("target", type=Target.parse)
     parser.add_argument("--data", type=Path, default=Path("data"))
@@ -176,7 +178,7 @@ def main() -> None:
     titles: tuple[str, ...] = ()
     baselines: dict[tuple[Any, ...], Baselines] = {}  # rows that begin from the same one share it
     for row in rows_of(args.question, table, ModelSettings(**given)):
-        key = (row.model.label in ESTIMATED, row.model.label_floor, row.seed)
+        key = (row.model.label in ESTIMATED, row.model.label_floor, row.model.shortlist, row.seed)
         begun = baselines.setdefault(key, Baselines(table, row.model, row.seed))
         found = figures(table, row, begun, args.folds, args.fold, args.threads)
         if args.json:

@@ -20,8 +20,8 @@ import numpy as np
 from tilewise.arch import load_arch
 from tilewise.data.schema import read_measurements
 from tilewise.markdown import table as markdown_table
+from tilewise.metrics import place_within
 from tilewise.ops import Target
-from tilewise.planning.choice import place_within
 from tilewise.train import ModelSettings, TrainSettings, pool_of
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins

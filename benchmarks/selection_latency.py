@@ -1,11 +1,15 @@
 """How long a selection takes: python -m benchmarks.selection_latency [--json FILE] [--model FOLDER].
 
 Two models, made here and kept in build/benchmarks: of measurements that a formula made up, on real problems and pools,
-because a fresh clone has no trained model. small_pool: the shipped forward pool, an estimate and 500 trees of 127
-leaves. large_pool: 4,608 legal kernels and 2,000 trees of 255 leaves. `--model` takes a trained one for the small pool.
+because a fresh clone has no trained model. small_pool: the shipped forward pool and 500 trees of 127 leaves.
+large_pool: 4,608 legal kernels and 2,000 trees of 255 leaves. Both have an estimate and its shortlist, as trained
+models do; large_pool_unlisted has neither, so that trees have to tell all kernels apart. `--model` takes a trained one
+for the small pool.
 
-LightGBM's `Booster.predict` scores the same matrices in the same run with one thread; computing these matrices, the
-estimate, and sorting are not counted for it. Each time is the median (p99) over problems that were not asked before.
+LightGBM's `Booster.predict` scores the same matrices, all kernels, in the same run with one thread; computing these
+matrices, the estimate, and sorting are not counted for it. Each time is the median (p99) over problems that were not
+asked before. same_winner: by LightGBM's scores the same kernels come first. unlisted_winner_rate: the share of problems
+where the first of all kernels would be the same without a shortlist.
 """
 
 from __future__ import annotations
@@ -37,8 +41,10 @@ from tilewise.kernels.pool import Pool, load_pool
 from tilewise.kernels.rules import illegal
 from tilewise.model.artefact import ArtefactParts, load_artefact, read_parts, write_artefact
 from tilewise.model.files import SCORES
+from tilewise.model.shortlist import put_behind
 from tilewise.model.trained import TrainedModel
 from tilewise.ops import Problem, Target
+from tilewise.train import ModelSettings
 from tilewise.train.calibrate import calibrate
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
@@ -105,6 +111,7 @@ def make_model(folder: Path, pool: Pool, trees: int, leaves: int, *, estimate: b
     parts = ArtefactParts(
         TARGET, pool, arch, table, "residual" if estimate else "log1p", booster.model_to_string(), None, {}, {},
         {"note": "made up for benchmarks.selection_latency"}, problems[:2], estimate=fitted,
+        shortlist=ModelSettings().shortlist if estimate else 0,
     )  # fmt: skip
     write_artefact(folder, parts)
     return folder
@@ -127,7 +134,7 @@ def times_us(ask: Callable[[Any], Any], questions: Sequence[Any]) -> list[float]
 
 
 def lightgbm_us(model: TrainedModel, folder: Path, problems: Sequence[Problem]) -> tuple[float, bool]:
-    """Median of LightGBM's predict, and whether its best kernel, with the estimate, is always the model's."""
+    """Median of LightGBM's predict, and whether its best kernels, by estimate and shortlist, are always the model's."""
     booster, taken, same = lgb.Booster(model_str=read_parts(folder).booster_text), [], True
     for problem in problems:
         matrix = model.matrix(problem.to_dict(), model.pool.columns)
@@ -135,12 +142,36 @@ def lightgbm_us(model: TrainedModel, folder: Path, problems: Sequence[Problem]) 
         scores = booster.predict(matrix, raw_score=True, num_threads=1)
         taken.append((perf_counter_ns() - begun) / 1e3)
         rates = model.log_rates(problem.to_dict(), model.pool.columns)
-        total = np.where(model.pool.supported(problem), scores if rates is None else rates + scores, -np.inf)
-        same &= model.best(problem, 5)[0][: len(total)] == tuple(np.argsort(-total, kind="stable")[:5].tolist())
+        can = np.flatnonzero(model.pool.supported(problem))
+        total = scores[can] if rates is None else (rates + scores)[can]
+        if rates is not None and model.shortlist:
+            total = put_behind(np.zeros_like(can), rates[can], total, model.shortlist)
+        same &= model.best(problem, 5)[0] == tuple(can[np.argsort(-total, kind="stable")[:5]].tolist())
     return statistics.median(taken), same
 
 
-def measure(small: Path, large: Path) -> dict[str, Any]:
+def unlisted_winner_rate(model: TrainedModel, problems: Sequence[Problem]) -> float:
+    """How often the first would be the same if trees ranked all kernels."""
+    same = []
+    for problem in problems:
+        can = np.flatnonzero(model.supported(problem))
+        alone = model.score_rows(problem.to_dict(), {n: column[can] for n, column in model.pool.columns.items()})
+        same.append(can[alone.argmax()] == model.best(problem, 1)[0][0])
+    return float(np.mean(same))
+
+
+def large_figures(folder: Path, problems: Sequence[Problem]) -> tuple[dict[str, Any], bool]:
+    """Those of a large pool, and whether LightGBM ranks alike."""
+    model = load_artefact(folder)
+    taken = statistics.median(times_us(lambda p: model.best(p, 5), problems[:120]))
+    theirs, same = lightgbm_us(model, folder, problems[:3])
+    return {
+        "n": len(model.pool), "p50_ms": round(taken / 1e3, 2), "ratio": round(theirs / taken, 1),
+        "trees": model.scores.n_trees, "lightgbm_ms": round(theirs / 1e3, 1),
+    }, same  # fmt: skip
+
+
+def measure(small: Path, large: Path, unlisted: Path) -> dict[str, Any]:
     """All figures."""
     dispatcher = Dispatcher.from_folder(small)
     model, problems = load_artefact(small), unseen(dispatcher)
@@ -149,9 +180,8 @@ def measure(small: Path, large: Path) -> dict[str, Any]:
     dispatcher.select(asked)
     cached = times_us(lambda _: [dispatcher.select(asked) for _ in range(100)], range(200))
     theirs, same = lightgbm_us(model, small, problems[:40])
-    big = load_artefact(large)
-    top = times_us(lambda p: big.best(p, 5), problems[:120])
-    big_theirs, big_same = lightgbm_us(big, large, problems[:3])
+    large_pool, large_same = large_figures(large, problems)
+    unlisted_pool, unlisted_same = large_figures(unlisted, problems)
     cold = []
     for _ in range(7):
         begun = perf_counter_ns()
@@ -160,20 +190,19 @@ def measure(small: Path, large: Path) -> dict[str, Any]:
     told = subprocess.run(
         [sys.executable, "-c", _RESIDENT, str(small), _COLD], check=True, capture_output=True, text=True
     )
-    p50, big_p50 = statistics.median(new), statistics.median(top)
+    p50 = statistics.median(new)
     return {
         "small_pool": {
             "n": len(model.pool), "p50_us": round(p50, 1), "p99_us": round(float(np.quantile(new, 0.99)), 1),
             "ratio": round(theirs / p50, 1), "trees": model.scores.n_trees, "lightgbm_us": round(theirs, 1),
         },
-        "large_pool": {
-            "n": len(big.pool), "p50_ms": round(big_p50 / 1e3, 2), "ratio": round(big_theirs / big_p50, 1),
-            "trees": big.scores.n_trees, "lightgbm_ms": round(big_theirs / 1e3, 1),
-        },
+        "large_pool": large_pool,
+        "large_pool_unlisted": unlisted_pool,
         "cached": {"p50_us": round(statistics.median(cached) / 100, 2)},
         "cold_start": {"ms": round(statistics.median(cold), 1)},
         "memory": {"mb_over_numpy": round(int(told.stdout) / 2**20, 1)},
-        "same_winner": bool(same and big_same),
+        "unlisted_winner_rate": round(unlisted_winner_rate(model, problems), 4),
+        "same_winner": bool(same and large_same and unlisted_same),
         "core": "numpy" if compiled_core() is None else "c",
         "machine": f"{os.cpu_count()} x {platform.machine()}, Python {platform.python_version()}",
     }  # fmt: skip
@@ -186,7 +215,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a trained model for the small pool")
     args = parser.parse_args()
     small = args.model or make_model(FOLDER / "small", load_pool(TARGET), 500, 127, estimate=True)
-    figures = measure(small, make_model(FOLDER / "large", large_pool(), 2000, 255, estimate=False))
+    large, unlisted = (
+        make_model(FOLDER / name, large_pool(), 2000, 255, estimate=name == "large") for name in ("large", "unlisted")
+    )
+    figures = measure(small, large, unlisted)
     text = json.dumps(figures, indent=1)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

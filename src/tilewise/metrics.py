@@ -101,10 +101,9 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
         score: (rows,) higher is better; any monotone scale. Minus infinity marks what cannot be selected, but may
             be the oracle; each problem needs a row that can.
     """
-    by_score = np.lexsort((-score, problem))  # stable: ties keep the order of the rows
-    by_speed = np.lexsort((-measured, problem))
-    starts = np.flatnonzero(np.diff(problem[by_score], prepend=-1))
-    place = np.arange(len(problem)) - np.repeat(starts, np.diff(starts, append=len(problem)))
+    by_score, place = _best_first(problem, score)
+    by_speed, _ = _best_first(problem, measured)
+    starts = np.flatnonzero(place == 0)
     selected, oracle = by_score[starts], by_speed[starts]
     rank = np.empty(len(problem), dtype=np.int64)
     rank[by_score] = place
@@ -123,6 +122,21 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
     return Selections(
         selected, oracle, measured[selected] / best, rank[oracle], candidate[oracle], ranked=ranked, fastest=fastest
     )
+
+
+def place_within(problem: Ints, score: Floats) -> Ints:
+    """(rows,) each row's place by score within its problem, 0 is first; ties keep the order of the rows."""
+    order, placed = _best_first(problem, score)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = placed
+    return place
+
+
+def _best_first(problem: Ints, score: Floats) -> tuple[Ints, Ints]:
+    """The rows, problem by problem and the best of each first, and the place that each of these has in its problem."""
+    order = np.lexsort((-score, problem))  # stable
+    starts = np.flatnonzero(np.diff(problem[order], prepend=-1))
+    return order, np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
 
 
 def objective(efficiency: Floats) -> float:

@@ -74,6 +74,7 @@ def build(
         scores=forest(trees),
         scale=None,
         estimate=None,
+        shortlist=0,
         log=np.log,
         log2=np.log2,
     )

@@ -129,6 +129,7 @@ def test_a_step_that_reads_beyond_its_slots_is_refused() -> None:
             forest(stumps(1)),
             None,
             None,
+            0,
             np.log,
             np.log2,
         )

@@ -25,6 +25,7 @@ from tilewise.kernels.ck.kernel import CkKernel
 from tilewise.kernels.pool import Pool, load_pool
 from tilewise.model import load_artefact
 from tilewise.model.ranker import Ranker, compile_parts
+from tilewise.model.shortlist import put_behind
 from tilewise.model.trees import Ensemble
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
@@ -77,19 +78,21 @@ def calibrated(pool: Pool, table: Any, seed: int) -> LaunchEstimate:
     return LaunchEstimate(programs, factors, rng.normal(size=columns), rng.random(columns) + 0.1, weights)
 
 
-def ranker_of(table: Any, pool: Pool, arch: Any, trees: Ensemble, estimate: LaunchEstimate | None = None) -> Ranker:
+def ranker_of(
+    table: Any, pool: Pool, arch: Any, trees: Ensemble, estimate: LaunchEstimate | None = None, shortlist: int = 0
+) -> Ranker:
     core = compiled_core()
     assert core is not None
-    return Ranker.of(core, compile_parts(table, pool, arch, trees, None, estimate), pool.op)
+    return Ranker.of(core, compile_parts(table, pool, arch, trees, None, estimate, shortlist), pool.op)
 
 
 @cache
-def compiled(name: str) -> tuple[Ranker, Pool, Any, Any, Ensemble, LaunchEstimate]:
+def compiled(name: str, shortlist: int = 0) -> tuple[Ranker, Pool, Any, Any, Ensemble, LaunchEstimate]:
     target = Target.parse(name)
     arch, table = load_arch(target.arch), feature_table(target.op)
     pool = load_pool(target) if name in TRITON else Pool(target.op, target.variant, target.dtype, ck_kernels(target.op))
     trees, estimate = stumps(len(table.names), 3.0), calibrated(pool, table, 1)
-    return ranker_of(table, pool, arch, trees, estimate), pool, arch, table, trees, estimate
+    return ranker_of(table, pool, arch, trees, estimate, shortlist), pool, arch, table, trees, estimate
 
 
 @needs_core
@@ -97,17 +100,21 @@ def compiled(name: str) -> tuple[Ranker, Pool, Any, Any, Ensemble, LaunchEstimat
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
 def test_the_program_is_numpys_bit_for_bit(name: str, data: st.DataObject) -> None:
-    ranker, pool, arch, table, trees, estimate = compiled(name)
+    shortlist = data.draw(st.sampled_from([0, 1, 3, 24, 70]))
+    ranker, pool, arch, table, trees, estimate = compiled(name, shortlist)
     problem: Problem = data.draw(gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512))
     rows = table.rows_of(problem.to_dict(), pool.columns, variant=pool.variant, dtype=pool.dtype, arch=arch)
     matrix, supported = table.compute(rows), pool.supported(problem)
     assert ranker.matrix(problem, len(pool)).tobytes() == matrix.tobytes()
     assert ranker.supported(problem, len(pool)).tolist() == supported.tolist()
-    clocks = estimate.log_clocks(terms_of(table, rows), np.arange(len(pool)))
-    scores = log_work(rows) - clocks + trees.predict(matrix)
+    rates = log_work(rows) - estimate.log_clocks(terms_of(table, rows), np.arange(len(pool)))
+    scores, can = np.full(len(pool), -np.inf), np.flatnonzero(supported)
+    scores[can] = (rates + trees.predict(matrix))[can]
+    if shortlist:
+        scores[can] = put_behind(np.zeros_like(can), rates[can], scores[can], shortlist)
     assert ranker.score(problem, len(pool)).tobytes() == scores.tobytes()
     expected = [i for i in np.argsort(-scores, kind="stable").tolist() if supported[i]]
-    for most in (1, 3, len(pool)):
+    for most in (1, 3, shortlist + 5, len(pool)):
         best = ranker.best(problem, most)
         assert list(best.kernels) == expected[:most]
         assert best.scores == tuple(scores[list(best.kernels)])
@@ -134,6 +141,14 @@ def test_a_model_ranks_and_predicts_alike_both_ways(name: str, tmp_path: Path, m
 
 
 @needs_core
+@pytest.mark.parametrize(("estimated", "shortlist"), [(False, 1), (True, -1)])
+def test_a_shortlist_without_an_estimate_is_refused(estimated: bool, shortlist: int) -> None:
+    _, pool, arch, table, trees, estimate = compiled(TRITON[0])
+    with pytest.raises(ValueError, match="does not fit together"):
+        ranker_of(table, pool, arch, trees, estimate if estimated else None, shortlist)
+
+
+@needs_core
 def test_sizes_beyond_int64_are_left_to_numpy(tmp_path: Path) -> None:
     model = load_artefact(write_model(tmp_path / "model"))
     huge = dataclasses.replace(RESNET, stride_h=2**40, stride_w=2**40, stride_d=2**40)
@@ -143,7 +158,7 @@ def test_sizes_beyond_int64_are_left_to_numpy(tmp_path: Path) -> None:
         backward.best(huge, 1)
     assert model.supported(huge).tolist() == model.pool.supported(huge).tolist()
     scores = model.score_rows(huge.to_dict(), model.pool.columns)
-    assert model.score(huge).tobytes() == scores.tobytes()
+    assert model.score(huge).tobytes() == np.where(model.supported(huge), scores, -np.inf).tobytes()
 
 
 @needs_core

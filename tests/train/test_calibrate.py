@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import pytest
 
 from tilewise.features.estimate import Terms
 from tilewise.train.baseline import Baselines
@@ -52,46 +55,70 @@ def test_the_order_of_the_sums_does_not_matter(table: Table) -> None:
 
 def test_the_estimate_is_close_to_what_is_measured(table: Table) -> None:
     problems = np.arange(len(table.problems))
-    estimate = Baselines(table, SETTINGS, 0).estimate()
+    estimate = Baselines(table, SETTINGS, 0).of_all().estimate
     assert estimate is not None
     error = table.log_work - estimate.log_clocks(table.terms, table.kernel) - np.log(table.tflops)
     assert np.abs(error[table.efficiency > 0.5]).mean() < 0.1
-    cross = Baselines(table, SETTINGS, 0).of(problems) - np.log(table.tflops)
+    cross = Baselines(table, SETTINGS, 0).of(problems).scores - np.log(table.tflops)
     assert np.abs(cross[table.efficiency > 0.5]).mean() > np.abs(error[table.efficiency > 0.5]).mean()
 
 
 def test_test_rows_do_not_change_a_baseline(table: Table) -> None:
     train = np.arange(20)
-    before = Baselines(table, SETTINGS, 0).of(train)
+    before = Baselines(table, SETTINGS, 0).of(train).scores
     tflops = np.where(table.problem < 20, table.tflops, table.tflops[::-1])
     changed = table.__class__(**{**{n: getattr(table, n) for n in table.__dataclass_fields__}, "tflops": tflops})
-    assert Baselines(changed, SETTINGS, 0).of(train).tobytes() == before.tobytes()
+    assert Baselines(changed, SETTINGS, 0).of(train).scores.tobytes() == before.tobytes()
 
 
 def test_other_labels_begin_from_nothing(table: Table) -> None:
-    baselines = Baselines(table, ModelSettings(label="relative"), 0)
-    assert not baselines.of(np.arange(5)).any()
-    assert baselines.estimate() is None
+    baseline = Baselines(table, ModelSettings(label="relative"), 0).of(np.arange(5))
+    assert not baseline.scores.any()
+    assert baseline.estimate is None
+    assert baseline.rates is None
 
 
-class TestBestRows:
-    def test_those_of_the_best_baselines_of_each_problem(self, table: Table) -> None:
+def shortlist_of(most: int, label: str = "residual") -> ModelSettings:
+    return dataclasses.replace(SETTINGS, label=label, shortlist=most)
+
+
+class TestShortlist:
+    def test_what_is_learnt_from_is_what_the_estimate_puts_first(self, table: Table) -> None:
         problems = np.array([3, 5, 30])
-        baselines = Baselines(table, SETTINGS, 0)
-        rows, baseline = baselines.best_rows(problems, 4), baselines.of(problems)
+        baselines = Baselines(table, shortlist_of(4), 0)
+        rows, rates = baselines.rows_to_learn(problems), baselines.of(problems).rates
+        assert rates is not None
         assert (np.diff(rows) > 0).all()
         assert set(table.problem[rows]) == set(problems)
         for problem in problems:
             of_problem = np.flatnonzero(table.problem == problem)
             kept = of_problem[np.isin(of_problem, rows)]
             assert len(kept) == 4
-            assert baseline[kept].min() >= baseline[np.setdiff1d(of_problem, kept)].max()
+            assert rates[kept].min() >= rates[np.setdiff1d(of_problem, kept)].max()
+
+    def test_it_is_ranked_by_trees_and_the_others_behind_it_by_the_estimate(self, table: Table) -> None:
+        baselines, learnt = Baselines(table, shortlist_of(4), 0), np.arange(20)
+        rows = table.rows_of(np.array([22, 25]))
+        added = np.random.default_rng(0).normal(size=len(rows))
+        scores, known = baselines.ranking(learnt, rows, added), baselines.of(learnt)
+        assert known.rates is not None
+        for problem in (22, 25):
+            own = table.problem[rows] == problem
+            by_rate = np.argsort(-known.rates[rows][own])
+            listed, others = by_rate[:4], by_rate[4:]
+            assert (scores[own][listed] == (known.scores[rows] + added)[own][listed]).all()
+            assert (np.diff(scores[own][others]) <= 0).all()
+            assert scores[own][others].max() < scores[own][listed].min()
 
     def test_all_of_a_problem_with_fewer(self, table: Table) -> None:
         problems = np.arange(10)
-        rows = Baselines(table, SETTINGS, 0).best_rows(problems, len(table.pool))
+        rows = Baselines(table, shortlist_of(len(table.pool)), 0).rows_to_learn(problems)
         assert rows.tolist() == table.rows_of(problems).tolist()
 
-    def test_all_where_nothing_is_estimated(self, table: Table) -> None:
-        baselines = Baselines(table, ModelSettings(label="relative"), 0)
-        assert baselines.best_rows(np.arange(10), 1).tolist() == table.rows_of(np.arange(10)).tolist()
+    @pytest.mark.parametrize("settings", [shortlist_of(0), shortlist_of(1, "relative")])
+    def test_all_where_nothing_is_estimated_or_none_is_wanted(self, table: Table, settings: ModelSettings) -> None:
+        baselines, problems = Baselines(table, settings, 0), np.arange(10)
+        rows = table.rows_of(problems)
+        assert baselines.rows_to_learn(problems).tolist() == rows.tolist()
+        added = np.random.default_rng(0).normal(size=len(rows))
+        assert (baselines.ranking(problems, rows, added) == baselines.of(problems).scores[rows] + added).all()

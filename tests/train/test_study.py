@@ -125,7 +125,6 @@ class TestWhatIsComparable:
             "objectives": with_tune(objectives=("mean",)),
             "space": with_tune(space={"num_leaves": (3, 32), "lambda_l2": (0.1, 10.0)}),
             "trees": with_tune(n_estimators=7),
-            "kernels": with_tune(n_kernels=7),
         }
         marks = {name: mark(settings) for name, settings in others.items()}
         faster = dataclasses.replace(table, tflops=table.tflops * 1.01)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewise.train.dataset import Table
-from tilewise.train.result import TrialRecord, Tuning
+from tilewise.train.result import Tuning
 from tilewise.train.settings import ModelSettings, TrainSettings
 from tilewise.train.tune_settings import TuneSettings
 from train.conftest import search
@@ -48,14 +48,3 @@ def test_equal_seeds_search_alike(table: Table) -> None:
 def test_without_a_budget_the_given_parameters_stay(table: Table, budget: dict[str, object]) -> None:
     settings = dataclasses.replace(SETTINGS, tune=dataclasses.replace(SETTINGS.tune, **budget))  # type: ignore[arg-type]
     assert search(table, settings) == Tuning(SETTINGS.model)
-
-
-def test_a_trial_may_learn_from_few_kernels_and_is_judged_on_all(table: Table) -> None:
-    def given(n_kernels: int) -> TrialRecord:
-        budget = dataclasses.replace(SETTINGS.tune, n_kernels=n_kernels, n_trials=2)
-        return search(table, dataclasses.replace(SETTINGS, model=ModelSettings(), tune=budget)).trials[0]
-
-    few, pool = given(6), given(0)
-    assert few.params == pool.params
-    assert few.fold_values != pool.fold_values
-    assert few.value > 0.9 * pool.value

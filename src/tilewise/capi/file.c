@@ -11,7 +11,7 @@
 #error "model files are little-endian, and read as they are"
 #endif
 
-enum { VERSION = 1, HEADER = 24, MOST_BYTES = 1 << 28, MOST_SLOTS = 1 << 24 };
+enum { VERSION = 2, HEADER = 24, MOST_BYTES = 1 << 28, MOST_SLOTS = 1 << 24 };
 
 typedef struct {
     const uint8_t *at, *end;
@@ -180,9 +180,10 @@ static void read_estimate(reader *r, tw_ranker *ranker, int32_t n_costs, int32_t
 
 static void read_ranker(reader *r, tilewise_model *m)
 {
-    array head = take(r, "head", 4); /* kernels, inputs, slots, partitions, features, costs, drivers, estimate */
+    /* kernels, inputs, slots, partitions, features, costs, drivers, whether there is an estimate, shortlist */
+    array head = take(r, "head", 4);
     const int32_t *n = head.data;
-    expect(r, head.count == 8, "the head is of another length");
+    expect(r, head.count == 9, "the head is of another length");
     if (r->failed)
         return;
     expect(r, n[0] >= 1 && n[0] <= TW_MOST_KERNELS, "an impossible number of kernels");
@@ -195,7 +196,7 @@ static void read_ranker(reader *r, tilewise_model *m)
         return;
     }
     tw_ranker *ranker = m->ranker;
-    ranker->n_kernels = n[0], ranker->words = (n[0] + 63) / 64;
+    ranker->n_kernels = n[0], ranker->words = (n[0] + 63) / 64, ranker->shortlist = n[8];
     split(r, take(r, "name", 1), n[0], m->names);
     read_classes(r, ranker, n[3]);
     read_program(r, ranker, n[1], n[2]);

@@ -26,7 +26,7 @@ from tilewise.model.ranker import compile_parts
 from tilewise.model.trained import TrainedModel
 from tilewise.ops.gemm import LAYOUTS
 
-VERSION = 1
+VERSION = 2
 
 
 def export_model(model: TrainedModel, path: str | Path) -> None:
@@ -46,7 +46,9 @@ def model_bytes(model: TrainedModel) -> bytes:
         ArtefactError: the model has a formula that is no list of steps, so only NumPy can rank with it.
     """
     try:
-        parts = compile_parts(model.features, model.pool, model.arch, model.scores, None, model.estimate)
+        parts = compile_parts(
+            model.features, model.pool, model.arch, model.scores, None, model.estimate, model.shortlist
+        )
     except UntraceableError as e:
         raise ArtefactError(f"{model.where}: cannot be exported to C: {e}") from e
     a, target, codes = parts.arrays, model.target, parts.codes.get("layout", {})
@@ -54,7 +56,8 @@ def model_bytes(model: TrainedModel) -> bytes:
     n_features, *trees = a["scores"]
     estimate = a["estimate"]
     n_costs, n_drivers = estimate[:2] if estimate else (0, 0)
-    head = (len(model.pool), n_inputs, n_slots, len(a["classes"]), n_features, n_costs, n_drivers, estimate is not None)
+    sizes = (len(model.pool), n_inputs, n_slots, len(a["classes"]), n_features, n_costs, n_drivers)
+    head = (*sizes, estimate is not None, model.shortlist)
     partitions = np.concatenate([*a["classes"], np.empty(0, dtype=np.int32)])
     sections = [
         _section("targ", 1, _texts(target.op, target.variant, target.dtype, target.arch)),

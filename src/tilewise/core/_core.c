@@ -59,13 +59,13 @@ static void ranker_dealloc(Ranker *self)
 static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"n_kernels", "program", "classes", "rules", "features", "problem", "costs", "drivers",
-                            "single", "scores", "scale", "estimate", "log", "log2", NULL};
+                            "single", "scores", "scale", "estimate", "shortlist", "log", "log2", NULL};
     PyObject *program, *classes, *rules, *features, *problem, *costs, *drivers, *single, *scores, *scale, *estimate;
     PyObject *log, *log2;
-    int n_kernels;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOOO", names, &n_kernels, &program, &classes, &rules,
-                                     &features, &problem, &costs, &drivers, &single, &scores, &scale, &estimate, &log,
-                                     &log2))
+    int n_kernels, shortlist;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOiOO", names, &n_kernels, &program, &classes, &rules,
+                                     &features, &problem, &costs, &drivers, &single, &scores, &scale, &estimate,
+                                     &shortlist, &log, &log2))
         return NULL;
     Ranker *self = (Ranker *)type->tp_alloc(type, 0);
     if (!self)
@@ -75,7 +75,7 @@ static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     const tw_math math = {{call_loop, &self->log}, {call_loop, &self->log2}};
     if (!r || n_kernels < 1 || find_loop(log, &self->log) || find_loop(log2, &self->log2))
         goto fail;
-    r->n_kernels = n_kernels, r->words = (n_kernels + 63) / 64;
+    r->n_kernels = n_kernels, r->words = (n_kernels + 63) / 64, r->shortlist = shortlist;
     if (!(r->program = tw_read_program(program, math)) || tw_read_classes(classes, r) || tw_read_outputs(rules, &r->rules) ||
         tw_read_outputs(features, &r->features) || tw_read_outputs(problem, &r->problem) ||
         tw_read_outputs(costs, &r->costs) || tw_read_outputs(drivers, &r->drivers) || tw_read_outputs(single, &singles) ||

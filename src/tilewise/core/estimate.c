@@ -16,12 +16,14 @@ tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_driv
     e->programs = tw_copy(programs, n_programs, sizeof *programs);
     e->factors = tw_copy(factors, rows * n_costs, sizeof *factors);
     e->centre = tw_copy(centre, n_costs, sizeof *centre);
-    e->scale = tw_copy(scale, n_costs, sizeof *scale);
+    e->inverse_scale = tw_copy(scale, n_costs, sizeof *scale);
     e->weights = malloc(n_kernels * rows * columns * sizeof *weights);
-    if (!e->programs || !e->factors || !e->centre || !e->scale || !e->weights) {
+    if (!e->programs || !e->factors || !e->centre || !e->inverse_scale || !e->weights) {
         tw_estimate_free(e);
         return NULL;
     }
+    for (int32_t i = 0; i < n_costs; i++)
+        e->inverse_scale[i] = 1.0 / e->inverse_scale[i];
     for (size_t k = 0; k < (size_t)n_kernels; k++)
         for (size_t p = 0; p < rows; p++)
             memcpy(e->weights + (p * n_kernels + k) * columns, weights + (k * rows + p) * columns, columns * sizeof *weights);
@@ -34,7 +36,7 @@ void tw_estimate_free(tw_estimate *e)
         free(e->programs);
         free(e->factors);
         free(e->centre);
-        free(e->scale);
+        free(e->inverse_scale);
         free(e->weights);
         free(e);
     }
@@ -82,10 +84,11 @@ TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t 
         product[i] = terms[i] * factor[i];
     double total = sum(product, n_costs);
     total = total < 1.0 ? 1.0 : total;
+    const double inverse = 1.0 / total;
     for (int32_t i = 0; i < n_costs; i++) {
-        double share = terms[i] / total;
+        double share = terms[i] * inverse;
         share = share > e->limits.most_share ? e->limits.most_share : share;
-        terms[i] = clip((share - e->centre[i]) / e->scale[i], e->limits.most_deviations);
+        terms[i] = clip((share - e->centre[i]) * e->inverse_scale[i], e->limits.most_deviations);
     }
     product[0] = e->limits.intercept * weight[0];
     for (int32_t i = 0; i < n; i++) {

@@ -15,7 +15,7 @@ typedef struct {
     tw_limits limits;
     int64_t *programs; /* (n_programs), ascending */
     double *factors;   /* (n_programs + 1, n_costs) */
-    double *centre, *scale; /* (n_costs) */
+    double *centre, *inverse_scale; /* (n_costs) */
     double *weights;   /* (n_programs + 1, n_kernels, 1 + 2 (n_costs + n_drivers)): a problem has few programs */
 } tw_estimate;
 

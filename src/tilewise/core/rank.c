@@ -1,7 +1,10 @@
 #include "room.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TW_BEHIND 1e-6 /* of model/shortlist.py */
 
 static inline int32_t slot_of(const tw_ranker *r, tw_output at, int32_t kernel)
 {
@@ -19,17 +22,12 @@ static int32_t begin(tw_ranker *r, const int64_t *inputs, tw_room **room)
     return tw_program_run(r->program, m->frame) ? TW_TOO_LARGE : 0;
 }
 
-static void all_alive(const tw_ranker *r, uint64_t *alive)
-{
-    memset(alive, 255, r->words * sizeof *alive);
-    if (r->n_kernels & 63)
-        alive[r->words - 1] = (1ull << (r->n_kernels & 63)) - 1;
-}
-
 /* Which kernels no rule forbids. */
 static void find_supported(const tw_ranker *r, tw_room *m)
 {
-    all_alive(r, m->alive);
+    memset(m->alive, 255, r->words * sizeof *m->alive);
+    if (r->n_kernels & 63)
+        m->alive[r->words - 1] = (1ull << (r->n_kernels & 63)) - 1;
     for (int32_t i = 0; i < r->rules.count; i++) {
         tw_output at = r->rules.at[i];
         if (at.classes < 0) {
@@ -106,6 +104,28 @@ static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
     return 0;
 }
 
+/* The first `most` of the `count` kernels in play, of which the `listed` best by the estimate go before all others, in the
+ * order of their scores; the others follow in that of the estimate: see model/shortlist.py. */
+static int32_t rank_shortlisted(const tw_ranker *r, tw_room *m, int32_t count, int32_t listed, int32_t most)
+{
+    tw_candidate *best = m->best;
+    for (int32_t i = 0; i < count; i++)
+        best[i] = (tw_candidate){m->base[m->rows[i]], m->rows[i], 0};
+    tw_sort_best(best, count, listed);
+    for (int32_t i = 0; i < listed; i++)
+        m->rows[i] = best[i].kernel;
+    const double last = best[listed - 1].score;
+    if (tw_search(r, m, listed, most < listed ? most : listed)) /* leaves the other candidates where they are */
+        return TW_NO_MEMORY;
+    if (most > listed) {
+        const double shift = best[listed - 1].score - TW_BEHIND - last;
+        for (int32_t i = listed; i < count; i++)
+            best[i].score += shift;
+        tw_sort_best(best + listed, count - listed, most - listed);
+    }
+    return most;
+}
+
 /* The first `most` of the kernels in play into `best`; how many. */
 static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
 {
@@ -114,6 +134,8 @@ static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
     if (most < 1)
         return 0;
     find_base(r, m, count);
+    if (r->shortlist && r->shortlist < count)
+        return rank_shortlisted(r, m, count, r->shortlist, most);
     return tw_search(r, m, count, most) ? TW_NO_MEMORY : most;
 }
 
@@ -138,9 +160,11 @@ int32_t tw_score(tw_ranker *r, const int64_t *inputs, double *scores)
     tw_room *m;
     int32_t found = begin(r, inputs, &m);
     if (!found) {
-        all_alive(r, m->alive);
+        find_supported(r, m);
         found = rank(r, m, r->n_kernels);
     }
+    for (int32_t k = 0; k < r->n_kernels; k++)
+        scores[k] = -INFINITY;
     for (int32_t i = 0; i < found; i++)
         scores[m->best[i].kernel] = m->best[i].score;
     tw_room_give_back(r, m);

@@ -54,6 +54,8 @@ int tw_ranker_check(const tw_ranker *r)
     for (int32_t i = 0; i < r->problem.count; i++)
         if (r->problem.at[i].classes != -1)
             return -1;
+    if (r->shortlist < 0 || (r->shortlist && !r->estimate))
+        return -1;
     if (r->features.count != r->scores->n_features || (r->scale && r->problem.count != r->scale->n_features))
         return -1;
     if (r->estimate && (r->costs.count != r->estimate->n_costs || r->drivers.count != r->estimate->n_drivers ||

@@ -26,6 +26,7 @@ typedef struct tw_room tw_room;
 
 typedef struct {
     int32_t n_kernels, words, n_classes;
+    int32_t shortlist; /* trees score so many kernels at most, the best by `estimate`; 0: all */
     tw_program *program;
     tw_classes *classes;  /* (n_classes) partitions of the kernels */
     tw_outputs rules;     /* not 0 where a kernel does not support the problem */
@@ -61,7 +62,7 @@ void tw_ranker_free(tw_ranker *ranker);
 int32_t tw_rank(tw_ranker *ranker, const int64_t *inputs, int32_t most, int32_t *kernels, double *scores,
                 double *scale);
 
-/* Scores of all kernels, supported or not. 0, or an error above. */
+/* Scores of all kernels, minus infinity where they do not support the problem. 0, or an error above. */
 int32_t tw_score(tw_ranker *ranker, const int64_t *inputs, double *scores);
 
 /* Which kernels support the problem, a byte each (NULL: not wanted). How many, or an error above. */

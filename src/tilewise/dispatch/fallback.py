@@ -16,7 +16,7 @@ from tilewise.dispatch.measured import FOLDER, Context, Entry, Memory
 from tilewise.dispatch.switches import Switches
 from tilewise.errors import MeasurementError
 from tilewise.kernels.pool import Pool
-from tilewise.model.trained import TrainedModel
+from tilewise.model.trained import TrainedModel, ranked
 from tilewise.ops import Problem, Target
 
 _log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Fallback:
             cause = f"the model cannot be trusted {trust.octaves:.1f} octaves from what it learnt from"
             if trust.k is not None:
                 cause, most = f"the best {trust.k} are too close to call", trust.k
-        order = self._model.rank_scores(problem, scores)
+        order = ranked(scores)
         return Wanted(frozenset(order[np.isin(order, runnable)][:most].tolist()), cause)
 
     def measure(self, problem: Problem, kernels: frozenset[int]) -> Outcome:

@@ -143,7 +143,8 @@ def _predict(
     """Score and TFLOPS of each row; what is no candidate has score minus infinity and TFLOPS NaN."""
     score, tflops = np.full(len(rows), -np.inf), np.full(len(rows), np.nan)
     chosen = rows[candidate]
-    score[candidate] = model.score_rows(
+    score[candidate] = model.score_candidates(
+        problem[candidate],
         {n: chosen[n].to_numpy() for n in OPS[model.target.op].column_names()},
         {n: chosen[n].to_numpy() for n in model.pool.columns},
     )

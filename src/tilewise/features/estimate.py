@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Goes up when a cost's or driver's formula, or the evaluation below, changes without a change of name or meaning.
-VERSION = 2
+VERSION = 3
 
 INTERCEPT = 3.0  # a constant driver, large so that shrinking its weight shrinks it little
 MOST_DEVIATIONS = 3.0  # drivers beyond what was measured count as at its edge
@@ -138,13 +138,13 @@ def log_work(rows: Inputs) -> Floats:
 
 def columns(terms: Terms, clocks: Floats) -> Floats:
     """What corrections depend on: each cost's share of the sum, then the drivers: (rows, costs + drivers)."""
-    shares = np.minimum(terms.costs / clocks[:, None], MOST_SHARE)
+    shares = np.minimum(terms.costs * (1 / clocks)[:, None], MOST_SHARE)  # the core divides once for all costs
     return np.concatenate([shares, terms.drivers], axis=1)
 
 
 def basis(values: Floats, centre: Floats, scale: Floats) -> Floats:
     """A constant, the columns in standard deviations, and their positive parts: slopes may differ on both sides."""
-    z = np.clip((values - centre) / scale, -MOST_DEVIATIONS, MOST_DEVIATIONS)
+    z = np.clip((values - centre) * (1 / scale), -MOST_DEVIATIONS, MOST_DEVIATIONS)
     return np.concatenate([np.full((len(z), 1), INTERCEPT), z, np.maximum(z, 0.0)], axis=1)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.arch import HardwareProfile
+from tilewise.checks import is_whole
 from tilewise.errors import ArtefactError, KernelError, UsageError
 from tilewise.features import FeatureTable, feature_table
 from tilewise.features.estimate import LaunchEstimate
@@ -66,6 +67,8 @@ class ArtefactParts:
         selftest_problems: a few problems of the training data.
         extra_boosters: text models of :data:`EXTRA_LABELS` over `features`.
         trust: how far selections can be trusted; None where nothing out of fold tells.
+        shortlist: trees rank so many kernels, those that the estimate puts first (:mod:`tilewise.model.shortlist`); 0:
+            all of them, also where there is no estimate.
 
     Raises:
         ArtefactError: the parts do not belong together.
@@ -85,6 +88,7 @@ class ArtefactParts:
     extra_boosters: Mapping[str, str] = field(default_factory=dict)
     estimate: LaunchEstimate | None = None
     trust: Calibration | None = None
+    shortlist: int = 0
 
     def __post_init__(self) -> None:
         if self.label not in LABELS:
@@ -93,6 +97,8 @@ class ArtefactParts:
             raise ArtefactError("scale_text belongs to label 'relative', and only there")
         if (self.label in ESTIMATED) != (self.estimate is not None):
             raise ArtefactError(f"an estimate belongs to the labels {', '.join(ESTIMATED)}, and only there")
+        if self.shortlist and self.estimate is None:
+            raise ArtefactError("a shortlist is an estimate's, and there is none")
         unknown = set(self.extra_boosters) - set(EXTRA_LABELS)
         if unknown:
             raise ArtefactError(f"extra boosters may be {', '.join(EXTRA_LABELS)}, got {', '.join(sorted(unknown))}")
@@ -188,6 +194,7 @@ def parts_of(model: TrainedModel) -> ArtefactParts:
         extra_boosters={label: unpack_text(files[name]) for label, name in EXTRAS.items() if name in files},
         estimate=model.estimate,
         trust=model.calibration,
+        shortlist=model.shortlist,
     )
 
 
@@ -197,7 +204,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         target = Target(*(spec["target"][key] for key in ("op", "variant", "dtype", "arch")))
         arch = HardwareProfile.from_dict(spec["arch"])
         features = feature_table(target.op).select(f["name"] for f in spec["features"])
-        label, schema = spec["label"], spec["schema_hash"]
+        label, shortlist, schema = spec["label"], spec["shortlist"], spec["schema_hash"]
         _check_target(target, pool, arch, features)
     except UsageError as e:
         raise ArtefactError(f"{where}: {SPEC}: {e}") from e
@@ -212,7 +219,9 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
         raise ArtefactError(f"{where}: {SPEC}: label {label!r} and the presence of {SCALE} do not fit")
     if (label in ESTIMATED) != (ESTIMATE in files):
         raise ArtefactError(f"{where}: {SPEC}: label {label!r} and the presence of {ESTIMATE} do not fit")
-    return TrainedModel(target, pool, arch, features, label, files, where)
+    if not is_whole(shortlist) or shortlist < 0 or (shortlist and label not in ESTIMATED):
+        raise ArtefactError(f"{where}: {SPEC}: label {label!r} and a shortlist of {shortlist!r} kernels do not fit")
+    return TrainedModel(target, pool, arch, features, label, shortlist, files, where)
 
 
 def _pool(files: Mapping[str, bytes], where: str) -> Pool:
@@ -236,6 +245,7 @@ def _spec(parts: ArtefactParts) -> dict[str, Any]:
     return {
         "target": {"op": target.op, "variant": target.variant, "dtype": target.dtype, "arch": target.arch},
         "label": parts.label,
+        "shortlist": parts.shortlist,
         "schema_hash": parts.features.schema_hash,
         "arch": parts.arch.to_dict(),
         "features": [

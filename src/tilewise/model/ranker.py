@@ -60,7 +60,7 @@ class Ranker:
         return Best(*self._core.rank(self._values(problem), most))
 
     def score(self, problem: Problem, n_kernels: int) -> npt.NDArray[np.float64]:
-        """Scores of all kernels: (kernels,)."""
+        """Scores of all kernels: (kernels,), minus infinity where they do not support the problem."""
         scores = np.empty(n_kernels)
         self._core.score(self._values(problem), scores)
         return scores
@@ -116,6 +116,7 @@ def compile_parts(
     scores: Ensemble,
     scale: Ensemble | None,
     estimate: LaunchEstimate | None,
+    shortlist: int,
 ) -> Parts:
     """Trace the formulas of a model and lay out what is left of them.
 
@@ -155,6 +156,7 @@ def compile_parts(
         "scores": trees,
         "scale": scale_trees,
         "estimate": _estimate(estimate, len(features.costs), len(features.drivers), len(pool)),
+        "shortlist": shortlist,
     }
     codes = {n: c.codes for n, c in columns.items() if isinstance(c, Text)}
     return Parts(arrays, codes, np.array([features.names.index(n) for n in of_scores.names]))
@@ -168,7 +170,7 @@ def _drivers(trace: Trace, features: FeatureTable, rows: Any, estimate: LaunchEs
     """Drivers in standard deviations, as :func:`tilewise.features.estimate.basis` has them."""
     first, most = len(features.costs), limits.MOST_DEVIATIONS
     centred = zip(features.drivers, estimate.centre[first:].tolist(), estimate.scale[first:].tolist(), strict=True)
-    return [trace.symbol(np.clip((_float(trace, d.compute(rows)) - c) / s, -most, most)) for d, c, s in centred]
+    return [trace.symbol(np.clip((_float(trace, d.compute(rows)) - c) * (1 / s), -most, most)) for d, c, s in centred]
 
 
 def _used(trees: Ensemble, features: FeatureTable) -> tuple[tuple[Any, ...], FeatureTable]:

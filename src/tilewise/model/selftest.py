@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewise.errors import ArtefactError, UsageError
 from tilewise.model.files import SELFTEST, read_json
-from tilewise.model.trained import TrainedModel
+from tilewise.model.trained import TrainedModel, ranked
 from tilewise.ops import OPS, Problem
 
 FEATURE_TOLERANCE = 1e-9  # logarithms may differ in the last bits between machines
@@ -38,12 +38,12 @@ def _observe(model: TrainedModel, problem: Problem) -> dict[str, Any]:
     """What the model makes of a problem, as plain data."""
     matrix = model.matrix(problem.to_dict(), model.pool.columns)
     scores = model.score(problem)  # by what will rank
-    rank = model.rank_scores(problem, scores)[:RANKS]
+    rank = ranked(scores)[:RANKS]
     kernels = dict.fromkeys([0, *rank[:ROWS].tolist()])  # the default, and the best
     return {
         "problem": problem.to_dict(),
         "features": {model.pool.names[i]: matrix[i].tolist() for i in kernels},
-        "scores": scores.tolist(),
+        "scores": scores[np.isfinite(scores)].tolist(),  # JSON has no infinity
         "ranking": [model.pool.names[i] for i in rank],
         "tflops": model.tflops_of_scores(problem, scores)[rank].tolist(),
     }

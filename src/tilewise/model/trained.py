@@ -39,6 +39,7 @@ from tilewise.model.files import (
     unpack_text,
 )
 from tilewise.model.ranker import Parts, Ranker, compile_parts
+from tilewise.model.shortlist import put_behind
 from tilewise.model.trees import Ensemble
 from tilewise.model.trust import LEVEL, TOLERANCE, Calibration, Trust
 from tilewise.ops import Problem, Target
@@ -59,7 +60,7 @@ class TrainedModel:
     """A model ready to rank; immutable, safe to share between threads.
 
     Attributes:
-        target, pool, arch, features, label: see :class:`~tilewise.model.artefact.ArtefactParts`.
+        target, pool, arch, features, label, shortlist: see :class:`~tilewise.model.artefact.ArtefactParts`.
         files: of its folder, by name.
         where: the folder it came from, for messages.
     """
@@ -69,6 +70,7 @@ class TrainedModel:
     arch: HardwareProfile
     features: FeatureTable
     label: str
+    shortlist: int
     files: Mapping[str, bytes] = field(repr=False)
     where: str
 
@@ -167,11 +169,27 @@ class TrainedModel:
         return self.features.rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=self.arch)
 
     def score_rows(self, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]) -> np.ndarray:
-        """Scores of whole tables: float64, (rows,); higher is faster, comparable within one problem."""
-        rows = self._rows(problem_columns, kernel_columns)
+        """Scores of whole tables, each row alone: float64, (rows,); higher is faster, comparable within one problem."""
+        return self._scored(self._rows(problem_columns, kernel_columns), kernel_columns)[1]
+
+    def score_candidates(
+        self, problem: np.ndarray, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]
+    ) -> np.ndarray:
+        """Scores of whole tables by which the rows of a problem are ranked: float64, (rows,).
+
+        Args:
+            problem: (rows,) problem of each row, numbered from 0 without gaps: its rows are the candidates.
+            problem_columns: of the problems, by name.
+            kernel_columns: of the kernels, by name.
+        """
+        rates, scores = self._scored(self._rows(problem_columns, kernel_columns), kernel_columns)
+        return scores if rates is None or not self.shortlist else put_behind(problem, rates, scores, self.shortlist)
+
+    def _scored(self, rows: Inputs, kernel: Mapping[str, Any]) -> tuple[np.ndarray | None, np.ndarray]:
+        """What the estimate alone makes of rows, and what it makes of them with the trees."""
         scores: np.ndarray = self.scores.predict(self.features.compute(rows))
-        rates = self._log_rates(rows, kernel_columns)
-        return scores if rates is None else rates + scores
+        rates = self._log_rates(rows, kernel)
+        return rates, scores if rates is None else rates + scores
 
     def log_rates(self, problem_columns: Mapping[str, Any], kernel_columns: Mapping[str, Any]) -> np.ndarray | None:
         """log(TFLOPS) of whole tables by the launch estimate alone: float64, (rows,); None where there is none."""
@@ -203,7 +221,9 @@ class TrainedModel:
         if core is None:
             return None
         try:
-            parts = compile_parts(self.features, self.pool, self.arch, self.scores, self.scale, self.estimate)
+            parts = compile_parts(
+                self.features, self.pool, self.arch, self.scores, self.scale, self.estimate, self.shortlist
+            )
             return parts, Ranker.of(core, parts, self.target.op)
         except (UntraceableError, ValueError) as e:
             _log.warning("the model is ranked by NumPy, which is slower: %s", e)
@@ -214,14 +234,17 @@ class TrainedModel:
         vars(self)["ranker"] = ranker  # where a cached_property looks
 
     def score(self, problem: Problem) -> np.ndarray:
-        """Scores of the pool's kernels: float64, (len(pool),); unsupported ones have a score too."""
+        """Scores of the pool's kernels: float64, (len(pool),); minus infinity where they do not support the problem."""
         if self.ranker is not None:
             with suppress(OverflowError):
                 return self.ranker.score(problem, len(self.pool))
-        return self.score_rows(problem.to_dict(), self.pool.columns)
+        scores, can = np.full(len(self.pool), -np.inf), np.flatnonzero(self.pool.supported(problem))
+        kernels = {n: column[can] for n, column in self.pool.columns.items()}
+        scores[can] = self.score_candidates(np.zeros(len(can), dtype=np.int64), problem.to_dict(), kernels)
+        return scores
 
     def predict_tflops(self, problem: Problem) -> np.ndarray:
-        """Predicted TFLOPS of the pool's kernels: float64, (len(pool),), positive."""
+        """Predicted TFLOPS of the pool's kernels: float64, (len(pool),), positive; hardly so for unsupported ones."""
         return self.tflops_of_scores(problem, self.score(problem))
 
     def tflops_of_scores(self, problem: Problem, scores: np.ndarray) -> np.ndarray:
@@ -306,11 +329,12 @@ class TrainedModel:
                     return kernels, (max(float(self._exp(scores[0] + scale)), MIN_TFLOPS),)
                 return kernels, self._tflops(np.array(scores) + scale).tolist()
         every = self.score(problem)
-        order = self.rank_scores(problem, every)[:top_k]
+        order = ranked(every)[:top_k]
         return order.tolist(), self.tflops_of_scores(problem, every)[order].tolist()
 
-    def rank_scores(self, problem: Problem, scores: np.ndarray) -> np.ndarray:
-        """The ranking that scores of a problem stand for, without computing the scores again."""
-        order = np.argsort(-scores, kind="stable")
-        supported: np.ndarray = order[self.supported(problem)[order]]
-        return supported
+
+def ranked(scores: np.ndarray) -> np.ndarray:
+    """The ranking that scores of :meth:`TrainedModel.score` stand for: int64, as :meth:`TrainedModel.rank`."""
+    order = np.argsort(-scores, kind="stable")
+    supported: np.ndarray = order[scores[order] > -np.inf]
+    return supported

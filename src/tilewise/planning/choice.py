@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
 from tilewise.features.octaves import distances, log_sizes, nearest_octaves
-from tilewise.metrics import Floats, Ints
+from tilewise.metrics import Floats, Ints, place_within
 
 Bools = npt.NDArray[np.bool_]
 
@@ -64,15 +64,6 @@ def choose_kernels(problem: Ints, score: Floats, choice: KernelChoice, rng: np.r
     drawn = np.where(first, np.inf, score / choice.temperature + rng.gumbel(size=len(score)))
     measured: Bools = place_within(problem, drawn) < wanted
     return measured
-
-
-def place_within(problem: Ints, score: Floats) -> Ints:
-    """(rows,) place of a row within its problem, ascending, by score; 0 is the highest."""
-    order = np.lexsort((-score, problem))
-    starts = np.flatnonzero(np.diff(problem, prepend=-1))
-    place = np.empty(len(problem), dtype=np.int64)
-    place[order] = np.arange(len(problem)) - np.repeat(starts, np.diff(starts, append=len(problem)))
-    return place
 
 
 def order_problems(keys: Ints, known: Ints, regret: Floats, seconds: Floats) -> list[int]:

@@ -37,12 +37,11 @@ class Member:
     def fit(cls, table: Table, settings: ModelSettings, seed: int, threads: int) -> Self:
         """Learn from all rows of a table."""
         baselines = Baselines(table, settings, seed)
-        everything = np.arange(len(table.problems))
-        learnt = labels(table, settings, baselines.of(everything))
+        baseline = baselines.of_all()
+        learnt = labels(table, settings, baseline.scores)
         bins = Bins(table.matrix, table.features.names, settings.max_bin, threads)
-        estimate = baselines.estimate()
-        assert estimate is not None
-        return cls(estimate, bins.fit(settings, learnt, seed, threads))
+        assert baseline.estimate is not None
+        return cls(baseline.estimate, bins.fit(settings, learnt, seed, threads))
 
     def score(self, pairs: Pairs, threads: int) -> Floats:
         """(rows,) log(TFLOPS)."""

@@ -180,7 +180,8 @@ def _judged(problems: list[Problem], pool: Pool, model: TrainedModel) -> _Judged
     kernels, scores, unknown, regret, pick_ms = [], [], [], [], []
     for problem in problems:
         can = np.flatnonzero(pool.supported(problem))
-        of_pool = model.score_rows(problem.to_dict(), {name: column[can] for name, column in pool.columns.items()})
+        kernel_columns = {name: column[can] for name, column in pool.columns.items()}
+        of_pool = model.score_candidates(np.zeros(len(can), dtype=np.int64), problem.to_dict(), kernel_columns)
         kernels.append(can)
         scores.append(np.log(model.tflops_of_scores(problem, of_pool)))
         supported = model.supported(problem)

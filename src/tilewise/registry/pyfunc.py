@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import ArtefactError, KernelError
 from tilewise.model.artefact import load_artefact
-from tilewise.model.trained import TrainedModel
+from tilewise.model.trained import TrainedModel, ranked
 from tilewise.ops import OPS
 from tilewise.registry.versions import HASH_TAG
 
@@ -48,11 +48,11 @@ class KernelSelector:
         given = {str(k): int(v) if isinstance(v, float) and v.is_integer() else v for k, v in row.items() if v == v}
         problem = OPS[self._model.target.op].from_dict({k: v for k, v in given.items() if v is not None})
         scores = self._model.score(problem)
-        ranked = self._model.rank_scores(problem, scores)
-        if not len(ranked):
+        order = ranked(scores)
+        if not len(order):
             raise KernelError(f"no kernel of {self._model.target.name} supports {problem}")
         tflops = self._model.tflops_of_scores(problem, scores)
-        return self._model.pool.names[ranked[0]], float(tflops[ranked[0]])
+        return self._model.pool.names[order[0]], float(tflops[order[0]])
 
 
 def _load_pyfunc(data_path: str) -> KernelSelector:

@@ -80,9 +80,12 @@ class Bins:
         self._subsets: dict[bytes, lgb.Dataset] = {}
         self._rows = len(matrix)
 
-    def fit(self, settings: ModelSettings, labels: Labels, seed: int, threads: int) -> lgb.Booster:
-        """Trees over all rows."""
-        booster, grow = self._booster(settings, labels, np.arange(self._rows), seed, threads)
+    def fit(
+        self, settings: ModelSettings, labels: Labels, seed: int, threads: int, rows: Ints | None = None
+    ) -> lgb.Booster:
+        """Trees over these rows; None: over all."""
+        rows = np.arange(self._rows) if rows is None else rows
+        booster, grow = self._booster(settings, labels, rows, seed, threads)
         for _ in range(settings.n_estimators):
             grow()
         return booster

@@ -13,7 +13,7 @@ from tilewise.errors import DataError
 from tilewise.metrics import Selections, select, summarise
 from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import SCALE_SETTINGS, Bins, Growth
-from tilewise.train.dataset import Floats, Ints, Table
+from tilewise.train.dataset import Floats, Ints, Table, numbered
 from tilewise.train.labels import Labels, labels, to_tflops
 from tilewise.train.result import FoldRecord, OutOfFold
 from tilewise.train.settings import ModelSettings, TrainSettings
@@ -128,23 +128,17 @@ def fold_growth(
     settings: TrainSettings,
     *,
     every: int,
-    train: Ints | None = None,
 ) -> Iterator[Growth]:
-    """Scores of the fold's test rows after each `every` trees and after the last, the baseline added.
-
-    Trees learn from the rows `train` of the fold's training problems; None: from all of them.
-    """
-    test, baseline = table.rows_of(fold.test), baselines.of(fold.train)
-    train = table.rows_of(fold.train) if train is None else train
-    learnt = labels(table, model, baseline)
+    """Scores by which the fold's test rows are ranked, after each `every` trees and after the last."""
+    train, test = baselines.rows_to_learn(fold.train), table.rows_of(fold.test)
+    learnt = labels(table, model, baselines.of(fold.train).scores)
     for growth in bins.grow(model, learnt, train, test, settings.seed, settings.threads, every=every):
-        yield growth._replace(scores=baseline[test] + growth.scores)
+        yield growth._replace(scores=baselines.ranking(fold.train, test, growth.scores))
 
 
 def judge(table: Table, rows: Ints, score: Floats) -> Selections:
     """The selections by `score` among these rows of whole problems."""
-    number = np.cumsum(np.diff(table.problem[rows], prepend=-1) > 0) - 1
-    return select(number.astype(np.int64), table.tflops[rows], score)
+    return select(numbered(table.problem[rows]), table.tflops[rows], score)
 
 
 def _tflops(table: Table, model: ModelSettings, score: Floats, log_best: Floats, rows: Ints) -> Floats:

@@ -185,6 +185,11 @@ def judging(measured: Ints, candidates: Ints) -> Bools:
     return judges if enough else np.ones(len(judges), dtype=bool)
 
 
+def numbered(problem: Ints) -> Ints:
+    """(rows,) the problems of rows, whose rows stand together, numbered from 0 without gaps."""
+    return np.cumsum(np.diff(problem, prepend=-1) != 0) - 1
+
+
 def _spread(rows: pd.DataFrame) -> Floats:
     low, high, middle = (rows[n].to_numpy(dtype=np.float64) for n in _PERCENTILES)
     spread: Floats = np.nan_to_num((high - low) / (2 * middle)).clip(min=0)

@@ -71,8 +71,9 @@ def train(
     tuning = tune(table, bins, baselines, folds, settings, on_trial)
     model = tuning.model
     validated = cross_validate(table, bins, baselines, folds, model, settings, on_fold)
-    learnt = labels(table, model, baselines.of(np.arange(len(table.problems))))
-    booster = bins.fit(model, learnt, settings.seed, settings.threads)
+    baseline = baselines.of_all()
+    learnt, rows = labels(table, model, baseline.scores), baselines.rows_to_learn(np.arange(len(table.problems)))
+    booster = bins.fit(model, learnt, settings.seed, settings.threads, rows)
     importances = _importances(table, booster)
     data_hash = table_hash(frame)
     rule = split_rule(settings.holdout_fraction, settings.n_splits)
@@ -89,7 +90,7 @@ def train(
             features=table.features,
             label=model.label,
             booster_text=append_trees(base.parts.booster_text, model_text(booster)) if base else model_text(booster),
-            estimate=baselines.estimate(),
+            estimate=baseline.estimate,
             scale_text=_scale_text(table, settings, base) if model.label == "relative" else None,
             cv_metrics={
                 **validated.metrics,
@@ -104,6 +105,7 @@ def train(
             trust=None
             if base
             else calibrate_trust(table, folds, validated.out_of_fold, _log_rates(table, folds, baselines)),
+            shortlist=model.shortlist if baseline.estimate else 0,
         ),
         folds=validated.folds,
         cv_metrics=validated.metrics,
@@ -124,12 +126,12 @@ def train(
 
 def _log_rates(table: Table, folds: Sequence[Fold], baselines: Baselines) -> Floats | None:
     """(rows,) log(TFLOPS) by the launch estimate of the fold that tests a row; None where labels need no estimate."""
-    if baselines.estimate() is None:
-        return None
     rates = np.empty(len(table.problem))
     for fold in folds:
-        rows = table.rows_of(fold.test)
-        rates[rows] = baselines.of(fold.train)[rows]
+        rows, known = table.rows_of(fold.test), baselines.of(fold.train).rates
+        if known is None:
+            return None
+        rates[rows] = known[rows]
     return rates
 
 

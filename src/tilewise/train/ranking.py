@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.train.dataset import Floats, Ints
+from tilewise.train.dataset import Floats, Ints, numbered
 
 Gradients = Callable[[Floats], tuple[Floats, Floats]]
 
@@ -128,5 +128,4 @@ def grades(efficiency: Floats) -> Floats:
 
 def _problems(problem: Ints) -> tuple[Ints, Ints]:
     """The first row of each problem, and (rows,) each row's place among the problems."""
-    starts = np.diff(problem, prepend=-1) > 0
-    return np.flatnonzero(starts), np.cumsum(starts) - 1
+    return np.flatnonzero(np.diff(problem, prepend=-1)), numbered(problem)

@@ -24,6 +24,8 @@ class ModelSettings:
             from the same estimate and learns the order of graded efficiencies, see
             :class:`tilewise.train.ranking.LambdaRank`. ``relative`` learns log(TFLOPS / the problem's best TFLOPS): no
             split is spent on what all kernels of a problem share. ``log1p`` learns log1p(TFLOPS).
+        shortlist: trees learn from and rank so many kernels of a problem, those that the estimate puts first, see
+            :mod:`tilewise.model.shortlist`. 0, and where the label needs no estimate: all.
         label_floor: a relative efficiency below this counts as this, where it is the label or weighs in the estimate's
             calibration: telling 1 % from 3 % helps nobody to pick a winner. 0 keeps efficiencies as they are.
         top_weight: rows weigh ``max(efficiency, weight_floor) ** top_weight``; 0 weighs all alike. Not for
@@ -38,6 +40,7 @@ class ModelSettings:
     """
 
     label: str = "lambdarank"
+    shortlist: int = 24
     n_estimators: int = 200
     learning_rate: float = 0.16
     num_leaves: int = 186
@@ -58,6 +61,7 @@ class ModelSettings:
     def __post_init__(self) -> None:
         require(f"model.label must be one of {', '.join(LABELS)}", self.label in LABELS, self.label)
         for name, least in (
+            ("shortlist", 0),
             ("n_estimators", 1),
             ("warm_estimators", 1),
             ("num_leaves", 2),

@@ -114,7 +114,7 @@ def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) ->
         "target": table.target.name,
         "features": table.features.names,
         "model": model,
-        "tune": [tune.n_estimators, tune.n_kernels, tune.early_stopping, tune.objectives],
+        "tune": [tune.n_estimators, tune.early_stopping, tune.objectives],
         "space": {name: [float(end) for end in ends] for name, ends in sorted(tune.space.items())},
         "seed": settings.seed,
     }

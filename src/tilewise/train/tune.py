@@ -142,12 +142,9 @@ class _Search:
         """(objectives,) mean over the second half of what grew: by chance, a few trees more or less move a tail."""
         budget, model = self.settings.tune, trial_model(self.settings, params)
         rows, every = self.table.rows_of(fold.test), max(1, model.n_estimators // CHECKS)
-        train = self.baselines.best_rows(fold.train, budget.n_kernels) if budget.n_kernels else None
         seen: list[Floats] = []
         best, best_at = -np.inf, 0
-        for growth in fold_growth(
-            self.table, self.bins, self.baselines, fold, model, self.settings, every=every, train=train
-        ):
+        for growth in fold_growth(self.table, self.bins, self.baselines, fold, model, self.settings, every=every):
             seen.append(efficiency_values(budget.objectives, judge(self.table, rows, growth.scores).efficiency))
             if seen[-1][0] > best:
                 best, best_at = seen[-1][0], growth.n_trees
@@ -156,7 +153,7 @@ class _Search:
         values: Floats = np.mean(seen[len(seen) // 2 :], axis=0)
         if "selection_time" in budget.objectives:
             n_estimators = with_params(self.settings.model, params).n_estimators
-            candidates = len(rows) / len(fold.test)
+            candidates = min(len(rows) / len(fold.test), model.shortlist or np.inf)
             cost = selection_time(growth.booster, n_estimators, candidates)
             values[budget.objectives.index("selection_time")] = cost
         return values

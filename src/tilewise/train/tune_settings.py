@@ -52,8 +52,6 @@ class TuneSettings:
         n_estimators: trees of a trial; fewer than the final model's, as trials only compare. Where the trees are
             searched too, a trial grows the same share of its own.
         n_folds: folds that a trial sees at most, of the `n_splits`.
-        n_kernels: a trial learns from so many kernels of a problem at most, the best by its estimate, and is judged on
-            all; 0, or a label without an estimate: from all.
         seed: of the sampler.
         objectives: of :data:`OBJECTIVES`; the first, an efficiency, is what counts, the others bound it.
         p10_slack: with ``p10`` behind another objective: by how much the chosen trial's may lie below the best.
@@ -72,7 +70,6 @@ class TuneSettings:
     n_trials: int = 2
     n_estimators: int = 100
     n_folds: int = 2
-    n_kernels: int = 24
     seed: int = 0
     objectives: tuple[str, ...] = ("efficiency",)
     p10_slack: float = 0.002
@@ -91,7 +88,6 @@ class TuneSettings:
             ("n_trials", 0),
             ("n_estimators", 1),
             ("n_folds", 1),
-            ("n_kernels", 0),
             ("early_stopping", 0),
             ("patience", 0),
             ("workers", 1),

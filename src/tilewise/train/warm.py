@@ -63,12 +63,13 @@ class Base:
             )
 
     def settings(self, settings: TrainSettings) -> TrainSettings:
-        """As many trees as are added, at half the rate, and no tuning: a base has its parameters."""
+        """As many trees as are added, at half the rate, the base's shortlist; no tuning: a base has its parameters."""
         model = dataclasses.replace(
             settings.model,
             n_estimators=settings.model.warm_estimators,
             learning_rate=CAUTION * settings.model.learning_rate,
             extra_labels=(),
+            shortlist=self.model.shortlist,
         )
         return dataclasses.replace(settings, model=model, tune=dataclasses.replace(settings.tune, n_trials=0))
 
@@ -79,9 +80,15 @@ class Base:
         """
         booster = lgb.Booster(model_str=self.parts.booster_text)
         scores = np.asarray(booster.predict(table.matrix, raw_score=True), dtype=np.float64)
-        if self.model.estimate is not None:
-            scores += table.log_work - self.model.estimate.log_clocks(table.terms, table.kernel)
-        return scores
+        rates = self.log_rates(table)
+        return scores if rates is None else rates + scores
+
+    def log_rates(self, table: Table) -> Floats | None:
+        """(rows,) log(TFLOPS) by the base's estimate; None where it has none."""
+        if self.model.estimate is None:
+            return None
+        rates: Floats = table.log_work - self.model.estimate.log_clocks(table.terms, table.kernel)
+        return rates
 
     def lineage(self, added: int, data_hash: str) -> list[dict[str, Any]]:
         """The manifest's ``warm_start``: which models were continued, oldest first, and on what."""

@@ -49,7 +49,8 @@ def training_shapes(
     drawn = np.sort(np.random.default_rng(seed).permutation(int(number.max()) + 1)[:count])
     rows = rows[np.isin(number, drawn)].reset_index(drop=True)
     number = problem_index(rows, model.target.op)
-    score = model.score_rows(
+    score = model.score_candidates(
+        number,
         {n: rows[n].to_numpy() for n in OPS[model.target.op].column_names()},
         {n: rows[n].to_numpy() for n in model.pool.columns},
     )
