@@ -31,7 +31,7 @@ from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, fold_score, make_folds
 from tilewise.train.dataset import Floats, Table, build_table
-from tilewise.train.labels import labels
+from tilewise.train.gain import by_gain
 
 NEAR = 0.9  # rows of at least this efficiency are near the top
 GROUPS = {
@@ -93,7 +93,7 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
     elif question == "seed":
         yield from (Row(f"seed {seed}", default, seed=seed) for seed in range(3))
     elif question == "fewer":
-        names = by_gain(table, default)
+        names = by_gain(table, TrainSettings(default, threads=0))
         yield from (
             Row(f"the {n} features of most gain", default, without=names[n:]) for n in (len(names), 80, 60, 40, 25)
         )
@@ -108,23 +108,13 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
             yield Row(f"without {name} ({len(named)})", default, without=named)
 
 
-def by_gain(table: Table, default: ModelSettings) -> tuple[str, ...]:
-    """Names of the features, those first that trees over all problems gain most by."""
-    few = replace(default, n_estimators=50)
-    bins = Bins(table.matrix, table.features.names, few.max_bin, 0)
-    learnt = labels(table, few, Baselines(table, few, 0).of_all().scores)
-    gain = bins.fit(few, learnt, 0, 0).feature_importance("gain")
-    return tuple(table.features.names[i] for i in np.argsort(-gain, kind="stable"))
-
-
 def figures(
     table: Table, row: Row, baselines: Baselines, n_folds: int, only: list[int], threads: int
 ) -> dict[str, float]:
     """Out-of-fold figures of one row, in percent; `only`: of these folds, of all where empty."""
     settings = TrainSettings(row.model, seed=row.seed, threads=threads)
-    kept = [i for i, name in enumerate(table.features.names) if name not in row.without]
-    names = tuple(table.features.names[i] for i in kept)
-    bins = Bins(np.ascontiguousarray(table.matrix[:, kept]), names, row.model.max_bin, threads)
+    table = table.with_features([name for name in table.features.names if name not in row.without])
+    bins = Bins(table.matrix, table.features.names, row.model.max_bin, threads)
     score: Floats = np.full(len(table.problem), np.nan)
     start = time.perf_counter()
     for i, fold in enumerate(make_folds(table, row.folds or n_folds, 0)):

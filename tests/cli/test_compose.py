@@ -74,7 +74,7 @@ def test_the_same_target_on_top_of_a_params_file_changes_nothing(tmp_path: Path)
 def test_a_group_chosen_on_top_of_a_params_file_is_not_taken_from_it(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
     params.write_text(params_text(["model.num_leaves=9"]))
-    assert to_text(compose([f"params={params}", "model=default"])) == to_text(compose())
+    assert to_text(compose([f"params={params}", "model=default"])) == to_text(compose(["model=default"]))
 
 
 @pytest.mark.parametrize("arch", group_options()["arch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -90,6 +91,17 @@ class Table:
         wanted = np.zeros(len(self.problems), dtype=bool)
         wanted[problems] = True
         return np.flatnonzero(wanted[self.problem])
+
+    def with_features(self, names: Collection[str]) -> Table:
+        """The table with these features alone, in its own order."""
+        kept = [i for i, name in enumerate(self.features.names) if name in names]
+        of_problem = [name in names for name in self.features.of_role("problem").names]
+        return replace(
+            self,
+            features=self.features.select(self.features.names[i] for i in kept),
+            matrix=np.ascontiguousarray(self.matrix[:, kept]),
+            problem_matrix=np.ascontiguousarray(self.problem_matrix[:, of_problem]),
+        )
 
     def take(self, rows: Ints) -> Table:
         """The table of some rows, ascending: as if no other had been measured."""

@@ -20,6 +20,7 @@ from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import SCALE_SETTINGS, Bins, model_text
 from tilewise.train.cross_validation import Fold, cross_validate, make_folds, scale_bins
 from tilewise.train.dataset import Floats, Table, build_table
+from tilewise.train.gain import with_most_gain
 from tilewise.train.labels import Labels, labels
 from tilewise.train.learning_curve import curve_by_problems, curve_by_trees
 from tilewise.train.provenance import git_revision, library_versions
@@ -65,6 +66,7 @@ def train(
         base.check(target, settings)
         settings, pool, arch = base.settings(settings), base.model.pool, base.model.arch
     table = build_table(frame, target, pool, arch, settings.holdout_fraction, base.model.features if base else None)
+    table = table if base else with_most_gain(table, settings)
     folds = make_folds(table, settings.n_splits, settings.seed)
     bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
     baselines = Baselines(table, settings.model, settings.seed, base)

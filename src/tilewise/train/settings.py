@@ -26,6 +26,8 @@ class ModelSettings:
             split is spent on what all kernels of a problem share. ``log1p`` learns log1p(TFLOPS).
         shortlist: trees learn from and rank so many kernels of a problem, those that the estimate puts first, see
             :mod:`tilewise.model.shortlist`. 0, and where the label needs no estimate: all.
+        n_features: trees see so many features, those that a few trees gain most by
+            (:mod:`tilewise.train.gain`): each takes time in every selection. 0: all.
         label_floor: a relative efficiency below this counts as this, where it is the label or weighs in the estimate's
             calibration: telling 1 % from 3 % helps nobody to pick a winner. 0 keeps efficiencies as they are.
         top_weight: rows weigh ``max(efficiency, weight_floor) ** top_weight``; 0 weighs all alike. Not for
@@ -41,6 +43,7 @@ class ModelSettings:
 
     label: str = "lambdarank"
     shortlist: int = 24
+    n_features: int = 0
     n_estimators: int = 200
     learning_rate: float = 0.16
     num_leaves: int = 186
@@ -62,6 +65,7 @@ class ModelSettings:
         require(f"model.label must be one of {', '.join(LABELS)}", self.label in LABELS, self.label)
         for name, least in (
             ("shortlist", 0),
+            ("n_features", 0),
             ("n_estimators", 1),
             ("warm_estimators", 1),
             ("num_leaves", 2),
