@@ -63,12 +63,13 @@ def test_the_same_ranking_as_python(folder: Path, target: str) -> None:
         same()
 
 
-@pytest.mark.parametrize("target", [*TRITON, *CK])
-def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target: str) -> None:
-    ranker, pool, arch, table, trees, estimate = compiled(target)
+@pytest.mark.parametrize(("target", "shortlist"), [*((t, 0) for t in (*TRITON, *CK)), (TRITON[0], 5), (CK[0], 9)])
+def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target: str, shortlist: int) -> None:
+    ranker, pool, arch, table, trees, estimate = compiled(target, shortlist)
     model = altered(
         exported(GEMM, 4, folder)[0],
         target=Target.parse(target), pool=pool, arch=arch, features=table, scores=trees, estimate=estimate,
+        shortlist=shortlist,
     )  # fmt: skip
     path = folder / f"{target}.estimate.twm"
     export_model(model, path)
