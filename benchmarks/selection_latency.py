@@ -1,7 +1,7 @@
 """How long a selection takes: python -m benchmarks.selection_latency [--json FILE] [--model FOLDER].
 
-Two models, made here and kept in build/benchmarks: of measurements that a formula made up, on real problems and pools,
-because a fresh clone has no trained model. small_pool: the shipped forward pool and 500 trees of 127 leaves.
+Three models, made here and kept in build/benchmarks: of measurements that a formula made up, on real problems and
+pools, because a fresh clone has no trained model. small_pool: the shipped forward pool and 500 trees of 127 leaves.
 large_pool: 4,608 legal kernels and 2,000 trees of 255 leaves. Both have an estimate and its shortlist, as trained
 models do; large_pool_unlisted has neither, so that trees have to tell all kernels apart. `--model` takes a trained one
 for the small pool.
