@@ -2,9 +2,9 @@
 
 Both search the same space from the same seed with the same folds and calibrated estimates, in memory, on the committed
 forward table or as many of its problems as give ``--rows`` rows. The plain loop makes a new ``lightgbm.Dataset`` for
-every fold of every trial, grows all trees, predicts, and sees every fold. Then the parameters that each found are
-cross-validated with other random numbers. Time is processor time, so that others on the machine count little;
-wall-clock time stands beside it. Writes ``results/tuning.json``.
+every fold of every trial, grows all trees, predicts, and sees every fold. Then the parameters that each found, and
+those that both begin with, are cross-validated with three other seeds. Time is processor time, so that others on the
+machine count little; wall-clock time stands beside it. Writes ``results/tuning.json``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tilewise.train.tune import suggest, trial_model, tune
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 HOLDOUT = 0.18
+SEEDS = 3  # by which what was found is judged: problems with a few near-best kernels change sides from seed to seed
 
 
 def part(table: Table, rows: int) -> Table:
@@ -92,7 +93,6 @@ def run(table: Table, settings: TrainSettings) -> dict[str, Any]:
 
     found = {"tilewise": timed(ours), "plain": timed(lambda: plain(table, baselines, folds, settings))}
     bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
-    other = replace(settings, seed=settings.seed + 1)
     result: dict[str, Any] = {
         "target": table.target.name,
         "rows": len(table.problem),
@@ -105,12 +105,17 @@ def run(table: Table, settings: TrainSettings) -> dict[str, Any]:
         "threads": settings.threads,
         "pruned": trials.count("pruned"),
     }
-    for name, (model, seconds) in found.items():
+    judged = {"given": (settings.model, {}), **found}
+    for name, (model, seconds) in judged.items():
         short = replace(model, n_estimators=settings.tune.n_estimators)
-        efficiency = cross_validate(table, bins, baselines, folds, short, other).out_of_fold.efficiency
+        seen = [
+            cross_validate(table, bins, baselines, folds, short, replace(settings, seed=settings.seed + 1 + i))
+            for i in range(SEEDS)
+        ]
+        efficiency = np.array([one.out_of_fold.efficiency for one in seen])
         result[name] = seconds | {
             "mean": float(efficiency.mean()),
-            "p10": float(np.percentile(efficiency, 10)),
+            "p10": float(np.percentile(efficiency, 10, axis=1).mean()),
             "params": {n: getattr(model, n) for n in settings.tune.space},
         }
     return result | {"ratio": result["tilewise"]["cpu_s"] / result["plain"]["cpu_s"]}
@@ -119,8 +124,8 @@ def run(table: Table, settings: TrainSettings) -> dict[str, Any]:
 def text(result: dict[str, Any]) -> str:
     """The figures as a table and a sentence."""
     rows = [
-        f"| {name} | {r['cpu_s']:.0f} | {r['wall_s']:.0f} | {100 * r['mean']:.2f} | {100 * r['p10']:.2f} |"
-        for name, r in ((name, result[name]) for name in ("plain", "tilewise"))
+        f"| {name} | {_seconds(r, 'cpu_s')} | {_seconds(r, 'wall_s')} | {100 * r['mean']:.2f} | {100 * r['p10']:.2f} |"
+        for name, r in ((name, result[name]) for name in ("plain", "tilewise", "given"))
     ]
     about = (
         f"`{result['target']}`, label `{result['label']}`: {result['trials']} trials x {result['folds']} folds x "
@@ -129,6 +134,10 @@ def text(result: dict[str, Any]) -> str:
     )
     head = ["| search | processor s | wall s | mean % | P10 % |", "| --- | ---: | ---: | ---: | ---: |"]
     return "\n".join([*head, *rows, "", about])
+
+
+def _seconds(figures: dict[str, Any], name: str) -> str:
+    return f"{figures[name]:.0f}" if name in figures else ""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -147,7 +156,7 @@ def main(argv: list[str] | None = None) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     frame = read_measurements(args.data, TARGET)
     table = part(build_table(frame, TARGET, pool_of(frame, TARGET), load_arch(TARGET.arch), HOLDOUT), args.rows)
-    budget = TuneSettings(n_trials=args.trials, n_folds=args.folds, n_estimators=args.trees)
+    budget = TuneSettings(n_trials=args.trials, n_folds=args.folds, n_estimators=args.trees, seed=1)
     settings = TrainSettings(ModelSettings(label=args.label), budget, n_splits=args.folds, threads=args.threads)
     result = run(table, settings)
     save(args.out, result)

@@ -35,7 +35,7 @@ def test_both_searches_end_with_settings_of_the_space_and_figures(table: Table) 
     budget = TuneSettings(n_trials=3, n_estimators=8, n_folds=2, prune_gap=0.0, space=space)
     settings = TrainSettings(ModelSettings(label="relative", num_leaves=9), budget, n_splits=2, threads=1)
     result = run(table, settings)
-    for name in ("plain", "tilewise"):
+    for name in ("plain", "tilewise", "given"):
         assert 4 <= result[name]["params"]["num_leaves"] <= 31
         assert 0 < result[name]["p10"] <= result[name]["mean"] <= 1
     assert result["ratio"] == result["tilewise"]["cpu_s"] / result["plain"]["cpu_s"]

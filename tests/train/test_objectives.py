@@ -53,6 +53,18 @@ def test_one_objective_takes_the_best_complete_trial_and_the_earlier_of_equals()
     assert choose(trials[3:], TuneSettings(objectives=names)) is None
 
 
+def test_what_is_taken_is_better_than_the_given_on_every_fold() -> None:
+    def folds(number: int, *values: float) -> TrialRecord:
+        value = float(np.mean(values))
+        return TrialRecord(number, {}, value, values, "complete", {"mean": value}, given=number == 0)
+
+    given, lucky, better, best = folds(0, 0.9, 0.8), folds(1, 0.99, 0.79), folds(2, 0.91, 0.81), folds(3, 0.91, 0.82)
+    settings = TuneSettings(objectives=("mean",))
+    assert choose([given, lucky], settings) is given
+    assert choose([given, lucky, better, best], settings) is best
+    assert choose([lucky, better], settings) is lucky  # the given ones were never tried to the end
+
+
 @pytest.mark.parametrize(
     ("slack", "slowdown", "number"),
     [

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -19,10 +21,13 @@ import pytest
 from synthetic import CONV
 from tilewise.errors import ConfigError
 from tilewise.train import study as studies
+from tilewise.train.baseline import Baselines
+from tilewise.train.boosting import Bins, Growth
 from tilewise.train.cross_validation import make_folds
 from tilewise.train.dataset import Table
 from tilewise.train.settings import ModelSettings, TrainSettings
 from tilewise.train.study import FoldPruner, fingerprint, importances
+from tilewise.train.tune import tune
 from tilewise.train.tune_settings import TuneSettings
 from train.conftest import search
 
@@ -196,28 +201,54 @@ def test_several_objectives_give_a_front(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "values", "stops"),
+    ("best", "seen", "stops"),
     [
-        ((0.90, 0.92), (0.894,), True),
-        ((0.90, 0.92), (0.896,), False),
-        ((0.90, 0.92), (0.90, 0.916), True),  # half the gap is left after four folds, 0.7 of it after two
-        ((0.90, 0.92), (0.90, 0.917), False),
-        ((0.90, 0.85), (0.95,), False),
-        (None, (0.1,), False),
+        ({5: 0.90, 11: 0.92}, {5: 0.894}, True),
+        ({5: 0.90, 11: 0.92}, {5: 0.896}, False),
+        ({5: 0.90, 11: 0.92}, {5: 0.90, 11: 0.916}, True),  # 0.7 of the gap is left after two folds
+        ({5: 0.90, 11: 0.92}, {5: 0.90, 11: 0.917}, False),
+        ({0: 0.80, 5: 0.90}, {0: 0.787}, True),  # after a sixth of the first, 2.4 times as much
+        ({0: 0.80, 5: 0.90}, {0: 0.789}, False),
+        ({0: 0.80, 5: 0.90}, {0: 0.80, 1: 0.1}, False),  # the best grew no further: nothing to compare with
+        ({5: 0.90, 11: 0.85}, {5: 0.95}, False),
+        (None, {5: 0.1}, False),
     ],
 )
-def test_a_trial_stops_if_it_lies_behind_the_best_on_the_same_folds(
-    first: tuple[float, float] | None, values: tuple[float, ...], stops: bool
+def test_a_trial_stops_if_it_lies_behind_the_best_at_the_same_step(
+    best: dict[int, float] | None, seen: dict[int, float], stops: bool
 ) -> None:
     study = optuna.create_study(direction="maximize", pruner=FoldPruner(0.005))
-    if first:
-        done = optuna.trial.create_trial(value=first[-1], intermediate_values=dict(enumerate(first)))
-        study.add_trial(done)
+    if best:
+        study.add_trial(optuna.trial.create_trial(value=list(best.values())[-1], intermediate_values=best))
     trial = study.ask()
     assert not trial.should_prune()
-    for step, value in enumerate(values):
+    for step, value in seen.items():
         trial.report(value, step)
     assert trial.should_prune() == stops
+
+
+def test_a_hopeless_trial_ends_within_its_first_fold(table: Table) -> None:
+    """Trees of two leaves after such of many: no fold of theirs is grown to its end."""
+    grown: list[int] = []
+
+    class Counting(Bins):
+        def grow(self, settings: ModelSettings, *args: Any, **options: Any) -> Iterator[Growth]:
+            grown.append(0)
+            for growth in super().grow(settings, *args, **options):
+                grown[-1] = growth.n_trees
+                yield growth
+
+    settings = with_tune(n_trials=2, n_estimators=24, prune_gap=0.0, space={"num_leaves": (2, 3)}, early_stopping=0)
+    folds = make_folds(table, settings.n_splits, settings.seed)
+    bins = Counting(table.matrix, table.features.names, 255, 1)
+    baselines = Baselines(table, settings.model, settings.seed)
+    given, other = tune(table, bins, baselines, folds, settings).trials
+    n_folds = settings.tune.n_folds
+    assert (given.state, other.state) == ("complete", "pruned")
+    assert grown[:n_folds] == [24] * n_folds
+    assert len(grown) == n_folds + 1
+    assert grown[-1] < 24
+    assert len(other.fold_values) == 1
 
 
 @pytest.mark.parametrize("n_objectives", [1, 2])

@@ -28,6 +28,8 @@ from tilewise.train.result import TrialRecord
 from tilewise.train.settings import TrainSettings
 from tilewise.train.tune_settings import TuneSettings
 
+# How often a fold's selections are judged while its trees grow: as many steps a fold has.
+CHECKS = 6
 # Trials before the first that learns from others.
 STARTUP_TRIALS = 10
 # Complete trials from which the importance of a parameter is worth a look.
@@ -81,11 +83,11 @@ class NumberedSampler(optuna.samplers.BaseSampler):
 
 
 class FoldPruner(optuna.pruners.BasePruner):
-    """Stops a trial that, over the folds it has seen, lies behind the best completed trial on those same folds.
+    """Stops a trial that, over the folds it has seen, lies behind the best completed trial at the same step.
 
     Optuna's own compare a trial's best step with others', and the best step here is the easiest fold; or they need many
-    more steps than there are folds. Comparing on the same folds leaves out how hard they are; what is left of chance
-    shrinks with the root of their number, and so does the gap that is allowed.
+    more steps than there are. Comparing at the same step leaves out how hard the folds are, and how far trees have
+    grown; what is left of chance shrinks with the root of what was seen, and so does the gap that is allowed.
     """
 
     def __init__(self, gap: float) -> None:
@@ -93,12 +95,12 @@ class FoldPruner(optuna.pruners.BasePruner):
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Whether to stop now."""
-        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if not done or not trial.intermediate_values:
+        if not trial.intermediate_values:
             return False
         step = max(trial.intermediate_values)
-        best = max(t.intermediate_values[step] for t in done)
-        return bool(trial.intermediate_values[step] < best - self._gap / (step + 1) ** 0.5)
+        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        best = max((t.intermediate_values.get(step, -np.inf) for t in done), default=-np.inf)
+        return bool(trial.intermediate_values[step] < best - self._gap * (CHECKS / (step + 1)) ** 0.5)
 
 
 def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) -> str:
@@ -114,7 +116,7 @@ def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) ->
         "target": table.target.name,
         "features": table.features.names,
         "model": model,
-        "tune": [tune.n_estimators, tune.early_stopping, tune.objectives],
+        "tune": [tune.n_estimators, tune.early_stopping, CHECKS, tune.objectives],
         "space": {name: [float(end) for end in ends] for name, ends in sorted(tune.space.items())},
         "seed": settings.seed,
     }

@@ -1,8 +1,8 @@
 """The search for better parameters: many short looks, few long ones.
 
 Bins are built once, folds are calibrated once, a trial learns from each problem's most promising kernels alone, its
-trees stop growing once they no longer select better, and it ends after the first folds that look hopeless. What it
-saves: docs/benchmarks.md.
+trees stop growing once they no longer select better, and it ends in the first fold that looks hopeless. What it saves:
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, cast
 
@@ -27,11 +28,8 @@ from tilewise.train.dataset import Floats, Table
 from tilewise.train.objectives import choose, efficiency_values, selection_time, trials_without_gain
 from tilewise.train.result import TrialRecord, Tuning
 from tilewise.train.settings import ModelSettings, TrainSettings, with_params
-from tilewise.train.study import fingerprint, importances, open_study, records
+from tilewise.train.study import CHECKS, fingerprint, importances, open_study, records
 from tilewise.train.tune_settings import TUNABLE, TuneSettings
-
-# How often a fold's selections are judged while its trees grow.
-CHECKS = 6
 
 OnTrial = Callable[[TrialRecord], None]
 
@@ -128,29 +126,46 @@ class _Search:
             params = {n: getattr(self.settings.model, n) for n in budget.space}
         trial.set_user_attr("params", params)
         seen: list[list[float]] = []
-        for step, fold in enumerate(self.folds[: budget.n_folds]):
-            seen.append(self._fold_values(fold, params).tolist())
+        folds = self.folds[: budget.n_folds]
+
+        def look(first: int, check: int, values: Floats) -> None:
+            """Stop where the folds seen, the one of step `first` as far as it has grown, are hopeless."""
+            if len(budget.objectives) > 1:
+                return  # Optuna prunes no others
+            trial.report(float(np.mean([*seen, values.tolist()])), first + check)
+            if first + check + 1 < CHECKS * len(folds) and trial.should_prune():
+                trial.set_user_attr("folds", [*seen, values.tolist()])
+                raise optuna.TrialPruned
+
+        for number, fold in enumerate(folds):
+            here = partial(look, CHECKS * number)
+            values = self._fold_values(fold, params, here)
+            here(CHECKS - 1, values)
+            seen.append(values.tolist())
             trial.set_user_attr("folds", seen)
-            if len(budget.objectives) == 1:  # Optuna prunes no others
-                trial.report(float(np.mean(seen)), step)
-                if step + 1 < min(budget.n_folds, len(self.folds)) and trial.should_prune():
-                    raise optuna.TrialPruned
         means: list[float] = np.mean(seen, axis=0).tolist()
         return means if len(means) > 1 else means[0]
 
-    def _fold_values(self, fold: Fold, params: dict[str, float | int]) -> Floats:
-        """(objectives,) mean over the second half of what grew: by chance, a few trees more or less move a tail."""
+    def _fold_values(
+        self, fold: Fold, params: dict[str, float | int], on_check: Callable[[int, Floats], None]
+    ) -> Floats:
+        """(objectives,) mean over the second half of what grew: by chance, a few trees more or less move a tail.
+
+        `on_check` is told what that is so far, and after which of CHECKS, but for the last.
+        """
         budget, model = self.settings.tune, trial_model(self.settings, params)
-        rows, every = self.table.rows_of(fold.test), max(1, model.n_estimators // CHECKS)
+        rows, every = self.table.rows_of(fold.test), -(-model.n_estimators // CHECKS)
         seen: list[Floats] = []
         best, best_at = -np.inf, 0
         for growth in fold_growth(self.table, self.bins, self.baselines, fold, model, self.settings, every=every):
             seen.append(efficiency_values(budget.objectives, judge(self.table, rows, growth.scores).efficiency))
+            values: Floats = np.mean(seen[len(seen) // 2 :], axis=0)
             if seen[-1][0] > best:
                 best, best_at = seen[-1][0], growth.n_trees
             if budget.early_stopping and growth.n_trees - best_at >= budget.early_stopping:
                 break
-        values: Floats = np.mean(seen[len(seen) // 2 :], axis=0)
+            if len(seen) < CHECKS:
+                on_check(len(seen) - 1, values)
         if "selection_time" in budget.objectives:
             n_estimators = with_params(self.settings.model, params).n_estimators
             candidates = min(len(rows) / len(fold.test), model.shortlist or np.inf)
