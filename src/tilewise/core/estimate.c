@@ -11,8 +11,9 @@ tw_estimate *tw_estimate_new(int32_t n_programs, int32_t n_costs, int32_t n_driv
     tw_estimate *e = calloc(1, sizeof *e);
     if (!e)
         return NULL;
-    size_t rows = (size_t)n_programs + 1, columns = 1 + 2 * ((size_t)n_costs + n_drivers);
+    size_t rows = (size_t)n_programs + 1;
     *e = (tw_estimate){n_programs, n_costs, n_drivers, n_kernels, limits, NULL, NULL, NULL, NULL, NULL};
+    const size_t columns = tw_estimate_width(e);
     e->programs = tw_copy(programs, n_programs, sizeof *programs);
     e->factors = tw_copy(factors, rows * n_costs, sizeof *factors);
     e->centre = tw_copy(centre, n_costs, sizeof *centre);
@@ -50,21 +51,21 @@ int32_t tw_estimate_place(const tw_estimate *e, int64_t program)
     return e->n_programs;
 }
 
-/* The order in which NumPy adds up to 128 numbers. */
-static inline double sum(const double *x, int32_t n)
+/* The sum of x[i] * y[i] in the order in which NumPy adds up to 128 numbers. */
+static inline double sum_of_products(const double *x, const double *y, int32_t n)
 {
     double total = 0.0, part[8];
     int32_t i = 0;
     if (n >= 8) {
         for (int32_t j = 0; j < 8; j++)
-            part[j] = x[j];
+            part[j] = x[j] * y[j];
         for (i = 8; i < n - n % 8; i += 8)
             for (int32_t j = 0; j < 8; j++)
-                part[j] += x[i + j];
+                part[j] += x[i + j] * y[i + j];
         total = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
     }
     for (; i < n; i++)
-        total += x[i];
+        total += x[i] * y[i];
     return total;
 }
 
@@ -73,16 +74,11 @@ static inline double clip(double x, double most)
     return x < -most ? -most : x > most ? most : x;
 }
 
-TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t place, double *terms, double *clocks,
-                                  double *correction)
+TW_CLONES double tw_estimate_clocks(const tw_estimate *e, int32_t place, double *values)
 {
     const int32_t n_costs = e->n_costs, n = n_costs + e->n_drivers;
-    const double *factor = e->factors + (size_t)place * n_costs;
-    const double *weight = e->weights + ((size_t)place * e->n_kernels + kernel) * (1 + 2 * n);
-    double product[1 + 2 * TW_MOST_TERMS];
-    for (int32_t i = 0; i < n_costs; i++)
-        product[i] = terms[i] * factor[i];
-    double total = sum(product, n_costs);
+    double *terms = values + 1, *positive = terms + n;
+    double total = sum_of_products(terms, e->factors + (size_t)place * n_costs, n_costs);
     total = total < 1.0 ? 1.0 : total;
     const double inverse = 1.0 / total;
     for (int32_t i = 0; i < n_costs; i++) {
@@ -90,11 +86,15 @@ TW_CLONES void tw_estimate_clocks(const tw_estimate *e, int32_t kernel, int32_t 
         share = share > e->limits.most_share ? e->limits.most_share : share;
         terms[i] = clip((share - e->centre[i]) * e->inverse_scale[i], e->limits.most_deviations);
     }
-    product[0] = e->limits.intercept * weight[0];
-    for (int32_t i = 0; i < n; i++) {
-        product[1 + i] = terms[i] * weight[1 + i];
-        product[1 + n + i] = (terms[i] > 0.0 ? terms[i] : 0.0) * weight[1 + n + i];
-    }
-    *clocks = total;
-    *correction = clip(sum(product, 1 + 2 * n), e->limits.most_correction);
+    values[0] = e->limits.intercept;
+    for (int32_t i = 0; i < n; i++)
+        positive[i] = terms[i] > 0.0 ? terms[i] : 0.0;
+    return total;
+}
+
+TW_CLONES double tw_estimate_correction(const tw_estimate *e, int32_t kernel, int32_t place, const double *values)
+{
+    const int32_t width = tw_estimate_width(e);
+    const double *weights = e->weights + ((size_t)place * e->n_kernels + kernel) * width;
+    return clip(sum_of_products(values, weights, width), e->limits.most_correction);
 }

@@ -28,9 +28,17 @@ void tw_estimate_free(tw_estimate *estimate);
 /* Which row of the factors serves a compiled program. */
 int32_t tw_estimate_place(const tw_estimate *estimate, int64_t program);
 
-/* Clocks by the costs alone, and the correction of their logarithm, of one kernel. `terms`: its costs, then its drivers in
- * standard deviations, within the limits; overwritten. */
-void tw_estimate_clocks(const tw_estimate *estimate, int32_t kernel, int32_t place, double *terms, double *clocks,
-                        double *correction);
+/* How many numbers stand for a kernel: one, its costs, its drivers, and those of both again as far as they are positive. */
+static inline int32_t tw_estimate_width(const tw_estimate *e)
+{
+    return 1 + 2 * (e->n_costs + e->n_drivers);
+}
+
+/* Clocks of a kernel by its costs alone. `values` (width): from the second on costs, then drivers in standard deviations,
+ * within the limits; all of them become what the correction weighs. */
+double tw_estimate_clocks(const tw_estimate *estimate, int32_t place, double *values);
+
+/* What corrects the clocks' logarithm. Not right after tw_estimate_clocks: `values` should have left the store buffer. */
+double tw_estimate_correction(const tw_estimate *estimate, int32_t kernel, int32_t place, const double *values);
 
 #endif

@@ -70,15 +70,17 @@ static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
         return;
     }
     const tw_estimate *e = r->estimate;
-    const int32_t terms = e->n_costs + e->n_drivers;
+    const int32_t terms = e->n_costs + e->n_drivers, width = tw_estimate_width(e);
     const tw_function *log = &r->program->math.log;
     double *logs = m->clocks + r->n_kernels;
     for (int32_t i = 0; i < terms; i++)
-        gather(r, m, i < e->n_costs ? r->costs.at[i] : r->drivers.at[i - e->n_costs], count, terms, m->terms + i);
+        gather(r, m, i < e->n_costs ? r->costs.at[i] : r->drivers.at[i - e->n_costs], count, width, m->values + 1 + i);
     for (int32_t i = 0; i < count; i++) {
-        const int32_t k = m->rows[i], place = tw_estimate_place(e, m->frame[slot_of(r, r->program_class, k)].i);
-        tw_estimate_clocks(e, k, place, m->terms + (size_t)i * terms, &m->clocks[i], &m->base[k]);
+        m->place[i] = tw_estimate_place(e, m->frame[slot_of(r, r->program_class, m->rows[i])].i);
+        m->clocks[i] = tw_estimate_clocks(e, m->place[i], m->values + (size_t)i * width);
     }
+    for (int32_t i = 0; i < count; i++)
+        m->base[m->rows[i]] = tw_estimate_correction(e, m->rows[i], m->place[i], m->values + (size_t)i * width);
     log->run(log->context, m->clocks, logs, count);
     double work = m->frame[r->log_work.slot].f;
     for (int32_t i = 0; i < count; i++)

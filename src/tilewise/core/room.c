@@ -18,7 +18,8 @@ void tw_room_free(tw_room *m)
         cuts_free(m->scale);
         free(m->base);
         free(m->clocks);
-        free(m->terms);
+        free(m->place);
+        free(m->values);
         free(m->total);
         free(m->ahead);
         free(m->rows);
@@ -71,8 +72,9 @@ static tw_room *room_new(const tw_ranker *r)
     }
     m->base = malloc(r->n_kernels * sizeof *m->base);
     m->clocks = malloc(2 * r->n_kernels * sizeof *m->clocks);
-    const size_t terms = r->estimate ? r->estimate->n_costs + r->estimate->n_drivers : 0;
-    m->terms = malloc(r->n_kernels * terms * sizeof *m->terms + 1);
+    m->place = malloc(r->n_kernels * sizeof *m->place);
+    const size_t width = r->estimate ? tw_estimate_width(r->estimate) : 1;
+    m->values = malloc(r->n_kernels * width * sizeof *m->values);
     m->total = calloc((r->n_kernels + 63) / 64 * 64, sizeof *m->total);
     m->ahead = malloc((trees + 1) * sizeof *m->ahead);
     m->rows = malloc(r->n_kernels * sizeof *m->rows);
@@ -81,7 +83,7 @@ static tw_room *room_new(const tw_ranker *r)
     m->more = trees_new(trees);
     m->kind = malloc(trees * sizeof *m->kind);
     m->best = malloc(r->n_kernels * sizeof *m->best);
-    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->terms || !m->total || !m->ahead || !m->rows ||
+    if (!m->frame || !m->scores || (r->scale && !m->scale) || !m->base || !m->clocks || !m->place || !m->values || !m->total || !m->ahead || !m->rows ||
         !m->all.tree || !m->some.tree || !m->more.tree || !m->kind || !m->alive || !m->best) {
         tw_room_free(m);
         return NULL;

@@ -19,7 +19,8 @@ struct tw_room {
     tw_slot *frame;         /* of the program */
     tw_cuts *scores, *scale; /* of the forests, whose columns point into the frame */
     double *base, *clocks;  /* (kernels), (2 kernels) */
-    double *terms;          /* (kernels in play, terms of the estimate) */
+    int32_t *place;         /* (kernels in play) which factors of the estimate are theirs */
+    double *values;         /* (kernels in play, width of the estimate) */
     double *total;          /* (kernels in play) by some of the trees; a multiple of 64 */
     double *ahead;          /* (trees + 1) what trees from there on give at most */
     int32_t *rows;          /* (kernels) those in play */
