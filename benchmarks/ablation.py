@@ -2,7 +2,7 @@
 
 python -m benchmarks.ablation QUESTION TARGET [--problems N] [--fold I ...] [--set num_leaves=63 ...] [--json]
 
-Questions: label, shortlist, features, fewer, trees, folds, pool, data, weights, seed. A row is the default of
+Questions: label, shortlist, features, fewer, quick, trees, folds, pool, data, weights, seed. A row is the default of
 conf/model but for what its name says; columns are percent of the best kernel measured: mean, P10, worst, the best of
 the top 3, and what TFLOPS are off by (median of the rows near the top). `--problems` takes so many problems, evenly
 spread, `--fold` some of the folds, `--set` other settings for all rows; the holdout is never used.
@@ -34,6 +34,23 @@ from tilewise.train.dataset import Floats, Table, build_table
 from tilewise.train.gain import by_gain
 
 NEAR = 0.9  # rows of at least this efficiency are near the top
+QUESTIONS = ("label", "shortlist", "features", "fewer", "quick", "trees", "folds", "pool", "data", "weights", "seed")
+QUICK_FEATURES = 60
+QUICK: list[dict[str, Any]] = [
+    {"n_estimators": trees, "num_leaves": leaves, "learning_rate": rate, "shortlist": listed, **more}
+    for trees, leaves, rate, listed, more in [
+        (200, 186, 0.16, 24, {}),
+        (200, 127, 0.16, 24, {}),
+        (200, 127, 0.16, 12, {}),
+        (100, 127, 0.3, 24, {}),
+        (100, 186, 0.24, 12, {}),
+        (100, 255, 0.3, 24, {}),
+        (100, 255, 0.3, 12, {}),
+        (100, 255, 0.3, 12, {"min_child_samples": 30}),
+        (80, 255, 0.3, 12, {}),
+        (60, 255, 0.4, 12, {}),
+    ]
+]
 GROUPS = {
     "the shape": ("_log2", "aspect_"),
     "how much of a tile is used": ("efficiency", "k_is_whole"),
@@ -97,6 +114,9 @@ def rows_of(question: str, table: Table, default: ModelSettings) -> Iterator[Row
         yield from (
             Row(f"the {n} features of most gain", default, without=names[n:]) for n in (len(names), 80, 60, 40, 25)
         )
+    elif question == "quick":
+        names = by_gain(table, TrainSettings(default, threads=0))
+        yield from (replace(row, without=names[QUICK_FEATURES:]) for row in models(QUICK))
     else:
         yield Row("all features", default)
         for role in ("problem", "kernel", "interaction"):
@@ -146,8 +166,7 @@ def figures(
 def main() -> None:
     """Print a table, as it is computed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    questions = ("label", "shortlist", "features", "fewer", "trees", "folds", "pool", "data", "weights", "seed")
-    parser.add_argument("question", choices=questions)
+    parser.add_argument("question", choices=QUESTIONS)
     parser.add_argument("target", type=Target.parse)
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--problems", type=int)
