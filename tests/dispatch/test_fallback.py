@@ -62,7 +62,7 @@ class TestWithoutModel:
         assert selection == Selection(pool.kernels[4], pool.names[4], None, "measured", 2.0)
         assert dispatcher.select(PLAIN) is selection
         again = without_model(pool, measurer).select(PLAIN)
-        assert again == replace(selection, why="cache")
+        assert again == selection._replace(why="cache")
         assert measurer.asked == [(PLAIN, (0, 1, 2, 3, 4, 5))]
 
     def test_a_forbidden_winner_leaves_the_next(self, pool: Pool) -> None:

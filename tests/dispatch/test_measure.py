@@ -80,7 +80,7 @@ def test_on_this_gpu(pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     target = replace(TARGET, arch=machine.arch)
     first, again = (Dispatcher(target, pool, None, switches=Switches()).select(PLAIN) for _ in range(2))
     assert first.why == "measured"
-    assert again == replace(first, why="cache")
+    assert again == first._replace(why="cache")
     monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "another"))
     anew = Dispatcher(target, pool, None, switches=Switches()).select(PLAIN)
     assert first.measured_ms is not None

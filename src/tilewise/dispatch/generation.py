@@ -124,7 +124,15 @@ class Generation:
             lasting = outcome.lasting
         if remembered is not None:
             return Decision(remembered, cause, lasting)
-        return Decision(self.rank(problem, 1)[0], cause, lasting)
+        return Decision(self._first(problem), cause, lasting)
+
+    def _first(self, problem: Problem) -> Selection:
+        """The first of :meth:`rank`, without going through what a ranking of several needs."""
+        if self.model is not None and self._allowed is None:
+            order, tflops = self.model.best(problem, 1)
+            if order:
+                return Selection(*self._kernel(order[0]), tflops[0], "model")
+        return self.rank(problem, 1)[0]
 
     def _fastest(
         self, problem: Problem, latency_ms: Iterable[tuple[int, float]], why: Any

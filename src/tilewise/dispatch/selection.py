@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Why = Literal["model", "cache", "measured", "fallback"]
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The kernel to launch, and who decided.
 
     Attributes:
@@ -28,8 +26,7 @@ class Selection:
     measured_ms: float | None = None
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """A selection with how it came about.
 
     Attributes:
