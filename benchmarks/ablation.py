@@ -31,7 +31,7 @@ from tilewise.train.baseline import Baselines
 from tilewise.train.boosting import Bins
 from tilewise.train.cross_validation import Fold, fold_score, make_folds
 from tilewise.train.dataset import Floats, Table, build_table
-from tilewise.train.gain import by_gain
+from tilewise.train.gain import by_gain, with_most_gain
 
 NEAR = 0.9  # rows of at least this efficiency are near the top
 QUESTIONS = ("label", "shortlist", "features", "fewer", "quick", "trees", "folds", "pool", "data", "weights", "seed")
@@ -134,6 +134,7 @@ def figures(
     """Out-of-fold figures of one row, in percent; `only`: of these folds, of all where empty."""
     settings = TrainSettings(row.model, seed=row.seed, threads=threads)
     table = table.with_features([name for name in table.features.names if name not in row.without])
+    table = with_most_gain(table, settings)
     bins = Bins(table.matrix, table.features.names, row.model.max_bin, threads)
     score: Floats = np.full(len(table.problem), np.nan)
     start = time.perf_counter()

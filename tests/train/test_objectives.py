@@ -53,7 +53,7 @@ def test_one_objective_takes_the_best_complete_trial_and_the_earlier_of_equals()
     assert choose(trials[3:], TuneSettings(objectives=names)) is None
 
 
-def test_what_is_taken_is_better_than_the_given_on_every_fold() -> None:
+def test_what_is_taken_is_no_worse_than_the_given_on_any_fold() -> None:
     def folds(number: int, *values: float) -> TrialRecord:
         value = float(np.mean(values))
         return TrialRecord(number, {}, value, values, "complete", {"mean": value}, given=number == 0)

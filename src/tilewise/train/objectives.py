@@ -52,8 +52,8 @@ def selection_time(booster: lgb.Booster, n_estimators: int, candidates: float) -
 def choose(trials: Sequence[TrialRecord], settings: TuneSettings) -> TrialRecord | None:
     """The trial whose parameters are taken; None where none is complete.
 
-    One objective: the best of those that are better than the given parameters on every fold, the earlier of two equals;
-    the given ones where there is none, as the best of many trials by their mean owes part of it to luck.
+    One objective: the best of those that are no worse than the given parameters on any fold, the earlier of two equals;
+    as the given ones are among them, nothing else is taken for its mean alone, which many trials make lucky.
 
     Several: of the Pareto front, those whose ``selection_time`` (if it counts) is at most ``max_slowdown`` times that
     of the given parameters; of these, those whose ``p10`` (if it counts and does not come first) lies at most
@@ -62,7 +62,7 @@ def choose(trials: Sequence[TrialRecord], settings: TuneSettings) -> TrialRecord
     done = [t for t in trials if t.state == "complete"]
     first, *others = settings.objectives
     given = next((t for t in done if t.given), None)
-    kept = pareto_front(done, settings.objectives) if others else [t for t in done if _always_better(t, given)]
+    kept = pareto_front(done, settings.objectives) if others else [t for t in done if _never_worse(t, given)]
     if "selection_time" in others and given:
         most = settings.max_slowdown * given.values["selection_time"]
         kept = [t for t in kept if t.values["selection_time"] <= most]  # what dominates the given one is in time too
@@ -72,10 +72,8 @@ def choose(trials: Sequence[TrialRecord], settings: TuneSettings) -> TrialRecord
     return max(kept, key=lambda t: t.values[first], default=None)
 
 
-def _always_better(trial: TrialRecord, given: TrialRecord | None) -> bool:
-    if given is None or trial is given:
-        return True
-    return all(a > b for a, b in zip(trial.fold_values, given.fold_values, strict=True))
+def _never_worse(trial: TrialRecord, given: TrialRecord | None) -> bool:
+    return given is None or all(a >= b for a, b in zip(trial.fold_values, given.fold_values, strict=True))
 
 
 def pareto_front(trials: Iterable[TrialRecord], objectives: Sequence[str]) -> list[TrialRecord]:
