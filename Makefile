@@ -1,4 +1,4 @@
-# Two commands on a fresh machine with Python 3.11 to 3.13, git and make: `make repro` and `make test`.
+# Start with `make repro` and `make test` on a machine with Python 3.11 to 3.13, git and make.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,6 +10,7 @@ JOBS ?= 2
 TEST_ARGS ?=
 UI_PORT ?= 5000
 SERVERS_ARGS ?=
+SAME_TARGETS ?= grouped_conv_forward_bf16_sm90
 
 BIN := $(VENV)/bin
 # DVC's stages and MLproject's entry points call `tilewise` by name.
@@ -19,10 +20,10 @@ DEV := $(VENV)/.dev
 INTERPRETER := $(VENV)/.interpreter
 SERVERS := $(VENV)/.servers
 
-# A resnet50 layer: what `make repro` asks the dispatcher about at its end.
+# A resnet50 layer, for which `make repro` selects a kernel at its end.
 PROBLEM ?= {N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}
 
-# uv installs the locked files in seconds. Where it cannot reach an index that only pip is configured for, pip does.
+# uv installs the locked files in seconds. pip is used if it alone is configured for the package index.
 define install_locked
 @echo "installing $(1)"
 @$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --requirement $(1) \
@@ -33,7 +34,7 @@ endef
 help:  ## show this help
 	@awk 'BEGIN {FS = ":.*  ## "} /^[a-z][a-z-]*:.*  ## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-##### Installing (stamp files, so that it happens once)
+##### Installing (stamp files avoid repetition)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
@@ -55,7 +56,7 @@ $(DEV): requirements/dev.txt $(RUNTIME)
 	$(call install_locked,$<)
 	@touch $@
 
-# By pip, not uv: see the file.
+# By pip, not uv; the file explains why.
 $(INTERPRETER): requirements/interpreter.txt $(DEV)
 	@echo "installing $<"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement $<
@@ -74,7 +75,7 @@ install-dev: $(INTERPRETER)  ## the same with the tools for lint, types and test
 ##### The product
 
 .PHONY: repro
-repro: $(RUNTIME)  ## build the default target: data, train, evaluate, promote; then show the result
+repro: $(RUNTIME)  ## build the default target: data, train, evaluate, promote; then print the result
 	dvc pull --quiet data.dvc
 	dvc repro
 	@$(MAKE) --no-print-directory show
@@ -85,12 +86,23 @@ repro-all: $(RUNTIME)  ## the same for every target that has committed measureme
 	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
 	  python -m tilewise.cli.compose --output params.yaml stages=all; dvc repro
 
+.PHONY: same
+same: $(RUNTIME)  ## after a change of sources: show that the stages compute the same, accept the sources in dvc.lock
+	dvc pull --quiet data.dvc
+	@for target in $(SAME_TARGETS); do test -d models/$$target || dvc pull --quiet train@$$target; done
+	python -m tilewise.cli.same $(SAME_TARGETS)
+
+.PHONY: fingerprints
+fingerprints: $(RUNTIME)  ## after `make repro` of changed sources: record the reference of `make same`, keep the models
+	python -m tilewise.cli.same --record $(SAME_TARGETS)
+	dvc push --quiet $(addprefix train@,$(SAME_TARGETS))
+
 .PHONY: show
 show: $(RUNTIME)
 	@python -m tilewise.cli.summary 'problem=$(PROBLEM)'
 
-##### One turn of the closed loop (docs/closed-loop.md). A step whose file is there is not done again: the same command
-##### goes on after whatever stopped it, and where the plan is measured on another machine.
+##### One iteration of the closed loop (docs/closed-loop.md). Steps with an existing file are skipped, so the same command
+##### continues after an interruption, or after the plan was measured on another machine.
 
 REQUESTS ?=
 RUN ?=
@@ -100,15 +112,15 @@ COLLECT_ARGS ?=
 TURN = build/turn/$(RUN)
 
 .PHONY: turn
-turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure what dispatchers were asked for, learn from it, let the gate decide (REQUESTS=FILE RUN=NAME)
-	@test -n "$(RUN)" || { echo "say what was recorded and name the run: make turn REQUESTS=FILE RUN=NAME" >&2; exit 2; }
+turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure requested problems, retrain, let the gate decide (REQUESTS=FILE RUN=NAME)
+	@test -n "$(RUN)" || { echo "RUN is missing; name the request log and the run: make turn REQUESTS=FILE RUN=NAME" >&2; exit 2; }
 	dvc add --quiet data && dvc push --quiet data.dvc
 	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
 	  python -m tilewise.cli.compose --output params.yaml stages=all; dvc repro promote@$(TARGET)
 	tilewise validate mode=trace target=$(TARGET) plan.requests=$(TURN)/requests.jsonl a=$(TURN)/before out=$(TURN)
 	@echo "to keep this version of the data: git add data.dvc dvc-store dvc.lock reports, and commit"
 
-# A record goes on growing: the turn keeps what it plans by, and the model that it is compared with.
+# The request log keeps growing, so the iteration copies it, and also the model for the comparison.
 $(TURN)/requests.jsonl: | $(RUNTIME)
 	@test -f "$(REQUESTS)" || { echo "REQUESTS=$(REQUESTS): no such file; TILEWISE_RECORD names it" >&2; exit 2; }
 	@mkdir -p $(@D) && cp "$(REQUESTS)" $@
@@ -124,7 +136,7 @@ data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
 	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS)
 
 .PHONY: ui
-ui: $(RUNTIME)  ## open MLflow's pages on the runs and models of this folder
+ui: $(RUNTIME)  ## open MLflow's pages with the runs and models of this folder
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
 
 .PHONY: servers
@@ -133,22 +145,37 @@ servers: $(SERVERS)  ## run MLflow over PostgreSQL and an S3 store until Ctrl-C 
 
 ##### The developer's day
 
+PYTEST := pytest --numprocesses $(JOBS) --dist loadgroup
+
 .PHONY: test
-test: $(INTERPRETER) $(SERVERS) lint type  ## lint, types and the whole test suite (TEST_ARGS="-k gate" for some)
-	pytest --numprocesses $(JOBS) --dist loadgroup $(TEST_ARGS)
+test: $(INTERPRETER) lint type  ## lint, types and the short tests: every package, under five minutes (TEST_ARGS="-k gate" for some)
+	$(PYTEST) -m "not long" $(TEST_ARGS)
+
+.PHONY: test-all
+test-all: $(INTERPRETER) $(SERVERS)  ## the rest: servers, processes that are killed, kernels in the interpreter, whole trainings
+	$(PYTEST) -m long $(TEST_ARGS)
+
+# clang-tidy skips files that include Python.h, and the client in tests/capi, which includes the installed header.
+C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h \
+  tests/core/*.[ch] tests/capi/*.[ch])
+PURE_C := $(filter-out src/tilewise/core/_% tests/capi/%,$(filter %.c,$(C_FILES)))
 
 .PHONY: lint
-lint: $(DEV)  ## ruff: rules and format
+lint: $(DEV)  ## rules and format: ruff for Python, clang-tidy and clang-format for C; import-linter: the order of floors
 	ruff check
 	ruff format --check
+	lint-imports
+	clang-format --dry-run --Werror $(C_FILES)
+	@echo $(PURE_C) | xargs -n 4 -P $(JOBS) sh -c 'clang-tidy --quiet "$$@" -- -std=gnu11' tidy
 
 .PHONY: format
-format: $(DEV)  ## let ruff mend what it can
+format: $(DEV)  ## apply the fixes of ruff and clang-format
 	ruff check --fix
 	ruff format
+	clang-format -i $(C_FILES)
 
 .PHONY: type
-type: $(DEV) $(SERVERS)  ## mypy, strict
+type: $(DEV)  ## mypy, strict
 	mypy
 
 .PHONY: params
@@ -156,10 +183,10 @@ params: $(RUNTIME)  ## compose conf/ into params.yaml, which DVC tracks
 	python -m tilewise.cli.compose --output params.yaml
 
 .PHONY: figures
-figures: $(RUNTIME)  ## fill the pages of data and benchmarks with their tables and plots
+figures: $(RUNTIME)  ## fill the pages on data and benchmarks with their tables and plots
 	tilewise data describe output=docs/images/data out=docs/data.md
 	python -m benchmarks.report
-	python -m benchmarks.learning_curve page
+	python -m benchmarks.learning.learning_curve page
 
 .PHONY: lock
 lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer versions)
@@ -171,7 +198,7 @@ lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer ver
 	$(COMPILE) pyproject.toml --extra servers --constraint requirements/runtime.txt --output-file requirements/servers.txt
 
 .PHONY: clean
-clean:  ## remove what is built: environment, caches, models, reports (not the MLflow store)
+clean:  ## remove everything built: environment, caches, models, reports (not the MLflow store)
 	rm -rf $(VENV) build dist models .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find reports -name '*.parquet' -delete 2>/dev/null || true
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
-"""Builds the compiled ranking core with the package; where that fails, the package is installed without it.
+"""Build hook that compiles the native core with the package. If that fails, the package is installed without it.
 
-NumPy computes the same then, slower. ``TILEWISE_BUILD=require`` makes a failure fatal.
+NumPy then computes the same, more slowly. ``TILEWISE_BUILD=require`` makes a failure fatal.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 CORE = Path("src/tilewise/core")
-# -ffp-contract=off: what is computed must not depend on whether the processor can multiply and add at once
+BuildData: TypeAlias = dict[str, Any]  # hatchling's own type
+# -ffp-contract=off: results must not depend on whether the processor has a fused multiply-add
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 
 
 class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles `src/tilewise/core/*.c` into one extension module."""
+    """Compiler of `src/tilewise/core/*.c` into one extension module."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build in place for an editable install, into the wheel otherwise."""
+    def initialize(self, version: str, build_data: BuildData) -> None:
+        """Compile in place for an editable install, otherwise into the wheel."""
         name = "_core" + sysconfig.get_config_var("EXT_SUFFIX")
         in_place = version == "editable"
         folder = Path(self.root) / CORE if in_place else Path(tempfile.mkdtemp(prefix="tilewise-core-"))
@@ -34,8 +35,8 @@ class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         except (OSError, ImportError, subprocess.SubprocessError) as e:
             if os.environ.get("TILEWISE_BUILD") == "require":
                 raise
-            (folder / name).unlink(missing_ok=True)  # one of before would not fit these sources
-            self.app.display_warning(f"the ranking core was not compiled, NumPy will rank: {_reason(e)}")
+            (folder / name).unlink(missing_ok=True)  # an older one may not match the Python sources
+            self.app.display_warning(f"the native core was not compiled, so NumPy will rank: {_reason(e)}")
             return
         if not in_place:
             build_data["force_include"][str(folder / name)] = f"tilewise/core/{name}"
@@ -44,11 +45,11 @@ class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def compile_core(sources: Path, out: Path) -> None:
-    """Compile the core for this interpreter; what stood at `out` is replaced at once.
+    """Compile the core for this interpreter and replace `out` atomically.
 
     Raises:
         OSError: there is no compiler.
-        ImportError: there is no NumPy.
+        ImportError: NumPy is not installed.
         subprocess.SubprocessError: the compiler fails.
     """
     import numpy as np
@@ -57,13 +58,16 @@ def compile_core(sources: Path, out: Path) -> None:
     include = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
     fresh = out.with_suffix(".tmp")
     command = [*compiler, *FLAGS, *include, *map(str, sorted(sources.glob("*.c"))), "-o", str(fresh), "-lm"]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    fresh.replace(out)
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        fresh.replace(out)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:
-    told = getattr(error, "stderr", None) or str(error)
-    return " ".join(str(told).split())[-300:]
+    output = getattr(error, "stderr", None) or str(error)
+    return " ".join(str(output).split())[-300:]
 
 
 if __name__ == "__main__":  # python hatch_build.py: compile in place, after a change

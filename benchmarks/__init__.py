@@ -1,1 +1,1 @@
-"""Benchmarks of tilewise itself; README.md has the commands, docs/benchmarks.md the figures."""
+"""Benchmarks of tilewise itself, in folders by purpose; README.md lists every script."""

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from the files in results/: ``python -m benchmarks.report``. No figure there is typed by hand."""
+"""Fill docs/benchmarks.md from the files in results/: ``python -m benchmarks.report``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import collect_rate, do_bench, run_overhead, shadow_overhead, tuning, vendor_figures
+from benchmarks.learning import tuning
+from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.results import RESULTS, load
+from benchmarks.runtime import run_overhead, shadow_overhead
+from benchmarks.vendor import figures as vendor_figures
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
 from tilewise.markdown import fill, table
@@ -19,7 +22,7 @@ _MOST_REASONS = 6
 
 
 def blocks(results: Path) -> dict[str, str]:
-    """What stands in the page's blocks, from the result files of a folder."""
+    """Return the content of the page's blocks, from the result files of a folder."""
     rivals = [load(p) for p in sorted(results.glob("vendor_*.json"))]
     return {
         "collect-rate": _of(results / "collect_rate.json", _collect_rate),
@@ -34,7 +37,7 @@ def blocks(results: Path) -> dict[str, str]:
 
 
 def page(text: str, results: Path) -> str:
-    """The page with its blocks filled."""
+    """Return the page with its blocks filled."""
     return fill(text, blocks(results))
 
 
@@ -92,7 +95,7 @@ def _vendor(rivals: list[dict[str, Any]]) -> str:
 
 
 def _picks(rivals: list[dict[str, Any]]) -> str:
-    """The targets that were measured with a model."""
+    """Return the table of the targets that were measured with a model."""
     rows, notes = [], []
     for result in rivals:
         if picks := vendor_figures.summarise(result)["picks"]:
@@ -103,7 +106,7 @@ def _picks(rivals: list[dict[str, Any]]) -> str:
 
 
 def _reasons(result: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Why problems were not measured, the most frequent first."""
+    """Return the reasons why problems were not measured, most frequent first."""
     counts: dict[str, int] = {}
     for entry in result["entries"]:
         if entry["status"] != vendor_figures.MEASURED:
@@ -122,7 +125,7 @@ def _vendor_slices(result: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    """Exit status: 0 done, 2 a result file or the page is damaged."""
+    """Run the command and return its exit status: 0 done, 2 a result file or the page is damaged."""
     try:
         write_text(PAGE, page(PAGE.read_text(), RESULTS))
     except TilewiseError as e:

@@ -1,4 +1,4 @@
-"""Where a benchmark's figures come from and where they go: one JSON file each, made whole or not at all."""
+"""Result files of benchmarks: one JSON file each, written atomically; and figures that several scripts share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on beside the code: devices, driver, libraries; and when they were measured."""
+    """Return the environment of the figures: devices, driver, libraries, cores and time."""
     import torch
     import triton
 
-    from tilewise.collect import nvml
+    from tilewise.collect.engines import driver_version
 
     return {
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "driver": nvml.driver_version(),
+        "driver": driver_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def save(path: Path, values: Mapping[str, Any]) -> None:
-    """Write `values` with one line an entry of the longest lists, so that a change of figures is a readable diff."""
+    """Write `values` with one line per entry of lists of objects, so that a change of figures is a readable diff."""
     lines = []
     for key, value in values.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -51,10 +51,10 @@ def save(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read what :func:`save` wrote.
+    """Read a file of :func:`save`.
 
     Raises:
-        DataError: the file is missing or is no JSON object.
+        DataError: the file is missing or is not a JSON object.
     """
     try:
         values = json.loads(path.read_text())
@@ -66,14 +66,14 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
-    """`wanted` indices of `count`, evenly spread, the first included; all where there are fewer."""
+    """Return `wanted` of `count` indices, evenly spread and including the first; all if there are fewer."""
     if wanted >= count:
         return list(range(count))
     return [i * count // wanted for i in range(wanted)]
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
-    """Count, geometric mean, P10, median and P90 of positive values."""
+    """Return count, geometric mean, P10, median and P90 of positive values."""
     v = np.asarray(values, dtype=np.float64)
     p10, p50, p90 = np.percentile(v, [10, 50, 90])
     return {

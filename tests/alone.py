@@ -1,4 +1,4 @@
-"""Code in a process of its own: what it imports, initialises and forks is its own."""
+"""Code that runs in a process of its own, so that its imports, initialisation and forks stay there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tilewise
 
 
 def compiling(cache: Path) -> dict[str, str]:
-    """The environment of a process in which Triton compiles, and keeps what it made in `cache`; tests interpret."""
+    """Return the environment of a process in which Triton compiles into `cache`; the tests themselves interpret."""
     return {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(cache)}
 
 

@@ -1,4 +1,4 @@
-"""A process that serves: for each line of JSON problems on stdin a line of what is selected, until stdin ends.
+"""A process that serves: each line of JSON problems on stdin is answered with a line of selections, until stdin ends.
 
 ``python asker.py TARGET``, told by ``TILEWISE_*`` and ``MLFLOW_TRACKING_URI``.
 """

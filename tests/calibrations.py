@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.metrics import Floats
-from tilewise.model.trust import COVARIATES, Calibration
+from tilewise.model import COVARIATES, Calibration
 
 
 def one_bin(keys: npt.NDArray[np.int64], farthest: float, count: int, losses: Sequence[Floats]) -> Calibration:
     """All problems share a bin, whatever their covariates.
 
     Args:
-        keys: (shapes, dimensions) group keys of what is known.
+        keys: (shapes, dimensions) group keys of the known shapes.
         farthest: octaves beyond which it says nothing.
         count: of problems that it was calibrated on.
         losses: for k = 1 to DEPTH: (some,) losses of those that lost anything.

@@ -1,4 +1,4 @@
-"""Made-up files in CK Tile's formats, with the figures that belong to each problem, for tests and benchmarks."""
+"""Synthetic files in CK Tile's formats, with plausible figures for each problem, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CSV_COLUMNS = "kernel,problem_idx,N,C,K,G,Hi,Wi,Y,X,stride_h,stride_w,pad_h,pad_
 
 
 def conv_problems(count: int, seed: int = 0) -> list[GroupedConvProblem]:
-    """Distinct 2D convolutions with one group."""
+    """Return distinct 2D convolutions with one group."""
     rng = np.random.default_rng(seed)
     found: dict[GroupedConvProblem, None] = {}
     while len(found) < count:
@@ -47,7 +47,7 @@ def conv_problems(count: int, seed: int = 0) -> list[GroupedConvProblem]:
 
 
 def gemm_problems(count: int, seed: int = 0) -> list[GemmProblem]:
-    """Distinct matrix products, operand layouts row and column."""
+    """Return distinct matrix products, with operand layouts row and column."""
     rng = np.random.default_rng(seed)
     found: dict[GemmProblem, None] = {}
     while len(found) < count:
@@ -57,17 +57,17 @@ def gemm_problems(count: int, seed: int = 0) -> list[GemmProblem]:
 
 
 def latency(problem: Problem, number: int) -> float:
-    """A plausible time of the kernel with this number, in milliseconds, as the tools print it."""
+    """Return a plausible time of the kernel with this number, in milliseconds, as precise as the tools print it."""
     return round(0.004 + problem.flops / 3e11 * (1 + 0.13 * (number * 7 % 11)), 6)
 
 
 def tflops(problem: Problem, ms: float) -> float:
-    """As the tools print it."""
+    """Return the TFLOPS, as precise as the tools print them."""
     return round(problem.flops / ms / 1e9, 6)
 
 
 def csv_lines(problems: Sequence[GroupedConvProblem], kernels: Sequence[str] = CONV_KERNELS) -> Iterator[str]:
-    """A benchmark CSV, a line at a time, the header first."""
+    """Yield the lines of a benchmark CSV, the header first."""
     yield CSV_COLUMNS
     for index, p in enumerate(problems):
         shape = f"{p.N},{p.C},{p.K},{p.G},{p.Hi},{p.Wi},{p.Y},{p.X},{p.stride_h},{p.stride_w},{p.pad_h},{p.pad_w}"
@@ -77,7 +77,7 @@ def csv_lines(problems: Sequence[GroupedConvProblem], kernels: Sequence[str] = C
 
 
 def kernel_config(name: str) -> dict[str, Any]:
-    """What the benchmark JSON says of a kernel beside its name."""
+    """Return a kernel's configuration in a benchmark JSON."""
     words = name.removeprefix("gemm_universal_").split("_")
     sizes = [[int(v) for v in w.split("x")] for w in words[9:12]]
     tiles = zip(("tile", "warp", "warp_tile"), sizes, strict=True)
@@ -92,7 +92,7 @@ def kernel_config(name: str) -> dict[str, Any]:
 
 
 def benchmark_json(problems: Sequence[GemmProblem], kernels: Sequence[str] = GEMM_KERNELS) -> dict[str, Any]:
-    """A benchmark JSON."""
+    """Return a benchmark JSON."""
 
     def benchmark(p: GemmProblem, number: int) -> dict[str, Any]:
         ms = latency(p, number)
@@ -108,7 +108,7 @@ def benchmark_json(problems: Sequence[GemmProblem], kernels: Sequence[str] = GEM
 
 
 def log_object(p: GemmProblem, kernel: str, number: int) -> str:
-    """One measurement of a streaming log."""
+    """Return one measurement of a streaming log."""
     ms = latency(p, number)
     value = {
         "name": kernel,
@@ -128,7 +128,7 @@ def log_object(p: GemmProblem, kernel: str, number: int) -> str:
 
 
 def log_pieces(problems: Sequence[GemmProblem], kernels: Sequence[str] = GEMM_KERNELS) -> Iterator[str]:
-    """A streaming log, a piece at a time."""
+    """Yield the pieces of a streaming log."""
     yield "Running all kernels\n"
     for index, p in enumerate(problems, 1):
         yield f"Shape {index}: M={p.M} N={p.N} K={p.K} dtype=fp8 layout=rcr\n"

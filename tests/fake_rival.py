@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewise.collect.plan import Plan
+from tilewise.collect import Plan
 
 LOST_AT = 3  # at this problem device 1 breaks; whatever it is asked afterwards is left undone
 

@@ -1,4 +1,4 @@
-"""Small damages to a file's bytes: what a broken disk, a killed writer, an editor or a bad merge does."""
+"""Small damages to a file's bytes: as a broken disk, a killed writer, an editor or a bad merge does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = (
 
 @dataclass(frozen=True)
 class Damage:
-    """One change: `at` and `length` are parts of the content, so that they fit any; `token` is what is put in."""
+    """One change: `at` and `length` are parts of the content, so that they fit any; `token` is inserted."""
 
     kind: Kind
     at: float
@@ -27,7 +27,7 @@ class Damage:
     token: bytes
 
     def apply(self, content: bytes) -> bytes:
-        """The changed content."""
+        """Return the changed content."""
         at = int(self.at * len(content))
         end = min(len(content), at + self.length)
         if self.kind == "set":
@@ -42,7 +42,7 @@ class Damage:
 
 
 def damaged(content: bytes, damages: Sequence[Damage]) -> bytes:
-    """The content after all changes."""
+    """Return the content after all changes."""
     for damage in damages:
         content = damage.apply(content)
     return content

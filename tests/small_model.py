@@ -1,42 +1,47 @@
-"""A small real model in a second: trees over synthetic measurements, for tests of what comes after training."""
+"""A small model in production's configuration, fitted in a second on synthetic measurements.
+
+As in production, the label is ``lambdarank``: trees correct a calibrated cost model and rank a shortlist of kernels.
+Confidence is not calibrated, because that takes a cross-validation; :mod:`calibrations` adds one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pandas as pd
 
 from synthetic import CONV, kernels, measurements
 from tilewise.arch import load_arch
-from tilewise.features import feature_table
-from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import ArtefactParts, write_artefact
-from tilewise.model.trained import TrainedModel
+from tilewise.kernels import KernelBase, Pool
+from tilewise.model import ArtefactParts, TrainedModel, write_artefact
 from tilewise.ops import OPS, Target
+from tilewise.train import ModelSettings, TrainingData, TrainSettings, build_table, make_labels
+from tilewise.train._boosting import model_text
 
-PROBLEMS, KERNELS = 40, 24
+PROBLEMS, KERNELS, SHORTLIST = 40, 24, 12
+SETTINGS = ModelSettings(shortlist=SHORTLIST, num_leaves=31)
 
 
 @cache
 def table(target: str = CONV, failures: float = 0.002) -> pd.DataFrame:
-    """The measurements that the models of :func:`write_model` learn from; do not change it."""
+    """Return the measurements that the models of :func:`write_model` learn from; do not change it."""
     return measurements(target, PROBLEMS, KERNELS, failures=failures)
 
 
 def write_model(folder: Path, *, trees: int = 60, sign: float = 1.0, target: str = CONV, note: str = "") -> Path:
-    """Write a model folder.
+    """Write a model folder, and return it.
 
     Args:
-        folder: where to.
-        trees: more are better.
-        sign: -1 learns to pick the slowest kernel.
-        target: a target's name.
-        note: goes into the manifest, so that models of equal skill differ in content.
+        folder: folder to write.
+        trees: number of trees; more are better.
+        sign: -1 learns from mirrored measurements, and so ranks slow kernels first.
+        target: name of the target.
+        note: added to the manifest, so that models of equal skill differ in content.
     """
     write_artefact(folder, _parts(target, trees, sign, note))
     return folder
@@ -45,37 +50,49 @@ def write_model(folder: Path, *, trees: int = 60, sign: float = 1.0, target: str
 @cache
 def _parts(name: str, trees: int, sign: float, note: str) -> ArtefactParts:
     target = Target.parse(name)
-    arch, features = load_arch(target.arch), feature_table(target.op)
-    rows = table(name)[lambda f: f["is_valid"]]
-    problem_names = list(OPS[target.op].column_names())
-    best = np.log(rows.groupby(problem_names)["tflops"].transform("max").to_numpy())
-    options: dict[str, Any] = {"variant": target.variant, "dtype": target.dtype, "arch": arch}
-    columns = {c: rows[c].to_numpy() for c in rows.columns}
-    x = features.matrix(columns, columns, **options)
-    of_problem = features.of_role("problem")
+    arch, pool = load_arch(target.arch), Pool(target.op, target.variant, target.dtype, kernels(target, KERNELS))
+    frame = table(name) if sign > 0 else _mirrored(table(name))
+    settings = dataclasses.replace(SETTINGS, n_estimators=trees)
+    data = TrainingData.prepare(build_table(frame, target, pool, arch, 0.0), TrainSettings(settings))
+    baseline, everything = data.baselines.of_all(), np.arange(len(data.table.problems))
+    labels = make_labels(data.table, settings, baseline.scores)
+    booster = data.bins.fit(settings, labels, data.fit, data.baselines.training_rows(everything))
+    problem = frame[frame["is_valid"]][list(OPS[target.op].column_names())].head(1).to_dict("records")
     return ArtefactParts(
         target=target,
-        pool=Pool(target.op, target.variant, target.dtype, kernels(target, KERNELS)),
+        pool=pool,
         arch=arch,
-        features=features,
-        label="relative",
-        booster_text=_fit(x, sign * (np.log(rows["tflops"].to_numpy()) - best), trees),
-        scale_text=_fit(of_problem.matrix(columns, {}, **options), best, trees),
+        features=data.table.features,
+        label=settings.label,
+        booster_text=model_text(booster),
+        scale_text=None,
+        cost_model=baseline.cost_model,
+        shortlist=settings.shortlist,
         cv_metrics={"mean_efficiency": 0.9, "p10_efficiency": 0.8},
         feature_importances={"tile_m": 1.0},
         manifest={"data_hash": "d" * 64, "git_revision": "unknown", "parameters": {"n_estimators": trees}}
         | {"holdout_fraction": 0.18, "note": note},
-        selftest_problems=[OPS[target.op].from_dict(r) for r in rows[problem_names].head(1).to_dict("records")],
+        selftest_problems=[OPS[target.op].from_dict({str(n): v for n, v in row.items()}) for row in problem],
     )
 
 
-def _fit(x: np.ndarray, y: np.ndarray, trees: int) -> str:
-    settings = {"num_threads": 1, "deterministic": True, "verbosity": -1, "num_leaves": 31, "seed": 0}
-    return str(lightgbm.train(settings, lightgbm.Dataset(x, y), trees).model_to_string())
+def _mirrored(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return measurements in which each problem's fastest kernel has the slowest one's rate, and vice versa."""
+    of_problem = frame.groupby(list(OPS[str(frame["op"].iloc[0])].column_names()), dropna=False)["tflops"]
+    return frame.assign(tflops=of_problem.transform("max") * of_problem.transform("min") / frame["tflops"])
+
+
+def with_pool(model: TrainedModel, pool: Sequence[KernelBase]) -> TrainedModel:
+    """Return `model` with some of its kernels, and with their part of the cost model."""
+    whole, cost_model = model.pool, model.cost_model
+    assert cost_model is not None
+    rows = [*(whole.kernels.index(kernel) for kernel in pool), len(whole)]  # the last one serves unknown kernels
+    smaller = Pool(whole.op, whole.variant, whole.dtype, tuple(pool))
+    return altered(model, pool=smaller, cost_model=dataclasses.replace(cost_model, weights=cost_model.weights[rows]))
 
 
 def altered(model: TrainedModel, **change: Any) -> TrainedModel:
-    """`model` with other fields, or other parts than its files have."""
+    """Return `model` with other fields, or other parts than its files have."""
     fields = {f.name for f in dataclasses.fields(model)}
     new = dataclasses.replace(model, **{name: value for name, value in change.items() if name in fields})
     kept = {n: part for n, part in vars(model).items() if n not in (*fields, "ranker") and n[0] != "_"}

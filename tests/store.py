@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from tilewise.registry import tracking
+from tilewise.registry import registry_session
 
 
 def fresh_store(folder: Path) -> str:
@@ -20,5 +20,5 @@ def fresh_store(folder: Path) -> str:
 @cache
 def _template() -> Path:
     path = Path(tempfile.mkdtemp()) / "mlflow.db"
-    with tracking.session(f"sqlite:///{path}"):
+    with registry_session(f"sqlite:///{path}"):
         return path

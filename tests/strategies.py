@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from mutate import KINDS, TOKENS, Damage
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import load_pool
-from tilewise.ops import GemmProblem, GroupedConvProblem, Target
-from tilewise.ops.gemm import LAYOUTS
+from tilewise.kernels import load_pool
+from tilewise.kernels.triton import Kernel
+from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Target
 
 CONV_TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 CONV_POOL = load_pool(CONV_TARGET)
@@ -17,7 +16,7 @@ GEMM_POOL = load_pool(Target.parse("gemm_universal_bf16_sm90"))
 
 @st.composite
 def conv_problems(draw: st.DrawFn, *, max_size: int = 256, dims: tuple[int, ...] = (2, 3)) -> GroupedConvProblem:
-    """A valid convolution; `max_size` bounds image sides and the channels of a group."""
+    """Return a valid convolution; `max_size` bounds image sides and the channels of a group."""
     axes = {}
     for size, filt, name in (("Di", "Z", "d"), ("Hi", "Y", "h"), ("Wi", "X", "w")):
         if name == "d" and draw(st.sampled_from(dims)) == 2:
@@ -35,18 +34,18 @@ def conv_problems(draw: st.DrawFn, *, max_size: int = 256, dims: tuple[int, ...]
 
 
 def gemm_problems() -> st.SearchStrategy[GemmProblem]:
-    """A valid matrix product."""
+    """Return a valid matrix product."""
     sizes = st.integers(1, 8192)
-    return st.builds(GemmProblem, M=sizes, N=sizes, K=sizes, layout=st.sampled_from(LAYOUTS))
+    return st.builds(GemmProblem, M=sizes, N=sizes, K=sizes, layout=st.sampled_from(GEMM_LAYOUTS))
 
 
 def conv_kernels() -> st.SearchStrategy[Kernel]:
-    """A kernel of the shipped pool."""
+    """Return a kernel of the shipped pool."""
     return st.sampled_from(CONV_POOL.kernels)
 
 
 def gemm_kernels() -> st.SearchStrategy[Kernel]:
-    """A kernel of the shipped pool of matrix products."""
+    """Return a kernel of the shipped pool of matrix products."""
     return st.sampled_from(GEMM_POOL.kernels)
 
 

@@ -16,13 +16,10 @@ import numpy as np
 import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
-from tilewise.data.columns import measurement_columns
-from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.data import group_keys, holdout_mask, measurement_columns
 from tilewise.errors import KernelError
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import load_pool
-from tilewise.kernels.rules import CONV_PIPELINES, GEMM_PIPELINES, illegal
+from tilewise.kernels import load_pool, unsupported
+from tilewise.kernels.triton import Kernel, illegal, pipelines_of
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 CONV = "grouped_conv_forward_bf16_sm90"
@@ -40,7 +37,7 @@ def measurements(
     noise: float = 0.004,
     failures: float = 0.002,
 ) -> pd.DataFrame:
-    """A table of `n_problems` x `n_kernels` rows of ``synthetic-1``, plus `repeats` problems again in ``synthetic-2``.
+    """Return `n_problems` x `n_kernels` rows of ``synthetic-1``, and `repeats` problems again in ``synthetic-2``.
 
     Args:
         target: a target or its name.
@@ -70,7 +67,7 @@ def problems(target: Target, count: int, seed: int = 0) -> list[Problem]:
     return list(found.values())
 
 
-_COMMON = {"grouped_conv": CONV_PIPELINES, "gemm": GEMM_PIPELINES}
+_COMMON = {"grouped_conv": ("taps", "flat", "point", "depth"), "gemm": pipelines_of("gemm")}
 
 
 @cache
@@ -139,7 +136,7 @@ def _run(
 
 
 def latency_ms(problem: Problem, kernel: Kernel, target: Target, arch: HardwareProfile) -> float:
-    """The analytic latency: waves of tiles x steps along K, or memory traffic, whichever is longer, plus the launch."""
+    """Return the analytic latency: the longer of waves x steps along K and memory traffic, plus the launch."""
     gemm = problem.implicit_gemm(target.variant)
     tiles = math.ceil(gemm.m / kernel.tile_m) * math.ceil(gemm.n / kernel.tile_n) * gemm.batch * kernel.split_k
     if kernel.pipeline == "taps" and isinstance(problem, GroupedConvProblem):
@@ -202,7 +199,7 @@ def _gemm(rng: np.random.Generator) -> GemmProblem:
 
 
 def _unit(text: str) -> float:
-    """A number in [0, 1) that belongs to `text`: a kernel's own quirk, the same in every run."""
+    """Return a number in [0, 1) that belongs to `text`: a kernel's own quirk, the same in every run."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
 
 

@@ -1,3 +1,5 @@
+"""Hardware profiles: every shipped file is complete, and every fault of a file is named."""
+
 from __future__ import annotations
 
 import re
@@ -14,14 +16,14 @@ ARCHS = sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml"))
 
 
 def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of conf/ that this test may add to."""
+    """Copy conf/ into a folder that the test may change."""
     conf = shutil.copytree(conf_dir(), tmp_path / "conf")
     monkeypatch.setenv("TILEWISE_CONF", str(conf))
     return conf
 
 
 @pytest.mark.parametrize("name", ARCHS)
-def test_a_profile_is_whole_and_survives_its_dict(name: str) -> None:
+def test_a_profile_is_complete_and_survives_its_dict(name: str) -> None:
     arch = load_arch(name)
     assert arch.name == name
     assert HardwareProfile.from_dict(arch.to_dict()) == arch
@@ -46,10 +48,12 @@ def test_known_figures() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"warp_size": None}, "'warp_size' is missing"),
-        ({"colour": 1}, "'colour' is no figure of a hardware profile"),
-        ({"dram_gb_s": 0}, "'dram_gb_s' must be positive, got 0"),
-        ({"l2_bytes": True}, "'l2_bytes' must be positive, got True"),
+        ({"warp_size": None}, "'warp_size' is missing; add it"),
+        ({"colour": 1}, "'colour' is not a figure of a hardware profile; known are name, vendor"),
+        ({"dram_gb_s": 0}, "'dram_gb_s' must be positive and finite, got 0"),
+        ({"dram_gb_s": float("nan")}, "'dram_gb_s' must be positive and finite, got nan"),
+        ({"peak_tflops": {"bf16": float("inf")}}, "'peak_tflops' must be positive and finite"),
+        ({"l2_bytes": True}, "'l2_bytes' must be positive and finite, got True"),
         ({"peak_tflops": {"bf16": -1.0}}, "'peak_tflops' must be positive"),
         ({"peak_tflops": 900.0}, "'peak_tflops' must be a mapping such as .*, got 900.0"),
         ({"compute_units": "132"}, "'compute_units' must be a whole number, got '132'"),
@@ -64,7 +68,9 @@ def test_a_wrong_profile_names_source_and_key(change: dict[str, Any], message: s
 
 
 def test_unknown_archs_and_types_are_named() -> None:
-    with pytest.raises(ConfigError, match="arch 'sm42' is unknown; known are gfx942, gfx950, sm90"):
+    with pytest.raises(
+        ConfigError, match=r"arch 'sm42' is unknown; known are gfx942, gfx950, sm90, or add conf/arch/sm42\.yaml"
+    ):
         load_arch("sm42")
     with pytest.raises(ConfigError, match=r"arch sm90 has no peak_tflops for 'int4'; add it to conf/arch/sm90\.yaml"):
         load_arch("sm90").peak("int4")
@@ -74,11 +80,11 @@ def test_unknown_archs_and_types_are_named() -> None:
     ("text", "message"),
     [
         ("name: sm90", "'clock_mhz' is missing"),
-        ("- name", "a hardware profile has keys and values, got"),
-        ("name: [", "cannot be read: while parsing"),
+        ("- name", "a hardware profile must be a mapping of figures, got"),
+        ("name: [", "must be a readable YAML file: while parsing"),
     ],
 )
-def test_a_file_that_is_no_profile_is_named(
+def test_a_file_without_a_profile_is_named(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = own_conf(tmp_path, monkeypatch)
@@ -90,13 +96,13 @@ def test_a_file_that_is_no_profile_is_named(
 def test_a_profile_has_the_name_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = own_conf(tmp_path, monkeypatch)
     shutil.copy(conf / "arch" / "sm90.yaml", conf / "arch" / "sm91.yaml")
-    with pytest.raises(ConfigError, match=r"sm91\.yaml: 'name' must be 'sm91', as the file is called, got 'sm90'"):
+    with pytest.raises(ConfigError, match=r"sm91\.yaml: 'name' must be 'sm91', as in the file's name, got 'sm90'"):
         load_arch("sm91")
 
 
 def test_a_conf_folder_must_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_CONF", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"TILEWISE_CONF=.*: no folder with a config\.yaml; copy .*conf there"):
+    with pytest.raises(ConfigError, match=r"TILEWISE_CONF=.*: must hold a config\.yaml; copy .*conf there"):
         load_arch("sm90")
 
 

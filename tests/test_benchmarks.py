@@ -1,4 +1,4 @@
-"""The benchmarks without a GPU: made-up engines and times, the vendor's calls on a CPU, picking, figures."""
+"""The benchmarks without a GPU: synthetic engines and times, the vendor's calls on a CPU, picks, figures."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import blocks, collect_rate, do_bench, picks, report, run_overhead, runs, vendor, vendor_figures
+from benchmarks import report
+from benchmarks.learning import blocks, runs
+from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
+from benchmarks.runtime import run_overhead
+from benchmarks.vendor import compare as vendor
+from benchmarks.vendor import figures as vendor_figures
+from benchmarks.vendor import picks, rival
 
 from fake_rival import FakeRival
 from small_model import write_model
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
-from tilewise.collect.engine import Device
-from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.collect.results import Outcome, Samples
+from tilewise.collect import Item, Outcome, Plan, Samples, Timing
+from tilewise.collect.engines import Device
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels import load_pool, unsupported
 from tilewise.ops import GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
@@ -37,7 +41,7 @@ def plan_of(count: int) -> Plan:
 
 
 class MadeUp:
-    """Every supported kernel takes (its index + 1) us; nothing is slower than the clock's own steps."""
+    """A timer: every supported kernel takes (its index + 1) us, without noise."""
 
     def __init__(self, plan: Plan, index: int = 0) -> None:
         self._plan = plan
@@ -85,6 +89,7 @@ class TestResults:
 
 
 class TestCollectRate:
+    @pytest.mark.long
     def test_counts_what_two_workers_did(self) -> None:
         plan = collect_rate.sample(plan_of(8), 5)
         run = collect_rate.one_run(plan, 2, MadeUp, lambda what, done, of: None)
@@ -149,7 +154,7 @@ class TestDoBench:
 
 class TestRunOverhead:
     def test_the_median_batch_counts_and_waiting_does_not(self) -> None:
-        """A made-up clock: calls take 2 and 3 us, one batch is disturbed, and making the device busy takes an hour."""
+        """Use a synthetic clock: calls take 2 and 3 us, one batch is disturbed, and `before` takes an hour."""
         now = 0.0
 
         def spend(us: float) -> Callable[[], None]:
@@ -225,7 +230,7 @@ class TestPicks:
 class TestVendor:
     def test_even_rounds_choose_and_odd_rounds_judge(self) -> None:
         ours = {"lucky": (1.0, 3.0) * 4, "steady": (2.0, 2.0) * 4}
-        found = vendor.judged(ours, {"library": (4.0, 6.0) * 4})
+        found = rival.judged(ours, {"library": (4.0, 6.0) * 4})
         assert (found["kernel"], found["oracle_ms"], found["vendor_ms"], found["ratio"]) == ("lucky", 3.0, 6.0, 2.0)
 
     def test_summary_leaves_no_problem_out(self) -> None:
@@ -262,7 +267,7 @@ class TestVendor:
         assert "1 picks failed" in vendor_figures.text(result)
 
     def test_a_run_is_complete_after_another_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Several workers; a broken device costs its problem, and leaves the others to the next start."""
+        """A broken device loses its problem and leaves the others to the next start."""
         monkeypatch.setattr(vendor, "compile_ahead", lambda *args: {})
         monkeypatch.setattr(vendor, "machine", dict)
         picked = picks.pick(measurements(CONV, 40, 12), TARGET, 0.3, 4)
@@ -290,7 +295,7 @@ class TestVendor:
     def test_results_of_other_picks_are_not_continued(self, tmp_path: Path) -> None:
         save(tmp_path / "r.json", {"picks_sha256": "a", "entries": [{"index": 3}]})
         assert vendor._earlier(tmp_path / "r.json", "a") == {3: {"index": 3}}
-        with pytest.raises(DataError, match="of other picks"):
+        with pytest.raises(DataError, match="belongs to other picks"):
             vendor._earlier(tmp_path / "r.json", "b")
 
     @pytest.mark.parametrize("variant", ["forward", "bwd_data", "bwd_weight"])
@@ -302,9 +307,9 @@ class TestVendor:
     ])  # fmt: skip
     def test_the_vendor_computes_the_same_convolution(self, variant: str, problem: GroupedConvProblem) -> None:
         torch = pytest.importorskip("torch")
-        from benchmarks.vendor_calls import vendor_of
+        from benchmarks.vendor.calls import vendor_of
 
-        from tilewise.kernels.triton.family import family_of
+        from tilewise.kernels.triton.programs import family_of
 
         family = family_of("grouped_conv", variant)
         operands = [torch.randn(shape) for shape in family.operands(problem)]
@@ -316,9 +321,9 @@ class TestVendor:
     @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
     def test_the_vendor_computes_the_same_product(self, layout: str) -> None:
         torch = pytest.importorskip("torch")
-        from benchmarks.vendor_calls import VendorUnsupportedError, vendor_of
+        from benchmarks.vendor.calls import VendorUnsupportedError, vendor_of
 
-        from tilewise.kernels.triton.family import family_of
+        from tilewise.kernels.triton.programs import family_of
         from tilewise.ops import GemmProblem
 
         problem, family = GemmProblem(5, 7, 3, layout), family_of("gemm", "universal")
@@ -331,12 +336,13 @@ class TestVendor:
                 vendor_of(Target("gemm", "universal", "fp8", "sm90"), problem, operands)
 
 
+@pytest.mark.long
 def test_scripts_need_nothing_but_the_measuring_side() -> None:
-    """What runs on a bare GPU machine may not import pandas and its like, directly or through tilewise."""
+    """Scripts for a bare GPU machine import neither pandas nor similar libraries, directly or through tilewise."""
     code = (
-        "import sys; import benchmarks.collect_rate, benchmarks.do_bench, benchmarks.vendor, benchmarks.vendor_calls; "
-        "import benchmarks.run_overhead; "
-        "import tilewise.collect.stopwatch; "
+        "import sys; import benchmarks.measuring.collect_rate, benchmarks.measuring.do_bench; "
+        "import benchmarks.vendor.compare, benchmarks.vendor.calls, benchmarks.runtime.run_overhead; "
+        "import tilewise.collect.engines._stopwatch; "
         "print(sorted({'pandas', 'yaml', 'hydra', 'rich', 'lightgbm', 'mlflow', 'matplotlib'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[1]
@@ -388,10 +394,10 @@ def test_blocks_are_limited_by_whichever_runs_out() -> None:
     assert blocks.blocks(230_000, 255, 8, sm90) == 1
 
 
-def test_turns_are_whole_runs_of_every_problem() -> None:
+def test_successive_runs_are_whole_runs_of_every_problem() -> None:
     frame = measurements(n_problems=6, n_kernels=20, repeats=6, failures=0)
-    named = dict(runs.turns(frame, "grouped_conv"))
+    named = dict(runs.successive_runs(frame, "grouped_conv"))
     assert [set(rows["run_id"]) for rows in named.values()] == [{"synthetic-1"}, {"synthetic-2"}]
     assert sum(map(len, named.values())) == len(frame)
     partly = frame.drop(frame[frame["run_id"] == "synthetic-2"].index[:10])  # half of a problem's kernels
-    assert list(dict(runs.turns(partly, "grouped_conv"))) == ["synthetic-1"]
+    assert list(dict(runs.successive_runs(partly, "grouped_conv"))) == ["synthetic-1"]

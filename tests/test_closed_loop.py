@@ -1,8 +1,8 @@
-"""One turn of the closed loop, by the commands of docs/closed-loop.md, makes a running dispatcher select better.
+"""One iteration of the closed loop, by the commands of docs/closed-loop.md, makes a running dispatcher select better.
 
-What it was asked for comes back as measurements, as a better model and, without restarting it, as selections. A made-up
-table stands for the GPU. The first model never saw a grouped convolution, nor the kernels that serve them alone.
-Nothing else is made up: the dispatcher is a process of its own, and registry, gate and DVC are the real ones.
+Its requests come back as measurements, as a better model and, without a restart, as selections. A made-up table
+replaces the GPU. The first model has seen no grouped convolution and none of the kernels that only serve those.
+Everything else is real: the dispatcher is a separate process, and registry, gate and DVC are the real ones.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,13 +23,15 @@ import pytest
 from store import fresh_store
 from synthetic import CONV, measurements
 from tilewise.cli.main import main
-from tilewise.data.rows import problems_of
-from tilewise.data.splits import group_keys, holdout_mask
-from tilewise.dispatch.record import calls_of
+from tilewise.data import group_keys, holdout_mask, problems_of
+from tilewise.dispatch.logs import count_requests
 from tilewise.ops import Problem, Target
 
+pytestmark = pytest.mark.long
+
 TARGET = Target.parse(CONV)
-EVERYTHING = measurements(CONV, 120, 24, failures=0)  # what a GPU would measure
+DVC = [sys.executable, "-m", "dvc"]
+EVERYTHING = measurements(CONV, 120, 24, failures=0)  # in place of a GPU's measurements
 GROUPED = EVERYTHING["G"] > 1
 HELD = holdout_mask(TARGET.op, group_keys(TARGET.op, EVERYTHING), 0.18)
 UNSEEN = problems_of(EVERYTHING[GROUPED & ~HELD], TARGET)
@@ -36,20 +39,20 @@ ELSEWHERE = problems_of(EVERYTHING[~GROUPED & HELD], TARGET)
 SMALL = ["tuned=false", "model.n_estimators=20", "model.num_leaves=15", "n_splits=2", "tune.n_trials=0", "threads=1"]
 PREPARED = f"build/prepared/{CONV}.parquet"
 NEW = f"data/{CONV}.turn-1.parquet"
-SECONDS = 60.0  # that a new model may take to be looked for
+SECONDS = 60.0  # in which a new model must be found
 
 
 class Serving:
-    """A process that selects, looks for new models, and counts what it is asked for."""
+    """A process that selects, refreshes its model, and logs its requests."""
 
     def __init__(self, uri: str) -> None:
-        told = {"TILEWISE_REFRESH_S": "0.3", "TILEWISE_RECORD": "asked.jsonl", "MLFLOW_TRACKING_URI": uri}
+        variables = {"TILEWISE_REFRESH_S": "0.3", "TILEWISE_RECORD": "asked.jsonl", "MLFLOW_TRACKING_URI": uri}
         command = [sys.executable, str(Path(__file__).with_name("asker.py")), CONV]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | told)
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | variables)
 
     def ask(self, problems: Sequence[Problem]) -> tuple[int, list[str]]:
-        """The version that serves, and the kernel that it selects for each problem."""
+        """Return the version that serves, and the kernel that it selects for each problem."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([p.to_dict() for p in problems]), file=self._process.stdin, flush=True)
@@ -57,7 +60,7 @@ class Serving:
         return answer["version"], answer["kernels"]
 
     def ask_until(self, version: int, problems: Sequence[Problem]) -> list[str]:
-        """Go on asking until a version serves."""
+        """Repeat the requests until a version serves."""
         end = time.monotonic() + SECONDS
         while (answer := self.ask(problems))[0] != version and time.monotonic() < end:
             time.sleep(0.2)
@@ -76,20 +79,20 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project under git and DVC whose measurements lack the grouped problems."""
+    """Return a project under git and DVC whose measurements lack the grouped problems."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tilewise.registry.promote.log_plots", lambda *_: None)  # slower than all the rest
-    monkeypatch.setattr("tilewise.cli.train._plots", lambda *_: [])
+    monkeypatch.setattr("tilewise.registry.promotion._promote.log_plots", lambda *_: None)  # slower than all the rest
+    monkeypatch.setattr("tilewise.cli.models.train._plots", lambda *_: [])
     Path("data").mkdir()
     EVERYTHING.to_parquet("everything.parquet")
     EVERYTHING[~GROUPED].to_parquet(f"data/{CONV}.first.parquet")
-    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
+    for command in (["git", "init", "-q"], [*DVC, "init", "-q"]):
         subprocess.run(command, check=True, capture_output=True)
     return tmp_path
 
 
 def _efficiency(problems: Sequence[Problem], kernels: Sequence[str]) -> float:
-    """Mean efficiency of these selections."""
+    """Return the mean efficiency of these selections."""
     names = list(problems[0].column_names())
     valid = EVERYTHING[EVERYTHING["is_valid"]]
     best = valid.groupby(names)["latency_ms"].min()
@@ -99,30 +102,32 @@ def _efficiency(problems: Sequence[Problem], kernels: Sequence[str]) -> float:
 
 
 def _do(*words: str, uri: str) -> int:
-    return main([*words, f"tracking.uri={uri}"])
+    with patch.dict(os.environ, MLFLOW_TRACKING_URI=uri):  # not every verb reads tracking.uri
+        return main(list(words))
 
 
 def _train_and_promote(uri: str) -> int:
     floors = [f"gate.floors.grouped_conv.forward.{name}=null" for name in ("mean", "p10")]
+    floors += ["gate.min_problems=1", "gate.override.reason=test"]
     assert _do("data", "prepare", uri=uri) == 0
     assert _do("train", f"data={PREPARED}", *SMALL, uri=uri) == 0
     return _do("promote", f"data={PREPARED}", *floors, uri=uri)
 
 
 def _data_version() -> str:
-    subprocess.run(["dvc", "add", "-q", "data"], check=True, capture_output=True)
+    subprocess.run([*DVC, "add", "-q", "data"], check=True, capture_output=True)
     return Path("data.dvc").read_text()
 
 
 def _asked(count: int) -> None:
-    """Wait for the record: a dispatcher writes it now and then."""
+    """Wait for the request log, which the dispatcher writes every few seconds."""
     end = time.monotonic() + SECONDS
-    while not (Path("asked.jsonl").exists() and sum(calls_of("asked.jsonl", TARGET).values()) >= count):
+    while not (Path("asked.jsonl").exists() and sum(count_requests("asked.jsonl", TARGET).values()) >= count):
         assert time.monotonic() < end
         time.sleep(0.2)
 
 
-def test_a_turn_recovers_what_unseen_shapes_lost_in_a_running_dispatcher(
+def test_one_iteration_recovers_the_losses_on_unseen_shapes_in_a_running_dispatcher(
     project: Path, uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _train_and_promote(uri) == 0

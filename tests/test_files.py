@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,33 @@ def test_a_failed_replacement_leaves_the_old_folder(tmp_path: Path) -> None:
         half_way()
     assert [p.name for p in folder.iterdir()] == ["old"]
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_full_disk_leaves_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = Path.mkdir
+
+    def full(path: Path, mode: int = 0o777, **options: bool) -> None:
+        if path.name == "new":
+            raise OSError(errno.ENOSPC, "disk full")
+        mkdir(path, mode, **options)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OSError, match="disk full"), replace_folder(tmp_path / "target"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", [write_bytes, create_bytes])
+def test_a_full_disk_leaves_no_temporary_file(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
+    """A limit on the size of files stands for the disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write(tmp_path / "a", b"x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_way_is_replaced_too(tmp_path: Path) -> None:

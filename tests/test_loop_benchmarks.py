@@ -1,10 +1,10 @@
-"""The benchmarks of the closed loop: figures by hand, and pages that show what the results say."""
+"""The benchmarks of the closed loop: figures computed by hand, and pages equal to the results."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks import closed_loop, value
+from benchmarks.measuring import closed_loop, value
 from benchmarks.results import RESULTS, load
 
 from tilewise.markdown import fill

@@ -100,6 +100,76 @@ def test_the_objective_counts_the_tail_as_much_as_the_mean() -> None:
     assert objective(np.array([1.0] * 8 + [0.5] * 2)) == pytest.approx((0.9 + 0.5) / 2)
 
 
+# Eleven problems, so that P10, P50 and P90 are the 2nd, 6th and 10th smallest efficiency: every figure can be read off.
+# The selection is the first kernel. ORACLE_RANKS is the place of the oracle among twelve kernels.
+EFFICIENCIES = [1.0, 0.99905, 0.99895, 0.96, 0.92, 0.88, 0.80, 0.70, 0.60, 0.55, 0.40]
+ORACLE_RANKS = [0, 1, 2, 2, 3, 4, 5, 9, 10, 11, 11]
+
+
+def eleven_problems() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the problem, TFLOPS and score of each row."""
+    measured = np.full((11, 12), 10.0)
+    measured[:, 0] = 100 * np.array(EFFICIENCIES)
+    measured[np.arange(11), ORACLE_RANKS] = 100
+    return np.repeat(np.arange(11), 12), measured.ravel(), np.tile(-np.arange(12.0), 11)
+
+
+def test_every_share_and_percentile_by_hand() -> None:
+    problem, measured, score = eleven_problems()
+    metrics = summarise(select(problem, measured, score), measured, measured)
+    assert {name: metrics[name] for name in metrics if "ndcg" not in name} == pytest.approx(
+        {
+            "n_problems": 11,
+            "mean_efficiency": 8.808 / 11,
+            "median_efficiency": 0.88,
+            "p10_efficiency": 0.55,
+            "p90_efficiency": 0.99905,
+            "min_efficiency": 0.40,
+            "top1_accuracy": 2 / 11,  # within 0.1 %: 1.0 and 0.99905, but not 0.99895
+            "top3_hit_rate": 4 / 11,
+            "top5_hit_rate": 6 / 11,
+            "top10_hit_rate": 8 / 11,
+            "top3_mean_efficiency": 8.85 / 11,
+            "top3_p10_efficiency": 0.55,
+            "kernel_match_rate": 1 / 11,
+            "r2": 1,
+            "rmse": 0,
+        },
+        rel=1e-12,
+    )
+
+
+def test_the_regret_curve_by_hand() -> None:
+    problem, measured, score = eleven_problems()
+    curve = regret_curve(select(problem, measured, score))
+    assert [row["k"] for row in curve] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert [row["hit_rate"] for row in curve] == pytest.approx([n / 11 for n in (1, 2, 4, 5, 6, 7, 7, 7, 7, 8)])
+    # Measuring k kernels turns the efficiency of each hit into 1.
+    means = [8.808, 8.80895, 8.85, 8.93, 9.05, 9.25, 9.25, 9.25, 9.25, 9.55]
+    assert [row["mean_efficiency"] for row in curve] == pytest.approx([m / 11 for m in means], rel=1e-12)
+    assert [row["p10_efficiency"] for row in curve] == pytest.approx([0.55] * 10, rel=1e-12)
+
+
+def test_r2_and_rmse_by_hand() -> None:
+    measured, predicted = np.array([2.0, 4.0, 6.0, 8.0, 99.0]), np.array([3.0, 4.0, 5.0, 10.0, np.nan])
+    metrics = summarise(select(np.zeros(5, int), measured, measured), measured, predicted)
+    assert metrics["r2"] == pytest.approx(1 - 6 / 20, rel=1e-12)  # squared errors 1, 0, 1, 4; deviations 9, 1, 1, 9
+    assert metrics["rmse"] == pytest.approx(1.5**0.5, rel=1e-12)
+
+
+def test_ndcg_at_1_5_and_10_by_hand() -> None:
+    # gains 1, 1, 1, 1, 1, 31 in the order of the scores; discounts 1, 0.6309, 0.5, 0.4307, 0.3869, 0.3562
+    measured = np.array([20.0, 20.0, 20.0, 20.0, 20.0, 100.0])
+    metrics = summarise(select(np.zeros(6, int), measured, -np.arange(6.0)), measured, measured)
+    figures = [metrics[f"ndcg_at_{k}"] for k in (1, 5, 10)]
+    assert figures == pytest.approx([1 / 31, 2.948459 / 32.948459, 13.990880 / 33.304666], rel=1e-6)
+
+
+def test_the_objective_by_hand() -> None:
+    """Of 0, 0.1, ..., 1 the mean is 0.5 and P10 is 0.1."""
+    assert objective(np.arange(11) / 10) == pytest.approx(0.3, rel=1e-12)
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0.1, 1e3), st.floats(-5, 5)), min_size=1, max_size=60))
 def test_selection_agrees_with_a_plain_loop(rows: list[tuple[int, float, float]]) -> None:
     numbers = {p: i for i, p in enumerate(dict.fromkeys(p for p, _, _ in rows))}

@@ -1,4 +1,4 @@
-"""docs/trust.md is what its results say, and leaving a family out counts what it says it counts."""
+"""docs/trust.md equals its results, and the figures of leave_family_out are correct."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks import leave_family_out, trust
+from benchmarks.learning import leave_family_out, trust
 from benchmarks.results import RESULTS
 
 from synthetic import CONV, measurements
-from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.data import group_keys, holdout_mask
 from tilewise.errors import DataError
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels import load_pool
 from tilewise.ops import Target
 
 TARGET = Target.parse(CONV)
@@ -23,7 +23,7 @@ TARGET = Target.parse(CONV)
 
 def test_the_page_is_filled_from_the_results() -> None:
     text = trust.PAGE.read_text()
-    assert trust.page(text, RESULTS) == text, "run `python -m benchmarks.trust`"
+    assert trust.page(text, RESULTS) == text, "run `python -m benchmarks.learning.trust`"
 
 
 def test_its_plots_are_there() -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.tuned import held_back
-from benchmarks.tuning import part, run, text
+from benchmarks.learning.tuned import held_back
+from benchmarks.learning.tuning import part, run, text
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.ops import Target
-from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of
-from tilewise.train.cross_validation import make_folds
-from tilewise.train.dataset import Table, build_table
+from tilewise.train import ModelSettings, Table, TrainSettings, TuneSettings, build_table, make_folds, pool_of
 
 
 @pytest.fixture(scope="module")

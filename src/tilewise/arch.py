@@ -1,37 +1,41 @@
-"""Hardware profiles: the figures of an arch that features and rules need, read from ``conf/arch/<name>.yaml``.
+"""Hardware profiles: the figures of a GPU that features and kernel rules need, read from ``conf/arch/<name>.yaml``.
 
-Adding an arch is adding one YAML file; each figure there carries its source.
+To add an arch, add one YAML file; each figure in it names its source.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import UnionType
 from typing import Any, Self
 
 from tilewise.errors import ConfigError
 
 _OPTIONAL = {"backend", "warp_tiles"}
-# What a figure's annotation stands for. YAML takes some numbers for texts: 1e9, for one.
-_KINDS: dict[str, tuple[Any, str]] = {
+# Types of a figure by its annotation, with their name in errors. YAML reads some numbers as texts, e.g. 1e9.
+_KINDS: dict[str, tuple[type | UnionType, str]] = {
     "str": (str, "a text"),
     "int": (int, "a whole number"),
     "float": (int | float, "a number"),
     "Mapping": (Mapping, "a mapping such as {bf16: 989.5}"),
 }
-_FIRST_BACKEND = "triton"  # left out where a profile is kept: models and plans from before there were two name none
+DEFAULT_BACKEND = "triton"  # omitted from saved profiles: models and plans of the first format have no backend key
 
 
 @dataclass(frozen=True)
 class HardwareProfile:
-    """What one GPU offers. Sizes in bytes, clocks in MHz, bandwidth in GB/s, peaks in TFLOPS per dtype (dense).
+    """Figures of one GPU. Sizes in bytes, clocks in MHz, bandwidth in GB/s, dense peaks in TFLOPS per dtype.
 
-    `backend` names who makes its kernels (see :mod:`tilewise.kernels.backends`); `warp_tiles` are, per dtype, the
-    (m, n, k) that CK Tile computes with one matrix instruction or a chain of them, where they are known.
+    Attributes:
+        backend: the backend that makes its kernels (see :mod:`tilewise.kernels`).
+        warp_tiles: by dtype, each (m, n, k) that CK Tile computes with one matrix instruction or a chain of them;
+            empty where they are unknown.
     """
 
     name: str
@@ -49,45 +53,50 @@ class HardwareProfile:
     dram_bytes: int
     dram_gb_s: float
     peak_tflops: Mapping[str, float]
-    backend: str = _FIRST_BACKEND
+    backend: str = DEFAULT_BACKEND
     warp_tiles: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "hardware profile") -> Self:
-        """Build from a mapping with exactly the fields above; `backend` and `warp_tiles` may be absent.
+        """Build a profile from a mapping with exactly the fields above; `backend` and `warp_tiles` may be absent.
+
+        Args:
+            values: the figures by name.
+            source: names the mapping in errors, e.g. the path of its file.
 
         Raises:
-            ConfigError: a figure is missing, unknown, of the wrong kind or not positive; names `source` and the key.
+            ConfigError: a figure is missing, unknown, of the wrong type or not positive; names `source` and the key.
         """
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{source}: a hardware profile has keys and values, got {values!r:.60}")
+            raise ConfigError(f"{source}: a hardware profile must be a mapping of figures, got {values!r:.60}")
         known = {f.name: f for f in dataclasses.fields(cls)}
         for key in sorted((set(known) ^ set(values)) - _OPTIONAL, key=str):
-            fault = "missing" if key in known else "no figure of a hardware profile"
-            raise ConfigError(f"{source}: {key!r} is {fault}")
+            if key in known:
+                raise ConfigError(f"{source}: {key!r} is missing; add it, conf/arch/sm90.yaml shows its unit")
+            raise ConfigError(f"{source}: {key!r} is not a figure of a hardware profile; known are {', '.join(known)}")
         for key, value in values.items():
-            kinds, what = _KINDS[str(known[key].type).partition("[")[0]]
-            if not isinstance(value, kinds) and not isinstance(value, bool):
-                raise ConfigError(f"{source}: {key!r} must be {what}, got {value!r}")
+            types, type_name = _KINDS[str(known[key].type).partition("[")[0]]
+            if not isinstance(value, types) and not isinstance(value, bool):
+                raise ConfigError(f"{source}: {key!r} must be {type_name}, got {value!r}")
             figures = value.values() if isinstance(value, Mapping) else [value]
-            if any(isinstance(v, bool) or (isinstance(v, int | float) and v <= 0) for v in figures):
-                raise ConfigError(f"{source}: {key!r} must be positive, got {value!r}")
+            if any(isinstance(v, bool) or (isinstance(v, int | float) and not 0 < v < math.inf) for v in figures):
+                raise ConfigError(f"{source}: {key!r} must be positive and finite, got {value!r}")
         return cls(**{**values, "peak_tflops": dict(values["peak_tflops"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as plain data, the inverse of :meth:`from_dict`."""
+        """Return the profile as plain data, the inverse of :meth:`from_dict`."""
         values = dataclasses.asdict(self)
-        if self.backend == _FIRST_BACKEND:
+        if self.backend == DEFAULT_BACKEND:
             del values["backend"]
         if not self.warp_tiles:
             del values["warp_tiles"]
         return values
 
     def peak(self, dtype: str) -> float:
-        """Peak TFLOPS of the matrix units for `dtype`.
+        """Return the peak TFLOPS of the matrix units for `dtype`.
 
         Raises:
-            ConfigError: the profile has no figure for it.
+            ConfigError: the profile has no figure for this dtype.
         """
         if dtype not in self.peak_tflops:
             file = f"conf/arch/{self.name}.yaml"
@@ -96,21 +105,23 @@ class HardwareProfile:
 
 
 def conf_dir() -> Path:
-    """The folder of the Hydra configuration: ``TILEWISE_CONF``, else the installed package's, else the repository's.
+    """Return the folder of the Hydra configuration.
+
+    ``TILEWISE_CONF`` wins over the folder of the installed package, which wins over that of the repository.
 
     Raises:
-        ConfigError: ``TILEWISE_CONF`` names no such folder.
+        ConfigError: the folder that ``TILEWISE_CONF`` names has no ``config.yaml``.
     """
     installed = Path(__file__).parent / "conf"
     own = installed if installed.is_dir() else Path(__file__).parents[2] / "conf"
     chosen = Path(os.environ.get("TILEWISE_CONF") or own)
     if not (chosen / "config.yaml").is_file():
-        raise ConfigError(f"TILEWISE_CONF={chosen}: no folder with a config.yaml; copy {own} there and change the copy")
+        raise ConfigError(f"TILEWISE_CONF={chosen}: must hold a config.yaml; copy {own} there and edit the copy")
     return chosen
 
 
 def known_archs() -> tuple[str, ...]:
-    """The archs that have a profile, by name."""
+    """Return the sorted names of the archs that have a profile."""
     return tuple(sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml")))
 
 
@@ -118,24 +129,24 @@ def load_arch(name: str) -> HardwareProfile:
     """Read ``conf/arch/<name>.yaml``.
 
     Raises:
-        ConfigError: there is no such file, or a figure is wrong.
+        ConfigError: the file does not exist or cannot be read, or a figure in it is wrong.
     """
     return _read(conf_dir(), name)
 
 
 @cache
 def _read(folder: Path, name: str) -> HardwareProfile:
-    import yaml  # kept out of the module: the runtime gets its profile from the model's folder
+    import yaml  # imported here: the runtime reads its profile from the model's folder and needs no YAML
 
     known = known_archs()
     if name not in known:
-        raise ConfigError(f"arch {name!r} is unknown; known are {', '.join(known)} (one file each in conf/arch)")
+        raise ConfigError(f"arch {name!r} is unknown; known are {', '.join(known)}, or add conf/arch/{name}.yaml")
     path = folder / "arch" / f"{name}.yaml"
     try:
         values = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-        raise ConfigError(f"{path}: cannot be read: {' '.join(str(e).split())}") from e
+        raise ConfigError(f"{path}: must be a readable YAML file: {' '.join(str(e).split())}") from e
     profile = HardwareProfile.from_dict(values, source=str(path))
     if profile.name != name:
-        raise ConfigError(f"{path}: 'name' must be {name!r}, as the file is called, got {profile.name!r}")
+        raise ConfigError(f"{path}: 'name' must be {name!r}, as in the file's name, got {profile.name!r}")
     return profile

@@ -1,4 +1,4 @@
-"""Files: a reader sees the old content or the new, never half of either; and locks between processes."""
+"""Atomic writes of files and folders, and locks between processes. A reader sees the old content or the new one."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write `data` to `path` at once: beside it first, then renamed over it; folders are made as needed.
+    """Write `data` to `path` atomically: to a file beside it, then renamed. Missing folders are created.
 
     Raises:
-        OSError: the folder cannot be written; what stood at `path` is still there.
+        OSError: The folder cannot be written; the old file is unchanged.
     """
-    _put(Path(path), data, os.replace)
+    _write_beside(Path(path), data, os.replace)
 
 
 def create_bytes(path: str | Path, data: bytes) -> None:
-    """Write `data` to a file that does not exist yet, at once; of two who race to create it, one is refused.
+    """Write `data` to a new file atomically. Of two concurrent calls one fails.
 
     Raises:
-        FileExistsError: something stands at `path`; it is still there.
-        OSError: the folder cannot be written.
+        FileExistsError: The file exists; it is unchanged.
+        OSError: The folder cannot be written.
     """
-    _put(Path(path), data, os.link)  # unlike renaming, linking never replaces
+    _write_beside(Path(path), data, os.link)  # unlike renaming, linking never replaces a file
 
 
-def _put(path: Path, data: bytes, place: Callable[[Path, Path], None]) -> None:
+def _write_beside(path: Path, data: bytes, move: Callable[[Path, Path], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -38,31 +38,31 @@ def _put(path: Path, data: bytes, place: Callable[[Path, Path], None]) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        place(beside, path)
+        move(beside, path)
     finally:
         beside.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` at once, as UTF-8 with the line ends it has.
+    """Write `text` to `path` atomically, as UTF-8 with unchanged line ends.
 
     Raises:
-        OSError: the folder cannot be written; what stood at `path` is still there.
+        OSError: The folder cannot be written; the old file is unchanged.
     """
     write_bytes(path, text.encode())
 
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes, and threads, out of the block: the lock is the file at `path`, made as needed.
+    """Hold a lock for the duration of the block, against other processes and threads.
 
     Args:
-        path: the lock's own file; the lock goes with the process, however that ends.
-        wait: for whoever has it.
+        path: The lock file, created if necessary. The lock ends with the process, however that ends.
+        wait: True to wait for the present holder, False to fail.
 
     Raises:
-        BlockingIOError: somebody has it, and `wait` is False.
-        OSError: the file cannot be written.
+        BlockingIOError: The lock is held, and `wait` is False.
+        OSError: The file cannot be written.
     """
     import fcntl  # not on Windows
 
@@ -74,20 +74,20 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def replace_folder(path: str | Path) -> Iterator[Path]:
-    """A new folder to fill, which takes the place of `path` when the block ends well and vanishes when it raises.
+    """Yield an empty folder to fill. It replaces `path` when the block ends, and is deleted if the block raises.
 
-    The old folder is moved aside, the new one moved in, then the old one removed: a reader may find no folder for an
-    instant, but never a mixture of two.
+    The old folder is moved aside, the new one moved in, then the old one is deleted. A reader may find no folder for an
+    instant, but never a mixture of both.
 
     Raises:
-        OSError: the parent folder cannot be written.
+        OSError: The parent folder cannot be written.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     fresh, old = scratch / "new", scratch / "old"
-    fresh.mkdir()
     try:
+        fresh.mkdir()
         yield fresh
         if path.exists():
             path.rename(old)

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and pages whose figures a command fills in, so that none is typed by hand."""
+"""Tables in Markdown, and pages with generated blocks, so that no figure in the documentation is typed by hand."""
 
 from __future__ import annotations
 
@@ -11,23 +11,31 @@ _BLOCK = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n).*?(<!-- end (?P=name) 
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> str:
-    """A pipe table; the first `words` columns are flush left, the others flush right."""
+    """Return a pipe table. The first `words` columns are aligned left, the others right."""
     rule = ["---" if i < words else "---:" for i in range(len(header))]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
 
 
 def fill(text: str, blocks: Mapping[str, str]) -> str:
-    """`text` with new content in each ``<!-- begin NAME -->`` ... ``<!-- end NAME -->`` that `blocks` names.
+    """Replace the content of each block ``<!-- begin NAME -->`` ... ``<!-- end NAME -->`` that `blocks` names.
+
+    Args:
+        text: The page.
+        blocks: New content by block name.
+
+    Returns:
+        The page with the new content.
 
     Raises:
-        UsageError: the page has no such block.
+        UsageError: The page lacks one of the blocks.
     """
-    there = {match["name"] for match in _BLOCK.finditer(text)}
-    if missing := sorted(set(blocks) - there):
-        raise UsageError(f"the page has no block {missing[0]}: it needs `<!-- begin {missing[0]} -->` and its end")
+    present = {match["name"] for match in _BLOCK.finditer(text)}
+    if missing := sorted(set(blocks) - present):
+        name = missing[0]
+        raise UsageError(f"the page has no block {name}; add `<!-- begin {name} -->` and `<!-- end {name} -->`")
 
-    def filled(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         name = match["name"]
         return f"{match[1]}{blocks[name].rstrip()}\n{match[3]}" if name in blocks else match[0]
 
-    return _BLOCK.sub(filled, text)
+    return _BLOCK.sub(replacement, text)

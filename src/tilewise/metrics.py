@@ -1,8 +1,8 @@
-"""How a selection is judged: one definition for tuning, cross-validation, holdout and gate.
+"""Metrics of selections: one definition for tuning, cross-validation, holdout and gate.
 
-Rows are measured (problem, kernel) pairs. A model scores every row; per problem the row with the highest score is the
-selection, the row with the highest measured TFLOPS the oracle; ties go to the earlier row, so tables sort their rows
-by pool order. Numpy only, vectorised over all problems at once.
+Rows are measured pairs of problem and kernel. A model scores each row. The selection of a problem is its row with the
+highest score, the oracle its row with the highest measured TFLOPS. Ties go to the earlier row, so tables sort their
+rows by pool order. NumPy only, vectorised over all problems.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ METRICS = (
     "rmse",
 )
 
-# A selection this close to the oracle counts as right in top-1 accuracy: closer than any measurement can tell.
+# Relative distance to the oracle below which top-1 accuracy counts a selection as right: below measurement noise.
 TIE = 1e-3
-# NDCG's gain is 2 ** (GRADES * efficiency) - 1: half the efficiency is worth a sixth, not a half.
+# The gain of NDCG is 2 ** (GRADES * efficiency) - 1, so half the efficiency is worth a sixth, not a half.
 GRADES = 5
-# How far down a ranking is looked: measuring more than ten kernels before launching one is a search, not a selection.
+# Number of top-ranked kernels that metrics consider: measuring more before a launch is a search, not a selection.
 DEPTH = 10
 
 
 @dataclass(frozen=True)
 class Selections:
-    """What was selected for each problem, in the order of the problems.
+    """The selection of each problem, in the order of the problems.
 
     Attributes:
-        selected: (problems,) row of the selection.
-        oracle: (problems,) row of the fastest kernel.
-        efficiency: (problems,) measured TFLOPS of the selection / of the oracle, in (0, 1].
-        oracle_rank: (problems,) place of the oracle by score, 0 is first.
-        oracle_is_candidate: (problems,) whether the oracle could have been selected.
-        ranked: (problems, DEPTH) efficiency of the kernel in each place by score, 0 where there are no more.
-        fastest: (problems, DEPTH) efficiency of the kernel in each place by measurement, 0 where there are no more.
+        selected: row of the selection, of shape (problems,).
+        oracle: row of the fastest kernel, of shape (problems,).
+        efficiency: measured TFLOPS of the selection / of the oracle, in (0, 1], of shape (problems,).
+        oracle_rank: place of the oracle by score, 0 is first, of shape (problems,).
+        oracle_is_candidate: whether the oracle could have been selected, of shape (problems,).
+        ranked: efficiency of the kernel at each place by score, 0 beyond the last, of shape (problems, DEPTH).
+        fastest: efficiency of the kernel at each place by measurement, 0 beyond the last, of shape (problems, DEPTH).
     """
 
     selected: Ints
@@ -68,21 +68,21 @@ class Selections:
 
     @property
     def top_efficiency(self) -> Floats:
-        """(problems, DEPTH) efficiency of the fastest of the k highest scores, for k = 1 to DEPTH."""
+        """Efficiency of the fastest of the k highest scores, for k = 1 to DEPTH, of shape (problems, DEPTH)."""
         best: Floats = np.maximum.accumulate(self.ranked, axis=1)
         return best
 
     @property
     def top3_efficiency(self) -> Floats:
-        """(problems,) efficiency of the fastest of the three highest scores."""
+        """Efficiency of the fastest of the three highest scores, of shape (problems,)."""
         return self.top_efficiency[:, 2]
 
     def hit_rate(self, k: int) -> float:
-        """Share of problems whose oracle is among the `k` highest scores."""
+        """Return the share of problems whose oracle is among the `k` highest scores."""
         return float(((self.oracle_rank < k) & self.oracle_is_candidate).mean())
 
     def ndcg(self, k: int) -> float:
-        """NDCG@k, mean over the problems, for k = 1 to DEPTH.
+        """Return the mean NDCG@k over the problems, for k from 1 to DEPTH.
 
         Järvelin and Kekäläinen's cumulated gain, discounted by log2(1 + place), over that of the measured order
         (doi.org/10.1145/582415.582418), with the gain 2^(5 efficiency) - 1; a missing kernel gains nothing.
@@ -96,10 +96,10 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
     """Select by `score` within each problem.
 
     Args:
-        problem: (rows,) problem of each row, numbered from 0 without gaps.
-        measured: (rows,) TFLOPS, positive.
-        score: (rows,) higher is better; any monotone scale. Minus infinity marks what cannot be selected, but may
-            be the oracle; each problem needs a row that can.
+        problem: number of each row's problem, from 0 without gaps, of shape (rows,).
+        measured: TFLOPS, positive, of shape (rows,).
+        score: any monotone scale, higher is better, of shape (rows,). Rows of minus infinity cannot be selected, but
+            can be the oracle; each problem needs a finite score.
     """
     by_score, place = _best_first(problem, score)
     by_speed, _ = _best_first(problem, measured)
@@ -110,7 +110,7 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
     best = measured[oracle]
 
     def top(order: Ints, counts: npt.NDArray[np.bool_]) -> Floats:
-        """(problems, DEPTH) efficiency by place in `order`."""
+        """Return the efficiency by place in `order`, of shape (problems, DEPTH)."""
         table = np.zeros((len(starts), DEPTH))
         shown = (place < DEPTH) & counts[order]
         rows = order[shown]
@@ -125,7 +125,7 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
 
 
 def place_within(problem: Ints, score: Floats) -> Ints:
-    """(rows,) each row's place by score within its problem, 0 is first; ties keep the order of the rows."""
+    """Return each row's place by score within its problem, from 0, of shape (rows,); ties keep the rows' order."""
     order, placed = _best_first(problem, score)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = placed
@@ -133,29 +133,29 @@ def place_within(problem: Ints, score: Floats) -> Ints:
 
 
 def _best_first(problem: Ints, score: Floats) -> tuple[Ints, Ints]:
-    """The rows, problem by problem and the best of each first, and the place that each of these has in its problem."""
+    """Return the rows by problem and descending score, and the place of each of them within its problem."""
     order = np.lexsort((-score, problem))  # stable
     starts = np.flatnonzero(np.diff(problem[order], prepend=-1))
     return order, np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
 
 
 def objective(efficiency: Floats) -> float:
-    """What tuning maximises: (mean + P10) / 2, so that the tail counts as much as the average."""
+    """Return the objective of tuning: (mean + P10) / 2, so that the tail counts as much as the average."""
     return float((efficiency.mean() + np.percentile(efficiency, 10)) / 2)
 
 
 def summarise(selections: Selections, measured: Floats, predicted: Floats) -> dict[str, float]:
-    """The metrics of :data:`METRICS`.
+    """Return the metrics of :data:`METRICS`.
 
-    ``top1_accuracy`` counts selections within 0.1 % of the oracle, ``kernel_match_rate`` those that are the oracle
-    itself; ``topK_hit_rate`` counts oracles among the K highest scores, ``top3_*_efficiency`` is that of the fastest of
-    the three highest scores; ``r2`` and ``rmse`` (TFLOPS) compare `predicted` with `measured` over all rows that have a
-    prediction.
+    ``top1_accuracy`` counts selections within 0.1 % of the oracle, ``kernel_match_rate`` selections that are the oracle
+    itself. ``topK_hit_rate`` counts oracles among the K highest scores. ``top3_*_efficiency`` is the efficiency of the
+    fastest of the three highest scores. ``r2`` and ``rmse`` (TFLOPS) compare `predicted` with `measured` over all rows
+    with a prediction.
 
     Args:
-        selections: what was selected.
-        measured: (rows,) TFLOPS.
-        predicted: (rows,) TFLOPS, NaN where there is none.
+        selections: the selections.
+        measured: TFLOPS, of shape (rows,).
+        predicted: TFLOPS, NaN for rows without a prediction, of shape (rows,).
     """
     e, top3 = selections.efficiency, selections.top3_efficiency
     p10, p50, p90 = np.percentile(e, [10, 50, 90])
@@ -181,10 +181,10 @@ def summarise(selections: Selections, measured: Floats, predicted: Floats) -> di
 
 
 def regret_curve(selections: Selections) -> list[dict[str, float]]:
-    """What measuring the best few buys: "the best of the top k, measured", for k = 1 to :data:`DEPTH`.
+    """Return the efficiency of the best of the top k, measured, for k = 1 to :data:`DEPTH`.
 
     Returns:
-        One dict a k: `k`, `mean_efficiency`, `p10_efficiency`, and `hit_rate` (the oracle is among them).
+        One dict per k: `k`, `mean_efficiency`, `p10_efficiency`, and `hit_rate` (the oracle is among the top k).
     """
     top = selections.top_efficiency
     return [

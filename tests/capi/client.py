@@ -1,4 +1,4 @@
-"""A ctypes client of the C library, and the library itself, compiled once for a state of its sources."""
+"""A ctypes client of the C library, and the library itself, compiled once per state of its sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tilewise.capi.build import build, build_helper
+from tilewise.capi import build, build_helper
 from tilewise.ops import Problem
 
 os.environ.setdefault("TILEWISE_CAPI_CACHE", str(Path(__file__).parents[2] / "build" / "capi"))

@@ -1,5 +1,6 @@
-/* What a C client does, right and wrong, for a run under sanitizers: driver GEMM_MODEL CONV_MODEL [DAMAGED_FILE ...].
- * Exit status 0 if every answer was as it should be; a damaged file may be refused or serve, but not crash. */
+/* A C client that uses the API rightly and wrongly, for a run under sanitizers: driver GEMM_MODEL CONV_MODEL
+ * [DAMAGED_FILE ...]. Exit status 0 if every answer was as it should be; a damaged file may be refused or serve, but
+ * not crash. */
 #include "tilewise.h"
 
 #include <limits.h>
@@ -40,10 +41,24 @@ static tilewise_problem some_conv(uint64_t *state)
 {
     tilewise_problem p = {.size = sizeof p, .op = TILEWISE_CONV};
     int64_t g = 1 + next(state) % 3, side = 1 + next(state) % 60, f = 1 + next(state) % 3;
-    p.of.conv = (tilewise_conv){.n = 1 + next(state) % 64, .c = g * (1 + next(state) % 200), .k = g * (1 + next(state) % 200),
-                                .g = g, .hi = side, .wi = side, .y = f, .x = f, .stride_h = 1 + next(state) % 2,
-                                .stride_w = 1, .pad_h = next(state) % 3, .pad_w = 1, .dilation_h = 1, .dilation_w = 1,
-                                .di = 1, .z = 1, .stride_d = 1, .dilation_d = 1};
+    p.of.conv = (tilewise_conv){.n = 1 + next(state) % 64,
+                                .c = g * (1 + next(state) % 200),
+                                .k = g * (1 + next(state) % 200),
+                                .g = g,
+                                .hi = side,
+                                .wi = side,
+                                .y = f,
+                                .x = f,
+                                .stride_h = 1 + next(state) % 2,
+                                .stride_w = 1,
+                                .pad_h = next(state) % 3,
+                                .pad_w = 1,
+                                .dilation_h = 1,
+                                .dilation_w = 1,
+                                .di = 1,
+                                .z = 1,
+                                .stride_d = 1,
+                                .dilation_d = 1};
     int64_t *columns = &p.of.conv.n;
     static const int64_t odd[] = {0, -1, INT64_MAX, INT64_MIN, 1LL << 40};
     if (next(state) % 4 == 0)
@@ -58,7 +73,8 @@ static void ask(const tilewise_model *m, const tilewise_problem *p, bool sound)
     double scores[4];
     int supported = tilewise_is_supported(m, p), code = tilewise_select_kernel(m, p, name, sizeof name);
     int found = tilewise_rank(m, p, 4, best, scores);
-    if (!sound && supported == 1 && code == TILEWISE_UNSUPPORTED) { /* a damaged formula leaves int64 where rules do not */
+    if (!sound && supported == 1 &&
+        code == TILEWISE_UNSUPPORTED) { /* a damaged formula exceeds int64 where rules do not */
         EXPECT(found == code);
     } else {
         EXPECT((supported == 1) == (code == 0) && (supported == 0) == (code == TILEWISE_NO_KERNEL));
@@ -123,7 +139,7 @@ static void misuse(const char *path)
     tilewise_close(m);
 }
 
-/* CK Tile's names: before init, with a file of the other kind, and as they should be used. */
+/* CK Tile's functions: before init, with a file of the other kind, and used properly. */
 static void ck_names(const char *gemm, const char *conv)
 {
     char name[256];
@@ -170,7 +186,7 @@ static void ck_names(const char *gemm, const char *conv)
     EXPECT(dispatcher_is_supported(64, 64, 64) == 0);
 }
 
-/* Some ask while others load and clean up: an answer may be an error, but is whole. */
+/* Some threads select while others load and clean up. A result may be an error, but never a mixture. */
 static void *ck_asking(void *unused)
 {
     for (int i = 0; i < ROUNDS; i++) {

@@ -10,35 +10,34 @@ import pytest
 from capi.client import NO_KERNEL, Client, c_problem, needs_compiler
 from model.test_ranker import CK, compiled
 from small_model import altered, write_model
-from tilewise.capi.file import export_model
+from tilewise.capi import export_model
 from tilewise.cli.compose import compose
-from tilewise.collect.problems import problem_set
-from tilewise.collect.problems.sets import SETS
-from tilewise.data.splits import holdout_mask
+from tilewise.collect.problems import SETS, load_problem_set
+from tilewise.data import holdout_mask
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import Problem, Target
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.long]
 MODELS = Path(__file__).parents[2] / "models"
 TRAINED = tuple(compose(["stages=all"]).targets)
 
 
 def validation_problems(op: str) -> list[Problem]:
-    """The holdout of every problem set, as evaluation splits it."""
-    problems = [i.problem for name, s in SETS.items() if s.op == op for i in problem_set(op, name)]
+    """Return the holdout of every problem set, as evaluation splits it."""
+    problems = [i.problem for name, s in SETS.items() if s.op == op for i in load_problem_set(op, name)]
     held = holdout_mask(op, np.array([p.group_key for p in problems]), compose().holdout.fraction)
     return list(dict.fromkeys(p for p, h in zip(problems, held, strict=True) if h))
 
 
 def model_of(name: str, folder: Path) -> TrainedModel:
-    """The pipeline's model where there is one, else a small one; for CK Tile's kernels one of made-up trees."""
+    """Return the pipeline's model where there is one, else a small one; for CK Tile's kernels one of made-up trees."""
     if name in TRAINED:
         there = MODELS / name
         return load_artefact(there if there.is_dir() else write_model(folder / name, target=name))
     _, pool, arch, table, trees, estimate = compiled(name)
     any_model, target = load_artefact(write_model(folder / "any", trees=4)), Target.parse(name)
     made = {"target": target, "pool": pool, "arch": arch, "features": table, "scores": trees}
-    return altered(any_model, **made, scale=None, estimate=estimate)
+    return altered(any_model, **made, scale=None, cost_model=estimate)
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *CK])

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from capi.client import BAD_ARGUMENT, BAD_PROBLEM, UNSUPPORTED, CProblem, c_gemm, c_problem, library, needs_compiler
 from strategies import conv_problems
-from tilewise.ops import GroupedConvProblem
-from tilewise.ops.gemm import LAYOUTS
-from tilewise.ops.grouped_conv import input_elements, output_elements, weight_elements
+from tilewise.ops import GEMM_LAYOUTS, GroupedConvProblem, input_elements, output_elements, weight_elements
 
 pytestmark = needs_compiler
 Array = npt.NDArray[Any]
@@ -29,7 +27,7 @@ def reference(dtype: str, variant: str, problem: CProblem, a: Array, b: Array, r
     return int(code)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", GEMM_LAYOUTS)
 def test_a_product_in_every_layout(layout: str) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-9, 9, (5, 7)).astype(np.float32), rng.integers(-9, 9, (7, 3)).astype(np.float32)
@@ -66,7 +64,7 @@ def test_a_convolution_and_its_gradients(p: GroupedConvProblem, seed: int) -> No
     assume(p.flops < 4_000_000 and input_elements(p) < 100_000)
     rng = np.random.default_rng(seed)
     counts = input_elements(p), weight_elements(p), output_elements(p)
-    x, w, dy = (rng.integers(-2, 3, n).astype(np.float32) for n in counts)
+    x, w, dy = (rng.integers(-2, 3, int(n)).astype(np.float32) for n in counts)
     y, dx, dw = np.empty_like(dy), np.empty_like(x), np.empty_like(w)
     assert reference("fp32", "forward", c_problem(p), x, w, y) == 0
     assert y.tolist() == forward(p, x, w).tolist()
@@ -103,7 +101,7 @@ def test_sums_round_to_the_nearest_once() -> None:
     assert np.array_equal(result.view(np.float16), expected, equal_nan=True)
 
 
-def test_what_it_refuses() -> None:
+def test_wrong_arguments_are_refused() -> None:
     x = np.zeros(64, dtype=np.float32)
     assert reference("fp8", "universal", c_gemm(2, 2, 2), x, x, x) == UNSUPPORTED
     assert reference("fp32", "forward", c_gemm(2, 2, 2), x, x, x) == BAD_ARGUMENT

@@ -1,4 +1,4 @@
-"""The C library picks what Python picks; what is wrong gets a code and a reason, never a crash."""
+"""The C library selects the same kernels as Python; every mistake gives a code and a message, never a crash."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from model.test_ranker import CK, TRITON, compiled
 from mutate import Damage, damaged
 from small_model import altered, write_model
 from strategies import conv_problems, damages, gemm_problems
+from tilewise.capi import build, export_model, model_bytes
 from tilewise.capi.__main__ import main
-from tilewise.capi.build import INCLUDE, LIBRARIES, SOURCES, build
-from tilewise.capi.file import export_model, model_bytes, seal
+from tilewise.capi._build import INCLUDE, LIBRARIES, SOURCES
+from tilewise.capi._export_file import seal
 from tilewise.errors import ProblemError
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
@@ -33,7 +34,7 @@ EDGES = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 7, 64, 2**31, 2**40, 2**62, 2
 
 @cache
 def exported(name: str, trees: int, folder: Path) -> tuple[TrainedModel, Path]:
-    """A small model and its file."""
+    """Return a small model and its file."""
     model, path = write_model(folder / name, trees=trees, target=name), folder / f"{name}.{trees}.twm"
     assert main(["export", str(model), str(path)]) == 0
     return load_artefact(model), path
@@ -63,12 +64,13 @@ def test_the_same_ranking_as_python(folder: Path, target: str) -> None:
         same()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("target", "shortlist"), [*((t, 0) for t in (*TRITON, *CK)), (TRITON[0], 5), (CK[0], 9)])
 def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target: str, shortlist: int) -> None:
     ranker, pool, arch, table, trees, estimate = compiled(target, shortlist)
     model = altered(
         exported(GEMM, 4, folder)[0],
-        target=Target.parse(target), pool=pool, arch=arch, features=table, scores=trees, estimate=estimate,
+        target=Target.parse(target), pool=pool, arch=arch, features=table, scores=trees, cost_model=estimate,
         shortlist=shortlist,
     )  # fmt: skip
     path = folder / f"{target}.estimate.twm"
@@ -160,7 +162,7 @@ def test_the_registry_as_json(folder: Path) -> None:
 
 
 def sanitized(folder: Path, sanitizers: str, source: Path) -> Path:
-    """A program that errors end, with the library compiled likewise; skips where the compiler has no sanitizers."""
+    """Return a program with an instrumented library that stops at the first error; skip without sanitizers."""
     library, program = folder / f"libtilewise-{sanitizers}.so", folder / f"{source.stem}-{sanitizers}"
     flags = f"-std=gnu11 -O1 -g -fPIC -ffp-contract=off -fsanitize={sanitizers} -fno-sanitize-recover=all".split()
     flags += ["-Dtarget_clones(...)=unused"] * (sanitizers == "thread")  # gcc's crashes where the loader chooses clones
@@ -183,6 +185,7 @@ def run_sanitized(*command: str | Path) -> str:
 DRIVER = Path(__file__).with_name("driver.c")
 
 
+@pytest.mark.long
 def test_a_client_under_sanitizers(folder: Path) -> None:
     """Files whose checksum was made right again reach every check behind it."""
     program = sanitized(folder, "address,undefined", DRIVER)
@@ -200,11 +203,13 @@ def test_a_client_under_sanitizers(folder: Path) -> None:
     assert 10 < int(told.split()[-1]) < 150  # some are refused, some cannot be told from a model
 
 
+@pytest.mark.long
 def test_threads_under_a_sanitizer(folder: Path) -> None:
     program = sanitized(folder, "thread", DRIVER)
     run_sanitized(program, exported(GEMM, 4, folder)[1], exported(CONV, 4, folder)[1])
 
 
+@pytest.mark.long
 def test_gpu_helper_under_sanitizers(folder: Path) -> None:
     program = sanitized(
         folder, "address,undefined", Path(client.__file__).parents[2] / "src/tilewise/capi/gpu_helper.c"

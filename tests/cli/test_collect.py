@@ -1,4 +1,4 @@
-"""tilewise collect without a GPU: what would be measured, and what is refused."""
+"""tilewise collect without a GPU: dry runs and refused settings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tilewise.checks import require_format
 from tilewise.cli.main import main
 
 TARGET = "target=grouped_conv_forward_bf16_sm90"
 
 
-def test_a_dry_run_says_what_it_would_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_the_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("triton")
     settings = (TARGET, "collect.dry_run=true", "collect.part=[0,20]", "collect.devices=[0,1]")
     assert main(["collect", *settings, f"output={tmp_path}/out.parquet"]) == 0
@@ -27,11 +28,40 @@ def test_a_dry_run_says_what_it_would_take(tmp_path: Path, capsys: pytest.Captur
     [
         ("collect.devices=[x]", 2, "collect.devices must be GPU indices, or [all]"),
         ("collect.budget_s=-1", 2, "budget_s must not be negative, got -1"),
+        (
+            "output=out.csv",
+            2,
+            "is written as parquet, so its name must not promise another format; use",
+        ),
         ("collect.budget_s=0", 4, "3 of 3 problems are left: the budget is spent"),
     ],
 )
-def test_what_cannot_be_done_has_a_status_and_a_line(
+def test_an_error_has_a_status_and_a_line(
     setting: str, status: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["collect", TARGET, "collect.part=[0,3]", f"output={tmp_path}/out.parquet", setting]) == status
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "format_"),
+    [
+        (["ingest", "input=in.csv", "output=x.csv"], "parquet"),
+        (["data", "prepare", "input=in.parquet", "output=x.CSV"], "parquet"),
+        (["data", "merge", "input=[in.parquet]", "output=x.json"], "parquet"),
+        (["plan", "output=x.csv"], "json"),
+    ],
+)
+def test_a_name_of_another_format_is_refused(
+    words: list[str], format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table was written as parquet, or the plan as JSON, under a name that ends in .csv."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, TARGET]) == 2
+    assert f"is written as {format_}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.PARQUET", "out", "runs.2026-01", "out.parquet.part"])
+def test_other_names_are_accepted(name: str) -> None:
+    require_format(name, ".parquet")

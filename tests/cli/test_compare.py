@@ -1,4 +1,4 @@
-"""tilewise compare, as a user types it: folders and registered models, the table, the file, and what goes wrong."""
+"""tilewise compare from the command line: folders and registered models, the table, the file, and errors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from small_model import table, write_model
 from synthetic import CONV
 from tilewise.cli.main import main
-from tilewise.registry.publish import publish
-from tilewise.registry.tracking import session
+from tilewise.registry import registry_session
+from tilewise.registry.promotion import publish
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models, one of them in a registry as well, and measurements."""
+    """Write two models, one of them also registered, and measurements."""
     folder = tmp_path_factory.mktemp("compare")
     write_model(folder / "good")
     write_model(folder / "bad", sign=-1.0)
     table().to_parquet(folder / "table.parquet")
-    with session(f"sqlite:///{folder}/mlflow.db"):
+    with registry_session(f"sqlite:///{folder}/mlflow.db"):
         publish(folder / "bad")
     return folder
 
@@ -38,6 +38,7 @@ ARGS = ("data=table.parquet", "holdout.fraction=0", "compare.n_resamples=100", "
 
 @pytest.mark.usefixtures("_inside")
 class TestCompare:
+    @pytest.mark.long
     def test_figures_stand_beside_what_they_depend_on(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["compare", "a=bad", "b=good", *ARGS]) == 0
         printed = capsys.readouterr().out
@@ -56,7 +57,8 @@ class TestCompare:
         ):
             assert words in printed
 
-    def test_the_file_has_what_was_printed(self) -> None:
+    @pytest.mark.long
+    def test_the_file_has_the_printed_figures(self) -> None:
         assert main(["compare", "a=bad", "b=good", *ARGS]) == 0
         first = Path("out.json").read_bytes()
         found = json.loads(first, parse_constant=pytest.fail)
@@ -66,6 +68,7 @@ class TestCompare:
         assert main(["compare", "a=bad", "b=good", *ARGS]) == 0
         assert Path("out.json").read_bytes() == first
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name", ["@candidate", "/1"])
     def test_a_registered_model(self, name: str) -> None:
         assert main(["compare", f"a=models:/{CONV}{name}", "b=bad", *ARGS]) == 0
@@ -73,14 +76,19 @@ class TestCompare:
         assert found["a"]["content_hash"] == found["b"]["content_hash"]
         assert found["same_kernel"] == 1
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("args", "message"),
         [
             ((), "a and b: both models are needed"),
+            (("a=good", "b=bad", "output=x.csv"), "is written as json, so its name must not promise another format"),
             (("a=good", "b=nowhere"), "nowhere: no such folder"),
-            (("a=good", "b=models:/t"), "'models:/t' names no registered model; expected models:/TARGET@ALIAS"),
-            (("a=good", f"b=models:/{CONV}@production"), "the registry at .* has none"),
-            (("a=good", f"b=models:/{CONV}/7"), "the registry at .* has none"),
+            (
+                ("a=good", "b=models:/t"),
+                "'models:/t' is not the name of a registered model; expected models:/TARGET@ALIAS",
+            ),
+            (("a=good", f"b=models:/{CONV}@production"), "the registry at .* has no such version"),
+            (("a=good", f"b=models:/{CONV}/7"), "the registry at .* has no such version"),
             (("a=good", f"b=models:/{CONV}/1", "tracking.uri=sqlite:///none.db"), "no model is registered at"),
             (("a=good", "b=good", "compare.level=2"), "level between 0 and 1, got 100 and 2.0"),
         ],

@@ -1,26 +1,27 @@
-"""Every way to say a setting gives the same configuration, and what cannot be said is refused in one clear line."""
+"""Every form of an override gives the same configuration, and a wrong one is refused in one clear line."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from dvc.utils.hydra import compose_and_dump
 from omegaconf import OmegaConf
 
 from tilewise.arch import conf_dir, load_arch
-from tilewise.cli import tuned
+from tilewise.cli import _tuned as tuned
 from tilewise.cli.compose import _main, compose, expand, group_options, overrides_for, params_text, to_text
 from tilewise.errors import ConfigError
 from tilewise.ops import Target
-from tilewise.train.settings import ModelSettings, settings_from_config
+from tilewise.train import ModelSettings, settings_from_config
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 DEFAULT = ModelSettings()
 PROBLEM = {"N": 1, "C": 2, "Y": 3}
 
-# Overrides as `dvc exp run -S` would hand them to Hydra.
+# Overrides as `dvc exp run -S` passes them to Hydra.
 SETTINGS = [
     [],
     ["variant=bwd_data"],
@@ -45,10 +46,11 @@ def test_defaults_name_the_default_target() -> None:
     assert list(cfg.targets) == [cfg.target]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overrides", SETTINGS, ids=" ".join)
-def test_params_file_gives_back_what_it_was_composed_from(overrides: list[str], tmp_path: Path) -> None:
+def test_params_file_reproduces_its_configuration(overrides: list[str], tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
-    compose_and_dump(params, str(conf_dir()), None, "config", ".", overrides)  # what `dvc exp run` does
+    compose_and_dump(params, str(conf_dir()), None, "config", ".", overrides)  # the call of `dvc exp run`
     assert params_text(overrides) == params.read_text()
     assert params_text([f"params={params}"]) == params.read_text()
     assert compose([f"params={params}"]) == compose(overrides)
@@ -61,7 +63,7 @@ def test_overrides_come_on_top_of_a_params_file(tmp_path: Path) -> None:
     assert cfg.n_splits == 3
     assert cfg.model.num_leaves == 9
     assert cfg.tracking.experiment == "mine"  # set in the file
-    assert cfg.model_dir == "models/gemm_universal_fp8_gfx950"  # derived, so derived anew
+    assert cfg.model_dir == "models/gemm_universal_fp8_gfx950"  # derived from the new target
     assert cfg.arch.clock_mhz == load_arch("gfx950").clock_mhz  # another arch was chosen
 
 
@@ -106,6 +108,7 @@ def test_experiment_composes_and_opens_with_its_command(name: str) -> None:
     assert f"experiment={name}" in command
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", sorted(group_options()))
 def test_every_option_of_every_group_composes(group: str) -> None:
     for option in group_options()[group]:
@@ -113,12 +116,13 @@ def test_every_option_of_every_group_composes(group: str) -> None:
         compose([f"{group}={option}", *beside])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("n_splits", "'n_splits' is no override; expected key=value"),
-        ("n_split=3", "'n_split' is no key of the configuration; did you mean 'n_splits'"),
-        ("zzzzzz=3", "'zzzzzz' is no key of the configuration; --cfg prints all there are"),
+        ("n_splits", "'n_splits' is not an override; expected key=value"),
+        ("n_split=3", "'n_split' is not a key of the configuration; did you mean 'n_splits'"),
+        ("zzzzzz=3", "'zzzzzz' is not a key of the configuration; --cfg prints all keys"),
         ("model.num_leavs=3", "did you mean 'model.num_leaves'"),
         ("variant=fwd", "variant=fwd is unknown; variant has bwd_data, bwd_weight, forward, universal"),
         ("variant=universal", "variant 'universal' is unknown; grouped_conv has"),
@@ -152,7 +156,7 @@ def test_a_floor_of_the_gate_may_be_taken_away() -> None:
 
 
 def test_target_and_its_parts_may_not_contradict() -> None:
-    with pytest.raises(ConfigError, match="says dtype=bf16, but dtype=fp16 is given beside it"):
+    with pytest.raises(ConfigError, match="means dtype=bf16, but dtype=fp16 is set, too; remove one of them"):
         compose(["target=gemm_universal_bf16_sm90", "dtype=fp16"])
 
 
@@ -184,18 +188,18 @@ def test_configuration_is_read_only() -> None:
 
 
 class TestTuned:
-    """What tuning found for a target replaces defaults, and nothing that anybody sets."""
+    """Tuned settings of a target replace defaults, never values that the caller sets."""
 
     TARGET = "gemm_universal_bf16_sm90"
 
     @pytest.fixture(autouse=True)
     def _conf(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copytree(conf_dir(), tmp_path / "conf")
-        for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli.tuned"):
+        for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli._tuned"):
             monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
         for path in (tmp_path / "conf" / "model").glob("*_*.yaml"):
             path.unlink()
-        default = tuned.default_values()
+        default = cast("dict[str, Any]", tuned.default_values())
         self.default: int = default["num_leaves"]
         model = ModelSettings(**default | {"num_leaves": 99, "lambda_l2": 0.25, "extra_labels": ()})
         written = tuned.write_tuned(self.TARGET, model, "study: mine, 40 trials\ncommand: tilewise train")
@@ -203,7 +207,7 @@ class TestTuned:
 
     def test_the_file_holds_only_differences_and_their_origin(self) -> None:
         assert tuned.tuned_path(self.TARGET).read_text() == (
-            f"# What tuning found for {self.TARGET}.\n# study: mine, 40 trials\n# command: tilewise train\n"
+            f"# Settings that tuning found for {self.TARGET}.\n# study: mine, 40 trials\n# command: tilewise train\n"
             "defaults: [default, _self_]\nnum_leaves: 99\nlambda_l2: 0.25\n"
         )
 
@@ -217,7 +221,7 @@ class TestTuned:
 
     def test_another_target_does_not(self) -> None:
         assert compose(["op=gemm", "dtype=fp16"]).model.num_leaves == self.default
-        assert compose(["op=gemm", "dtype=fp16", f"model={self.TARGET}"]).model.num_leaves == 99  # unless asked to
+        assert compose(["op=gemm", "dtype=fp16", f"model={self.TARGET}"]).model.num_leaves == 99  # unless chosen
 
     @pytest.mark.parametrize(
         ("override", "leaves", "lambda_l2"),
@@ -229,12 +233,13 @@ class TestTuned:
             ("experiment=small", 7, 0.25),
         ],
     )
-    def test_what_is_set_wins(self, override: str, leaves: int | None, lambda_l2: float) -> None:
+    def test_a_set_value_wins(self, override: str, leaves: int | None, lambda_l2: float) -> None:
         experiments = tuned.tuned_path(self.TARGET).parents[1] / "experiment"
         (experiments / "small.yaml").write_text("# @package _global_\nmodel:\n  num_leaves: 7\n")
         model = compose(["op=gemm", override]).model
         assert (model.num_leaves, model.lambda_l2) == (leaves or self.default, lambda_l2)
 
+    @pytest.mark.long
     def test_one_params_file_serves_all_targets(self, tmp_path: Path) -> None:
         params = tmp_path / "params.yaml"
         params.write_text(params_text())  # of another target
@@ -262,7 +267,7 @@ class TestTuned:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("num_leafs: 3", r"sm90.yaml: 'num_leafs' is no setting of the model; it has label, "),
+            ("num_leafs: 3", r"sm90.yaml: 'num_leafs' is not a setting of the model; known are label, "),
             ("- 3", "sm90.yaml: not a mapping"),
             ("a: [", "sm90.yaml: cannot read it"),
         ],

@@ -1,4 +1,4 @@
-"""Asking why on the command line, and keeping house among what dispatchers left behind; without a registry or a GPU."""
+"""The verbs explain and cache, without a registry or a GPU."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.console import Console
 
 from small_model import table, write_model
 from synthetic import CONV
-from tilewise.cli import explain
 from tilewise.cli.main import main
-from tilewise.collect.problems.files import load
+from tilewise.cli.runtime import explain
+from tilewise.collect.problems._problem_files import load_problem_file
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.ops import GroupedConvProblem
 
@@ -53,9 +53,9 @@ def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytes
     [
         (["explain"], "problem: missing"),
         (["explain", "input=none"], "none: cannot be read"),
-        (["cache"], "say what to do: list, merge, prune, problems, export"),
+        (["cache"], "cache needs an action, one of list, merge, prune, problems, export; got None"),
         (["cache", "merge"], "input: missing; name the other machine's cache"),
-        (["cache", "list", "input=none"], "there are no measurements"),
+        (["cache", "list", "input=none"], "has no measurements"),
         (["cache", "problems", "input=none", "output=x.csv"], "none: cannot be read"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_mistake_is_one_line(words: list[str], message: str, capsys: pytest.Ca
 def test_measured_here_taken_over_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A recorded table stands for the GPU; what it gave serves another cache after a merge, and is listed."""
+    """A recorded table stands in for the GPU; its measurements are merged into another cache and listed."""
     rows = table()
     rows.to_parquet("recorded.parquet")
     measured = rows[rows["is_valid"]].groupby(list(GroupedConvProblem.column_names()))["latency_ms"]
@@ -85,7 +85,7 @@ def test_measured_here_taken_over_there(
     assert first.measured_ms == pytest.approx(fastest)
     monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "here"))
     assert main(["cache", "merge", f"input={tmp_path / 'there'}"]) == 0
-    assert "1 added, 0 replaced, 0 as they were; 0 damaged" in capsys.readouterr().out
+    assert "1 added, 0 replaced, 0 unchanged; 0 damaged" in capsys.readouterr().out
     with Dispatcher.from_folder(folder, switches=Switches.read(model="off", measure="off")) as dispatcher:
         assert dispatcher.select(problem).why == "cache"
     assert main(["cache", "list"]) == 0
@@ -95,13 +95,13 @@ def test_measured_here_taken_over_there(
     assert capsys.readouterr().out.endswith("0 entries removed\n")
 
 
-def test_what_was_asked_for_becomes_a_problem_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_become_a_problem_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Dispatcher.from_folder(folder, switches=Switches(record="asked.jsonl")) as dispatcher:
         for problem in (OTHER, PLAIN, PLAIN):
             dispatcher.select(problem)
     assert main(["cache", "problems", "input=asked.jsonl", "output=asked.csv"]) == 0
     assert "2 problems of" in capsys.readouterr().out
-    items = load(Path("asked.csv"), "grouped_conv")
+    items = load_problem_file(Path("asked.csv"), "grouped_conv")
     assert [(i.problem, i.origin) for i in items] == [(PLAIN, "asked 2 times"), (OTHER, "asked 1 times")]
     assert main(["cache", "problems", "input=asked.jsonl", "output=x.csv", "variant=bwd_data"]) == 2
-    assert f"there are some of {CONV}" in capsys.readouterr().err
+    assert f"the file has requests for {CONV}" in capsys.readouterr().err

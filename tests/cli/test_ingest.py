@@ -1,4 +1,4 @@
-"""ingest and data merge as people call them, and the chain from a published CSV to a selection from production."""
+"""The verbs ingest and data merge, and the chain from a published CSV to a selection from production."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ck_files
 from store import fresh_store
 from synthetic import measurements
 from tilewise.cli.main import main
-from tilewise.data.schema import read_measurements
+from tilewise.data import read_measurements
 from tilewise.ops import Target
 
 CONV, GEMM = "grouped_conv_forward_bf16_gfx950", "gemm_universal_fp8_gfx950"
@@ -24,7 +24,7 @@ Shell = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """A command line in an empty folder; gives exit status, standard output, standard error."""
+    """Return a function that runs a command in an empty folder and gives exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> tuple[int, str, str]:
@@ -55,13 +55,13 @@ def test_op_variant_dtype_and_arch_name_the_target_as_well(shell: Shell) -> None
     assert read_measurements(Path("out.parquet"))["arch"].unique().tolist() == ["gfx950"]
 
 
-def test_what_is_lost_is_shown_with_its_line(shell: Shell) -> None:
+def test_a_lost_part_is_shown_with_its_line(shell: Shell) -> None:
     write_log(broken=True)
     code, out, _ = shell("ingest", "input=run.log", "output=out.parquet", f"target={GEMM}")
     assert code == 0
     assert "17 rows" in out
-    assert "1 of 18 parts did not come through (out.quarantined.jsonl):\n  1 x no JSON object: " in out
-    assert "    line 4: no JSON object: " in out
+    assert "1 of 18 parts did not come through (out.quarantined.jsonl):\n  1 x not a JSON object: " in out
+    assert "    line 4: not a JSON object: " in out
     (line,) = Path("out.quarantined.jsonl").read_text().splitlines()
     assert json.loads(line)["text"].startswith("{")
 
@@ -71,11 +71,11 @@ def test_what_is_lost_is_shown_with_its_line(shell: Shell) -> None:
     [
         (["output=out.parquet"], "ingest needs input=FILE and output=FILE.parquet"),
         (["input=run.log"], "ingest needs input=FILE and output=FILE.parquet"),
-        (["input=nothing", "output=out.parquet"], "nothing: cannot read it: No such file"),
-        (["input=.", "output=out.parquet"], ".: cannot read it: Is a directory"),
-        (["input=run.log", "output=out.parquet"], "a streaming log is one of gemm, not of grouped_conv"),
+        (["input=nothing", "output=out.parquet"], "nothing: the file cannot be read: No such file"),
+        (["input=.", "output=out.parquet"], ".: the file cannot be read: Is a directory"),
+        (["input=run.log", "output=out.parquet"], "a streaming log is for gemm, not for grouped_conv"),
         (["input=run.log", "output=run.log", f"target={GEMM}"], "run.log exists already"),
-        (["input=run.log", "output=out.parquet", f"target={GEMM}", "dtype=bf16"], "says dtype=fp8"),
+        (["input=run.log", "output=out.parquet", f"target={GEMM}", "dtype=bf16"], "states dtype=fp8"),
     ],
 )
 def test_a_mistake_of_the_caller_is_one_clear_line(words: list[str], message: str, shell: Shell) -> None:
@@ -115,16 +115,17 @@ def test_a_merge_is_blocked_until_somebody_decides(shell: Shell) -> None:
     assert shell(*merge)[0] == 2, "an output is never overwritten"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not REAL.exists(), reason="the published gfx950 table is not beside the repository")
 def test_from_the_published_csv_to_a_selection_from_production(shell: Shell, tmp_path: Path) -> None:
     target, uri = f"target={CONV}", f"tracking.uri={fresh_store(tmp_path / 'store')}"
     assert shell("ingest", f"input={REAL}", "output=ck.parquet", target)[0] == 0
     code, out, _ = shell("data", "prepare", "input=ck.parquet", "output=prepared.parquet", target)
     assert (code, "3 x outlier" in out, "22 x contradicts" in out) == (0, True, True)
-    data = "data=ck.parquet"  # the imported table serves as it is, too
+    data = "data=ck.parquet"  # the imported table serves unprepared, too
     small = ("n_splits=2", "tune.n_trials=0", "model.n_estimators=20", "model.num_leaves=31")
     assert shell("train", data, target, uri, *small)[0] == 0
-    assert shell("evaluate", data, target, uri)[0] == 0
+    assert shell("evaluate", data, target)[0] == 0
     metrics = json.loads(Path(f"reports/{CONV}/metrics.json").read_text())
     assert metrics["pool_size"] == 20
     assert metrics["holdout"]["n_problems"] == 37

@@ -1,4 +1,4 @@
-"""`tilewise instances`: what it prints, what it writes, and how it ends."""
+"""`tilewise instances`: output, files and exit status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernels.ck.lines import FORWARD, FORWARD_V3, KINDS
-from tilewise.cli.main import VERBS, main
+from tilewise.cli._verbs import VERBS
+from tilewise.cli.main import main
 
 SWEEP = {
     "variant": "forward",
@@ -47,11 +48,11 @@ def test_a_sweep_is_expanded_filtered_and_written(capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().out.splitlines()) == kept
 
 
-def test_an_old_file_is_converted_and_what_is_wrong_in_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_file_is_converted_and_its_faults_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("convert", "input=nhwgc_bf16.conf", "output=new.json") == 0
     told = capsys.readouterr()
     assert told.out == f"new.json: {len(KINDS)} instances\n"
-    assert f"nhwgc_bf16.conf:{len(KINDS) + 2}: skipped: no known kind of line" in told.err
+    assert f"nhwgc_bf16.conf:{len(KINDS) + 2}: skipped: unknown kind of line" in told.err
     assert f"nhwgc_bf16.conf: {len(KINDS)} instances, 1 lines skipped" in told.err
     assert run("compare", "a=nhwgc_bf16.conf", "b=new.json") == 0
     assert capsys.readouterr().out == f"equal; compared by instance: {len(KINDS)} in both\n"
@@ -83,21 +84,28 @@ def test_without_input_the_shipped_pool_is_listed(capsys: pytest.CaptureFixture[
     assert all(name.startswith("gemm_universal_bf16_") and "_persistent_" in name for name in names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "instances needs an action, one of expand, list"),
         (["explode"], "instances: unexpected 'explode'"),
         (["expand"], "input: missing; instances expand reads a file"),
-        (["expand", "input=sweep.json"], "a sweep needs an arch with kernels of CK Tile, got sm90"),
-        (["expand", "input=nhwgc_bf16.conf"], "instances expand takes a trait JSON, this is a source of conf"),
+        (["expand", "input=sweep.json"], "a sweep needs an arch with CK Tile kernels, got sm90"),
+        (["expand", "input=nhwgc_bf16.conf"], "instances expand takes a trait JSON; this is a source of kind conf"),
         (["convert", "input=sweep.json", "arch=gfx942"], "instances convert takes a .conf of the old profiler"),
         (["filter", "input=sweep.json", "arch=gfx942"], "filter: missing; give an expression"),
-        (["filter", "input=nhwgc_bf16.conf", "filter=c.dtype == 'fp64'"], "none of 11 instances is left to write"),
+        (
+            ["filter", "input=nhwgc_bf16.conf", "filter=c.dtype == 'fp64'"],
+            "the filter matches none of 11 instances; nothing is written",
+        ),
         (["list", "filter=c.tile_q == 1"], "filter: column 1: c has no 'tile_q'"),
-        (["list", "input=missing.json"], "missing.json: no such file, and no target's name either"),
+        (["list", "input=missing.json"], "missing.json: this is neither a file nor a target's name"),
         (["compare", "a=sweep.json"], "a and b: both sources are needed"),
-        (["export", "input=grouped_conv_forward_bf16_sm90", "output=x.json"], "these kernels are not CK Tile's"),
+        (
+            ["export", "input=grouped_conv_forward_bf16_sm90", "output=x.json"],
+            "kernels of other backends than CK Tile have no instance form",
+        ),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +116,6 @@ def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.Ca
 
 
 def test_the_actions_are_declared() -> None:
-    from tilewise.cli.instances import ACTIONS
+    from tilewise.cli.measuring.instances import ACTIONS
 
     assert VERBS["instances"].actions == ACTIONS

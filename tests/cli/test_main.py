@@ -1,8 +1,7 @@
-"""The command line's contract: which verbs there are, what a mistake looks like, and what is not imported for it."""
+"""The contract of the command line: verbs, errors, exit status, and light imports."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -16,23 +15,24 @@ from omegaconf import DictConfig
 
 import tilewise
 from tilewise.arch import conf_dir
-from tilewise.cli.main import VERBS, main, reporting_errors
+from tilewise.cli._verbs import COMMON, VERBS
+from tilewise.cli.main import main, reporting_errors
 from tilewise.errors import MeasurementError, PromotionRefusedError, UsageError
 
 PROBLEM = "problem={N:8,C:64,K:64,G:1,Hi:7,Wi:7,Y:1,X:1}"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens
-BUILT = [name for name in VERBS if importlib.util.find_spec(f"tilewise.cli.{name}")]
+BUILT = list(VERBS)
 
 Runs = list[DictConfig]
 
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """`train` that only notes the configurations it is run with."""
+    """Replace `train` by a function that records its configurations."""
     runs: Runs = []
-    module = types.ModuleType("tilewise.cli.train")
+    module = types.ModuleType("tilewise.cli.models.train")
     module.run = runs.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tilewise.cli.train", module)
+    monkeypatch.setitem(sys.modules, "tilewise.cli.models.train", module)
     return runs
 
 
@@ -56,7 +56,7 @@ def test_no_verb_shows_help_and_fails(capsys: pytest.CaptureFixture[str]) -> Non
 def test_help_of_a_verb_is_the_docstring_of_its_module(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
     out = capsys.readouterr().out
-    source = (Path(tilewise.__file__).parent / "cli" / f"{verb}.py").read_text()
+    source = (Path(tilewise.__file__).parent / "cli" / VERBS[verb].package / f"{verb}.py").read_text()
     first_line = source.removeprefix('"""').splitlines()[0].removesuffix('"""')
     assert first_line in out
     assert "variant     bwd_data, bwd_weight, forward, universal" in out
@@ -87,17 +87,18 @@ def test_parameters_of_mlflow_run_reach_the_verb(recorded: Runs) -> None:
 
 def test_an_action_reaches_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: Runs = []
-    module = types.ModuleType("tilewise.cli.data")
+    module = types.ModuleType("tilewise.cli.measuring.data")
     module.run = runs.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tilewise.cli.data", module)
+    monkeypatch.setitem(sys.modules, "tilewise.cli.measuring.data", module)
     assert main(["data", "describe", "data=x"]) == 0
     assert runs[0].action == "describe"
 
 
+@pytest.mark.long
 def test_multirun_runs_every_combination(
     recorded: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "")  # so that what main() sets is taken back
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "")  # so that the value of main() is undone
     monkeypatch.setattr(sys, "argv", sys.argv)
     params = tmp_path / "params.yaml"
     assert main(["train", "--cfg", "seed=5"]) == 0
@@ -114,13 +115,14 @@ def test_multirun_runs_every_combination(
     assert "variant=fwd is unknown; variant has" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         (["trian"], "unknown verb 'trian'; known are collect, "),
         (["train", "hello"], "train: unexpected 'hello'; expected key=value"),
         (["data", "describ"], "data: unexpected 'describ'; expected one of prepare, "),
-        (["train", "n_split=3"], "'n_split' is no key of the configuration; did you mean 'n_splits'?"),
+        (["train", "n_split=3"], "'n_split' is not a key of the configuration; did you mean 'n_splits'?"),
         (["train", "variant=fwd"], "variant=fwd is unknown; variant has"),
         (["train", "n_splits=two"], "n_splits must be a whole number, got 'two'"),
         (["train", "model.num_leaves=1"], "model.num_leaves must be an integer of at least 2, got 1"),
@@ -168,7 +170,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
     [
         (UsageError("rule,\n  value"), 2, "tilewise: error: rule, value"),
         (MeasurementError("no GPU"), 1, "tilewise: error: no GPU"),
-        (PromotionRefusedError("too slow"), 3, "tilewise: error: too slow"),
+        (PromotionRefusedError("too slow"), 3, "tilewise: refused: too slow"),
         (PermissionError(13, "Permission denied", "x"), 1, "tilewise: error: [Errno 13] Permission denied: 'x'"),
         (
             ZeroDivisionError("division by zero"),
@@ -191,18 +193,19 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         reporting_errors(_raise(ZeroDivisionError("by zero")))
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m tilewise train --cfg | head -1", shell=True, capture_output=True, text=True, env=_env()
     )
     assert (done.stdout, done.stderr) == ("dtype:\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["tilewise", "tilewise.cli.main"])
 def test_module_runs_like_the_console_script(module: str) -> None:
     done = subprocess.run([sys.executable, "-m", module, "train", "foo=1"], capture_output=True, text=True, env=_env())
     assert done.returncode == 2
-    assert done.stderr == "tilewise: error: 'foo' is no key of the configuration; --cfg prints all there are\n"
+    assert done.stderr == "tilewise: error: 'foo' is not a key of the configuration; --cfg prints all keys\n"
 
 
 def test_selecting_imports_no_training_library() -> None:
@@ -222,3 +225,47 @@ def test_every_group_has_a_default() -> None:
 
 def _env() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(tilewise.__file__).parents[1])}
+
+
+class TestKeysOfAVerb:
+    """A verb takes the keys that it reads, and refuses those that it would ignore."""
+
+    @pytest.mark.parametrize(
+        ("words", "key"),
+        [
+            (["select", "model_dir=models/nowhere", PROBLEM], "model_dir"),
+            (["evaluate", "filter=c.tile_n>64"], "filter"),
+            (["rollback", "gate.mean_drop=5"], "gate.mean_drop"),
+            (["cache", "list", "collect.devices=[0]"], "collect.devices"),
+            (["registry", "list", "-m", "model.num_leaves=31,63"], "model.num_leaves"),
+        ],
+    )
+    def test_refuses_a_key_that_it_would_ignore(
+        self, words: list[str], key: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(words) == 2
+        assert f"{words[0]} does not read '{key}'; it reads " in capsys.readouterr().err
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_states_the_keys_that_its_module_reads(self, verb: str) -> None:
+        module = Path(tilewise.__file__).parent / "cli" / VERBS[verb].package / f"{verb}.py"
+        read = _keys_read_by(module, and_those_it_calls=False)
+        stated = set(VERBS[verb].reads)
+        missing = {key for key in read if not any(f"{key}.".startswith(f"{name}.") for name in (*stated, *COMMON))}
+        assert missing - {"action"} == set()
+
+    @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "train"])  # train passes on all of cfg
+    def test_reads_the_keys_that_it_states(self, verb: str) -> None:
+        read = _keys_read_by(Path(tilewise.__file__).parent / "cli" / VERBS[verb].package / f"{verb}.py")
+        assert [name for name in VERBS[verb].reads if not any(f"{key}.".startswith(f"{name}.") for key in read)] == []
+
+
+def _keys_read_by(module: Path, *, and_those_it_calls: bool = True) -> set[str]:
+    """Return the dotted keys of ``cfg`` in a verb's source, and in the sources of the verbs that it calls."""
+    source = module.read_text()
+    called = re.findall(r"from tilewise\.cli\.(\w+)\.(\w+) import", source) if and_those_it_calls else []
+    keys = set(re.findall(r"\bcfg\.([a-z_]+(?:\.[a-z_]+)*)", source))
+    keys |= {key for key in re.findall(r"_required\(cfg, \"(\w+)\"", source)}
+    for package, name in called:
+        keys |= _keys_read_by(module.parents[1] / package / f"{name}.py")
+    return keys

@@ -1,4 +1,4 @@
-"""Which problems a command line plans to measure; what was measured already comes out of it again."""
+"""The problems that a command plans to measure; the committed runs are planned again identically."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewise.cli.collect import plan_from_config
 from tilewise.cli.compose import compose
+from tilewise.cli.measuring.collect import plan_from_config
 from tilewise.cli.problems import counts
-from tilewise.collect.plan import Item
-from tilewise.collect.problems import SETS, problem_set
-from tilewise.data.splits import holdout_mask
+from tilewise.collect import Item
+from tilewise.collect.problems import SETS, load_problem_set
+from tilewise.data import holdout_mask
 from tilewise.errors import ConfigError
 from tilewise.markdown import fill
 from tilewise.ops import GemmProblem
@@ -36,7 +36,7 @@ def planned(*overrides: str) -> tuple[Item, ...]:
         ),
     ],
 )
-def test_what_is_measured_already_is_planned_again(overrides: tuple[str, ...], count: int, digest: str) -> None:
+def test_a_committed_run_is_planned_again(overrides: tuple[str, ...], count: int, digest: str) -> None:
     items = planned(*overrides)
     assert len(items) == count
     text = "\n".join(f"{i.origin} {i.problem.to_dict()}" for i in items)
@@ -47,10 +47,10 @@ def test_sets_are_chosen_by_name_and_by_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("origin,M,N,K\nmine,1,2,3\n")
     gemm = "target=gemm_universal_bf16_sm90"
-    assert planned(gemm) == problem_set("gemm", "gemm-1")
+    assert planned(gemm) == load_problem_set("gemm", "gemm-1")
     assert planned(gemm, f"collect.problems={path}") == (Item(GemmProblem(1, 2, 3), "mine"),)
     both = planned("collect.problems=[grouped_conv-1,grouped_conv-2]", "variant=bwd_weight")
-    assert both == problem_set("grouped_conv", ("grouped_conv-1", "grouped_conv-2"))
+    assert both == load_problem_set("grouped_conv", ("grouped_conv-1", "grouped_conv-2"))
 
 
 @pytest.mark.parametrize("part", ["[3]", "[5,5]", "[-1,4]", "[0,1829]", "[0,x]", "7"])
@@ -77,15 +77,16 @@ def test_a_problem_in_two_files_is_refused() -> None:
 
 
 def test_counts_tell_training_from_validation() -> None:
-    lines = counts(problem_set("grouped_conv"), "grouped_conv", 0.18).splitlines()
+    lines = counts(load_problem_set("grouped_conv"), "grouped_conv", 0.18).splitlines()
     assert lines[2] == "| all | 1828 | 1504 | 324 |"
     assert any(line.startswith("| kind: depthwise | 279 | ") for line in lines)
 
 
+@pytest.mark.long
 def test_the_page_has_the_counts_of_every_set() -> None:
-    """``python -m tilewise.cli.problems describe --page docs/problems.md`` puts them there."""
+    """``python -m tilewise.cli.problems describe --page docs/problems.md`` writes them."""
     page = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
     tables = {
-        name: counts(problem_set(s.op, name), s.op, float(compose().holdout.fraction)) for name, s in SETS.items()
+        name: counts(load_problem_set(s.op, name), s.op, float(compose().holdout.fraction)) for name, s in SETS.items()
     }
     assert fill(page, tables) == page

@@ -1,9 +1,11 @@
-"""promote, rollback, registry and select as people call them: what is printed, and the exit status."""
+"""The verbs promote, rollback, registry and select: output and exit status."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,18 @@ import pytest
 from small_model import table, write_model
 from store import fresh_store
 from synthetic import CONV
+from tilewise.arch import conf_dir
 from tilewise.cli.main import EXIT_REFUSED, main
 
+pytestmark = pytest.mark.long
+
 PROBLEM = "problem={N:8,C:64,K:64,G:1,Hi:28,Wi:28,Y:3,X:3,pad_h:1,pad_w:1}"
-FLOORS = ["gate.floors.grouped_conv.forward.mean=80", "gate.floors.grouped_conv.forward.p10=50"]
+FLOORS = ["gate.floors.grouped_conv.forward.mean=80", "gate.floors.grouped_conv.forward.p10=50", "gate.min_problems=5"]
+FLOORS += ["gate.override.reason='small [tables] of tests'"]
 
 
 class Shell:
-    """A project's folder with measurements and a registry."""
+    """A project folder with measurements and a registry."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -29,7 +35,7 @@ class Shell:
     def __call__(
         self, verb: str, *overrides: str, action: str | None = None, uri: str | None = None
     ) -> tuple[int, str, str]:
-        """Exit status, standard output and standard error."""
+        """Run a command; return exit status, stdout and stderr."""
         self._capsys.readouterr()
         code = main([verb, *([action] if action else []), f"tracking.uri={uri or self.uri}", *overrides])
         return code, *self._capsys.readouterr()
@@ -38,6 +44,11 @@ class Shell:
         write_model(self.folder / "models" / CONV, sign=sign, note=note)
         return self("promote", "data=data.parquet", *FLOORS, *overrides)
 
+    def arguments(self, sign: float) -> list[str]:
+        """Return the arguments that promote a new model."""
+        write_model(self.folder / "models" / CONV, sign=sign)
+        return [f"tracking.uri={self.uri}", "data=data.parquet", *FLOORS]
+
     @property
     def record(self) -> dict[str, object]:
         return dict(json.loads((self.folder / "reports" / CONV / "promotion.json").read_text()))
@@ -45,8 +56,8 @@ class Shell:
 
 @pytest.fixture(autouse=True)
 def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take longer than all the rest of a promotion."""
-    monkeypatch.setattr("tilewise.registry.promote.log_plots", lambda *_: None)
+    """Leave out plots, which take longer than the rest of a promotion."""
+    monkeypatch.setattr("tilewise.registry.promotion._promote.log_plots", lambda *_: None)
 
 
 @pytest.fixture
@@ -63,6 +74,34 @@ class TestPromote:
         assert "promoted, judged on" in out
         assert shell.record["outcome"] == "promoted"
 
+    def test_an_override_is_printed_as_it_is(self, shell: Shell) -> None:
+        _, out, _ = shell.promote()
+        assert "OVERRIDE (small [tables] of tests): gate.floor_mean is 80 instead of 90" in out
+
+    def test_the_command_line_cannot_allow_what_the_file_forbids(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = shutil.copytree(conf_dir(), shell.folder / "conf")
+        file = own / "gate" / "default.yaml"
+        file.write_text(file.read_text().replace("allowed: true", "allowed: false"))
+        monkeypatch.setenv("TILEWISE_CONF", str(own))
+        code, _, err = shell.promote("gate.override.allowed=true")
+        assert (code, "overrides are forbidden here" in err) == (2, True)
+
+    @pytest.mark.parametrize(("sign", "status"), [(1.0, 0), (-1.0, EXIT_REFUSED)])
+    def test_a_closed_pipe_does_not_change_the_status(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch, sign: float, status: int
+    ) -> None:
+        class Closed(io.StringIO):
+            def write(self, text: str) -> int:
+                if text:
+                    raise BrokenPipeError("the reader has closed the pipe")
+                return 0
+
+        monkeypatch.setattr("sys.stdout", Closed())
+        assert main(["promote", *shell.arguments(sign=sign)]) == status
+        assert shell.record["outcome"] == ("refused" if status else "promoted")
+
     def test_again(self, shell: Shell) -> None:
         shell.promote()
         code, out, err = shell.promote()
@@ -75,7 +114,7 @@ class TestPromote:
         assert code == EXIT_REFUSED == 3
         assert "NO" in out
         assert "->" in out  # the regressed problems
-        assert err.startswith(f"tilewise: error: {CONV} version 2")
+        assert err.startswith(f"tilewise: refused: {CONV} version 2")
         assert "mean efficiency" in err
         assert shell.record["outcome"] == "refused"
 
@@ -86,6 +125,9 @@ class TestPromote:
             ("data=nowhere.parquet", 2, "nowhere.parquet"),
             ("tracking.uri=http://127.0.0.1:9", 1, "does not answer; start it, or set tracking.uri"),
             ("holdout.fraction=0.5", 2, "was trained on"),
+            ("gate.override.reason=''", 2, "gate.floor_mean is 80 instead of 90"),
+            ("gate.override.allowed=false", 2, "overrides are forbidden here"),
+            ("gate.min_problems=50", 2, "at least 50 holdout problems"),
             ("gate.mean_drop=-1", 2, "mean_drop must be a number from 0 to 100, got -1"),
         ],
     )
@@ -161,7 +203,7 @@ class TestRollbackAndRegistry:
         assert shell("rollback", "version=2")[0] == 0
         assert shell.promote(note="second")[0] == 0
 
-    def test_a_version_with_all_that_is_known_of_it(self, shell: Shell) -> None:
+    def test_everything_about_a_version(self, shell: Shell) -> None:
         shell.promote()
         shell.promote(note="second")
         code, out, err = shell("registry", action="show")
@@ -174,7 +216,7 @@ class TestRollbackAndRegistry:
         _, out, _ = shell("registry", "version=1", action="show")
         assert "replaced by 2 (promoted)" in out
 
-    def test_what_two_versions_differ_in(self, shell: Shell) -> None:
+    def test_differences_of_two_versions(self, shell: Shell) -> None:
         shell.promote()
         write_model(shell.folder / "models" / CONV, trees=61)
         shell("promote", "data=data.parquet", *FLOORS)
@@ -189,7 +231,7 @@ class TestRollbackAndRegistry:
         ("action", "override", "message"),
         [
             ("show", "version=7", "has no version 7; it has 1"),
-            ("show", "version=best", "'best' is no version; give a number, production, candidate or previous"),
+            ("show", "version=best", "'best' is not a version; give a number, production, candidate or previous"),
             ("diff", "b=previous", "has no version previous"),
             ("show", "target=gemm_universal_fp8_sm90", "is not registered; known targets are"),
             ("hide", "version=1", "expected one of list, show, diff"),

@@ -1,4 +1,4 @@
-"""tilewise shadow and gate.shadow as people call them: what is printed, what is written, and the exit status."""
+"""tilewise shadow and gate.shadow from the command line: output, files and exit status."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from registry.shadowed import observed
+from gate.shadowed import observed
 from small_model import table, write_model
 from store import fresh_store
 from synthetic import CONV
 from tilewise.cli.main import EXIT_REFUSED, main
-from tilewise.registry import history, tracking, versions
-from tilewise.registry.observations import Observation
-from tilewise.registry.publish import publish
+from tilewise.gate import Observation
+from tilewise.registry import list_aliases, registry_session
+from tilewise.registry._history import commit_change, settle_history
+from tilewise.registry.promotion import publish
 
 
 def write(path: Path, observations: list[Observation]) -> str:
@@ -42,8 +43,9 @@ def test_the_journal_of_the_cache_by_default(
     assert "| problems | 1 |" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("overrides", "message"), [
-    (["input=nowhere.jsonl"], "nowhere.jsonl: cannot be read"),
+    (["input=nowhere.jsonl"], "nowhere.jsonl: the journal of observations cannot be read"),
     (["input={j}", "target=gemm_universal_bf16_sm90"], f"nothing was observed of gemm_universal_bf16_sm90; .* {CONV}"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(
@@ -56,21 +58,28 @@ def test_mistakes_are_one_line(
     assert re.search(message, err)
 
 
+@pytest.mark.long
 def test_the_gate_refuses_and_production_is_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tilewise.registry.promote.log_plots", lambda *_: None)
+    monkeypatch.setattr("tilewise.registry.promotion._promote.log_plots", lambda *_: None)
     uri = fresh_store(tmp_path / "store")
     table().to_parquet("data.parquet")
-    with tracking.session(uri):
+    with registry_session(uri):
         first = publish(write_model(tmp_path / "first"))
-        history.commit(history.settle(CONV), first.number, "promoted", "", previous=None)
+        commit_change(settle_history(CONV), first.number, "promoted", "", previous=None)
     second = write_model(tmp_path / "models" / CONV, note="second")
-    with tracking.session(uri):
+    with registry_session(uri):
         candidate = publish(second).content_hash
     source = write(tmp_path / "j", observed([0.9] * 20, candidate=candidate, production=first.content_hash))
-    promote = ["promote", f"tracking.uri={uri}", "data=data.parquet"]
+    promote = [
+        "promote",
+        f"tracking.uri={uri}",
+        "data=data.parquet",
+        "gate.min_problems=5",
+        "gate.override.reason=test",
+    ]
     assert main([*promote, f"gate.shadow={tmp_path}/j"]) == EXIT_REFUSED
     out, err = capsys.readouterr()
     assert "NO  observed by a shadow: 20 problems observed" in out
@@ -81,5 +90,5 @@ def test_the_gate_refuses_and_production_is_rolled_back(
         capsys.readouterr()
         assert main(rollback) == 0
         assert said in capsys.readouterr().out
-    with tracking.session(uri):
-        assert versions.aliases(CONV)["production"] == 1
+    with registry_session(uri):
+        assert list_aliases(CONV)["production"] == 1

@@ -1,4 +1,4 @@
-"""The verbs data, train and evaluate, as a user types them: files, exit status, what is printed."""
+"""The verbs data, train and evaluate: files, exit status and output."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from synthetic import CONV, measurements
 from tilewise.arch import conf_dir
 from tilewise.cli.compose import compose
 from tilewise.cli.main import main
-from tilewise.data.schema import read_measurements
+from tilewise.data import read_measurements
 from tilewise.metrics import METRICS
-from tilewise.model.artefact import load_artefact
+from tilewise.model import load_artefact
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 TUNE = ("tune.n_trials=2", "tune.n_estimators=10")
@@ -26,7 +28,7 @@ TABLE = measurements(n_problems=40, n_kernels=10, repeats=5, seed=4)
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where prepare, train and evaluate were run, one after the other."""
+    """Return a folder in which prepare, train and evaluate ran in turn."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "data").mkdir()
     TABLE.to_parquet(folder / "data" / "table.parquet")
@@ -182,16 +184,16 @@ def test_doubtful_rows_are_quarantined_and_too_many_block(
 
 
 @pytest.mark.usefixtures("_inside")
-def test_what_tuning_found_is_kept_and_taken(
+def test_tuned_settings_are_kept_and_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(conf_dir(), tmp_path / "conf")
-    for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli.tuned"):
+    for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli._tuned"):
         monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
     kept = tmp_path / "conf" / "model" / f"{CONV}.yaml"
     kept.unlink(missing_ok=True)
     storage = f"tune.storage=sqlite:///{tmp_path}/optuna.db"
-    given = "model.min_child_samples=1000"  # more rows than there are: no tree splits, so any other trial is better
+    given = "model.min_child_samples=1000"  # more than all rows: no tree splits, so any other trial is better
     command = ["train", f"data=build/prepared/{CONV}.parquet", f"out={tmp_path}/model", storage, "tune.write=conf"]
     assert main([*command, *SMALL, given, "tune.n_trials=6"]) == 0
     printed = capsys.readouterr().out

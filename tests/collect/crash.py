@@ -1,4 +1,4 @@
-"""Stands in for a compiler: some jobs fail, some crash their process."""
+"""Fake compiler: some jobs fail, some crash their process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine without a GPU: made-up times, and kernels that hang, kill their worker, break the device or lie."""
+"""Fake engine without a GPU: invented times, and kernels that hang, kill their worker, break the device or lie."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from tilewise.collect.engine import Device, EngineLostError
-from tilewise.collect.plan import Item, Plan
-from tilewise.collect.results import Outcome, Samples
+from tilewise.collect import Item, Outcome, Plan, Samples
+from tilewise.collect.engines import Device, EngineLostError
 
 HANG, DIE, BREAK, WRONG = 1, 2, 3, 4  # kernel indices
 HURT = 2  # the problem on which they misbehave
-LOG = "TILEWISE_TEST_LOG"  # a file that notes each measured (problem, kernel)
+LOG = "TILEWISE_TEST_LOG"  # names a file that lists each measured (problem, kernel)
 SLOW = "TILEWISE_TEST_SLOW_S"  # how long each kernel takes
 
 
 class FakeEngine:
-    """Each kernel takes (its index + 1) ms; see the module's constants for the bad ones."""
+    """Engine whose kernel i takes i + 1 ms; the constants above name the bad kernels."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         self._plan = plan
@@ -56,7 +55,7 @@ class FakeEngine:
     def _prepare(
         self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
     ) -> None:
-        """What a subclass does before the kernels of a problem."""
+        """Run before the kernels of a problem; subclasses misbehave here."""
 
     def _misbehave(self, i: int) -> Outcome:
         if i == HANG:
@@ -69,17 +68,17 @@ class FakeEngine:
 
 
 def broken_engine(plan: Plan, index: int) -> FakeEngine:
-    """Cannot even start."""
+    """Fail to start."""
     raise RuntimeError("no CUDA-capable device is detected")
 
 
 def half_broken_engine(plan: Plan, index: int) -> FakeEngine:
-    """Device 0 cannot start."""
+    """Fail to start on device 0 only."""
     return broken_engine(plan, index) if index == 0 else FakeEngine(plan, index)
 
 
 class UnpreparedEngine(FakeEngine):
-    """Breaks on one problem before any kernel runs, as where memory does not suffice."""
+    """Engine that breaks on one problem before any kernel runs, as when memory does not suffice."""
 
     def _prepare(
         self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
@@ -89,13 +88,13 @@ class UnpreparedEngine(FakeEngine):
 
 
 class HastyEngine(FakeEngine):
-    """Takes too long on one problem when all kernels run together; each alone is well."""
+    """Engine that takes too long on one problem when all kernels run together; each kernel alone is fine."""
 
     def _prepare(
         self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
     ) -> None:
         if number == HURT and not careful:
-            begin(0)  # announced, but others may still run: it is not to blame
+            begin(0)  # announced, but others may still run, so kernel 0 is not the culprit
             time.sleep(60)
 
     def _misbehave(self, i: int) -> Outcome:

@@ -1,4 +1,4 @@
-"""A run of the fake engine in a process of its own, to be killed: ``python -m collect.sweep PLAN OUTPUT``."""
+"""Run of the fake engine in a separate process that tests kill: ``python -m collect.sweep PLAN OUTPUT``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from collect.fake import HANG, LOG, FakeEngine
-from tilewise.collect.plan import load_plan
-from tilewise.collect.results import Outcome
-from tilewise.collect.run import collect
+from tilewise.collect import Outcome, collect_with_engine, load_plan
 
 
 class HurriedEngine(FakeEngine):
-    """Its bad kernels kill their worker, break the device and lie, but nobody has to wait for one that hangs."""
+    """Fake engine whose hanging kernel fails at once, so that tests need not wait for a timeout."""
 
     def _prepare(
         self, number: int, known: Mapping[int, Outcome], begin: Callable[[int | None], None], careful: bool
@@ -27,4 +25,6 @@ class HurriedEngine(FakeEngine):
 
 
 if __name__ == "__main__":
-    collect(load_plan(Path(sys.argv[1])), Path(sys.argv[2]), HurriedEngine, [0, 1], lambda what, done, of: None)
+    collect_with_engine(
+        load_plan(Path(sys.argv[1])), Path(sys.argv[2]), HurriedEngine, [0, 1], lambda what, done, of: None
+    )

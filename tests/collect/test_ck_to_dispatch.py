@@ -1,4 +1,4 @@
-"""From CK Tile's libraries to a running dispatcher: measured, prepared, trained, selected, run through the same."""
+"""From CK Tile's libraries to a running dispatcher: measure, prepare, train, select, run through the libraries."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ pytest.importorskip("triton")
 from extending.test_extending import to_selection
 from kernels.ck.stubs import gemm_name, needs_compiler, stub
 from tilewise.arch import load_arch
-from tilewise.collect.ck_kernels import find_kernels
-from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.collect.run import collect_from_libraries
-from tilewise.kernels.ck.libraries import Libraries
+from tilewise.collect import Item, Plan, Timing, collect_from_libraries
+from tilewise.collect.engines import find_library_kernels
+from tilewise.kernels.ck import CkLibraries
 from tilewise.ops import GemmProblem, Target
 
 pytestmark = needs_compiler
@@ -25,6 +24,7 @@ TARGET = Target.parse("gemm_universal_fp16_gfx942")
 SMALL, LARGE = gemm_name(16, pads=True), gemm_name(128, pads=True)
 
 
+@pytest.mark.long
 def test_from_libraries_to_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()
@@ -35,7 +35,7 @@ def test_from_libraries_to_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sizes = {(int(m), int(n), 16) for m, n in zip(2 ** rng.uniform(0, 9, 80), rng.integers(1, 40, 80), strict=True)}
     problems = [GemmProblem(*s) for s in sorted(sizes)]
 
-    found = find_kernels(TARGET, Libraries.find("gemm", str(folder)), problems)
+    found = find_library_kernels(TARGET, CkLibraries.find("gemm", str(folder)), problems)
     items = tuple(Item(p, "test") for p in problems)
     plan = Plan(TARGET, load_arch(TARGET.arch), found.pool(TARGET), items, Timing(), "run-1")
     report = collect_from_libraries(plan, tmp_path / "out.parquet", found, "all", lambda *_: None)

@@ -1,4 +1,4 @@
-"""A dry run counts as the rules do, says why pairs are dropped, and expects the rate of what it is given."""
+"""A forecast counts pairs as the rules do, says why others are dropped, and uses the rate of an earlier run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import pytest
 
 from collect.test_journal import DEVICES
 from tilewise.arch import load_arch
+from tilewise.collect import Item, Outcome, Plan, Samples, Timing, forecast_plan
 from tilewise.collect.__main__ import main
-from tilewise.collect.forecast import forecast, rate_of_table
-from tilewise.collect.journal import Journal
-from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.collect.results import Outcome, Samples
-from tilewise.collect.run import journal_path
+from tilewise.collect._forecast import rate_of_table
+from tilewise.collect._journal import Journal
+from tilewise.collect._run import journal_path
 from tilewise.errors import DataError
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels import load_pool, unsupported
 from tilewise.ops import GroupedConvProblem, Target
 
 
 @pytest.fixture
 def whole() -> Plan:
-    """The whole pool over problems that lack something each."""
+    """Plan of the whole pool over problems that each drop some kernels."""
     target = Target.parse("grouped_conv_forward_bf16_sm90")
     problems = (
         GroupedConvProblem(1, 64, 64, 1, 14, 14, 3, 3),
@@ -38,7 +36,7 @@ def whole() -> Plan:
 
 
 def test_pairs_and_reasons_are_those_of_the_rules(whole: Plan, tmp_path: Path) -> None:
-    seen = forecast(whole, tmp_path / "out.parquet", [0])
+    seen = forecast_plan(whole, tmp_path / "out.parquet", [0])
     reasons = Counter(unsupported(k, i.problem, "forward") for i in whole.items for k in whole.pool.kernels)
     assert seen.pairs == reasons.pop(None)
     assert seen.dropped == reasons
@@ -49,24 +47,24 @@ def test_pairs_and_reasons_are_those_of_the_rules(whole: Plan, tmp_path: Path) -
 
 
 def test_two_devices_take_half_the_time(whole: Plan, tmp_path: Path) -> None:
-    one, two = (forecast(whole, tmp_path / "out.parquet", devices).measure_s for devices in ([0], [0, 1]))
+    one, two = (forecast_plan(whole, tmp_path / "out.parquet", devices).measure_s for devices in ([0], [0, 1]))
     assert one == pytest.approx(2 * two)
     assert one > 0
 
 
-def test_what_the_journal_holds_is_not_counted_and_gives_the_rate(plan: Plan, tmp_path: Path) -> None:
+def test_problems_of_the_journal_are_not_counted_and_give_the_rate(plan: Plan, tmp_path: Path) -> None:
     output = tmp_path / "out.parquet"
     good = Outcome("ok", None, Samples((1.0,), (), 1))
     with Journal(journal_path(output), plan) as journal:
         for i in range(3):
             journal.add(i, f"2026-01-01T00:00:{2 * i:02}+00:00", DEVICES[0], [good] * 4 + [Outcome("unsupported")] * 2)
-    seen = forecast(plan, output, [0])
+    seen = forecast_plan(plan, output, [0])
     assert (seen.problems, seen.done) == (5, 3)
     assert seen.measure_s == pytest.approx(seen.pairs / 2)  # four pairs in two seconds
     assert "the journal's 2 pairs a second" in seen.basis
 
 
-def test_the_rate_of_a_table_leaves_pauses_out_and_is_one_gpus(tmp_path: Path) -> None:
+def test_the_rate_of_a_table_is_per_gpu_and_without_pauses(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     times = {"a": ("00:00:00", "00:00:02", "05:00:00", "05:00:02"), "b": ("00:00:01", "00:00:05")}
     rows = [
@@ -85,7 +83,7 @@ def test_the_rate_of_a_table_leaves_pauses_out_and_is_one_gpus(tmp_path: Path) -
         rate_of_table(path)
 
 
-def test_the_bare_machines_command_plans_and_refuses(
+def test_the_command_of_a_bare_machine_forecasts_and_refuses(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, output = tmp_path / "plan.json", tmp_path / "out.parquet"

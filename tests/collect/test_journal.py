@@ -1,4 +1,4 @@
-"""A journal gives back what was added, whatever cut it short, and is refused where it does not belong."""
+"""A journal returns its entries after any crash, and is refused for another plan, format or run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.collect.engine import Device
-from tilewise.collect.journal import Journal
-from tilewise.collect.plan import Plan
-from tilewise.collect.results import Outcome, Samples
+from tilewise.collect import Outcome, Plan, Samples
+from tilewise.collect._journal import Journal
+from tilewise.collect.engines import Device
 from tilewise.errors import DataError
 
 DEVICES = (Device("a", "uuid-a", "580", "torch", "cold"), Device("a", "uuid-b", "580", "torch", "cold"))
 
 
 def outcomes(seed: int) -> list[Outcome]:
-    """Six of them: two ok, with and without a clock; two unsupported alike, one without a reason, one wrong."""
+    """Return six outcomes: two ok, with and without a clock; two equal refusals; one without a reason; one wrong."""
     ms = 0.1 * (seed + 1) / 3
     return [
         Outcome("ok", None, Samples((ms, 2 * ms, 3 * ms), (1980, 1965, 1980), 4)),
@@ -35,16 +34,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "j"
 
 
-def test_what_was_added_is_there_again(plan: Plan, path: Path) -> None:
+def test_entries_survive_reopening(plan: Plan, path: Path) -> None:
     with Journal(path, plan) as journal:
         for i in (3, 0, 4):
             journal.add(i, f"2026-01-01T00:00:0{i}+00:00", DEVICES[i % 2], outcomes(i))
-        journal.note(1, {5: Outcome("timeout", "no answer")})
-        journal.note(3, {5: Outcome("timeout", "of a problem that is measured since")})
+        journal.note_broken(1, {5: Outcome("timeout", "no answer")})
+        journal.note_broken(3, {5: Outcome("timeout", "of a problem that is measured since")})
         entries = dict(journal.entries)
     with Journal(path, plan) as again:
         assert again.entries == entries
-        assert again.known[1] == {5: Outcome("timeout", "no answer")}
+        assert again.broken[1] == {5: Outcome("timeout", "no answer")}
     entry = entries[3]
     assert entry.by_status == {"ok": 2, "unsupported": 2, "runtime_error": 1, "wrong_result": 1}
     assert [(g.error, list(g.kernels)) for g in entry.failed] == [
@@ -56,7 +55,7 @@ def test_what_was_added_is_there_again(plan: Plan, path: Path) -> None:
     assert entry.ok["sm_clock_mhz"] == [1980, None]
 
 
-def test_wherever_the_file_is_cut_whole_lines_remain(plan: Plan, path: Path) -> None:
+def test_a_file_cut_anywhere_keeps_its_whole_lines(plan: Plan, path: Path) -> None:
     with Journal(path, plan) as journal:
         for i in range(3):
             journal.add(i, "2026-01-01T00:00:00+00:00", DEVICES[0], outcomes(i))

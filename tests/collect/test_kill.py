@@ -1,4 +1,4 @@
-"""Whatever kills a run, and however often: the same command goes on, and the table is that of an undisturbed run."""
+"""After any number of kills, the same command resumes, and the table equals that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 from collect.fake import SLOW
 from collect.sweep import HurriedEngine
-from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.collect.run import collect, journal_path
+from tilewise.collect import Item, Plan, Timing, collect_with_engine
+from tilewise.collect._run import journal_path
 from tilewise.ops import GroupedConvProblem
 
 PATIENCE_S = 60.0
@@ -25,13 +25,13 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def long(plan: Plan) -> Plan:
-    """Twenty problems, so that there is something to kill."""
+    """Plan of twenty problems, long enough to be killed several times."""
     more = tuple(Item(GroupedConvProblem(n, 8, 8, 1, 8, 8, 3, 3), "test") for n in range(6, 21))
     return dataclasses.replace(plan, items=(*plan.items, *more))
 
 
 def start(plan: Path, output: Path) -> subprocess.Popen[bytes]:
-    """A run that leads a process group of its own."""
+    """Start a run that leads its own process group."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-m", "collect.sweep", str(plan), str(output)]
     return subprocess.Popen(command, env=environment, start_new_session=True)
@@ -49,7 +49,7 @@ def measured(journal: Path) -> int:
 
 
 def alive(group: int) -> list[int]:
-    """Processes of a group that are not zombies."""
+    """Return the processes of a group that are not zombies."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -61,10 +61,13 @@ def alive(group: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_a_run_killed_again_and_again_ends_like_an_undisturbed_one(
     long: Plan, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = collect(long, tmp_path / "undisturbed.parquet", HurriedEngine, [0], lambda what, done, of: None)
+    undisturbed = collect_with_engine(
+        long, tmp_path / "undisturbed.parquet", HurriedEngine, [0], lambda what, done, of: None
+    )
     assert undisturbed.by_status == {"ok": 116, "runtime_error": 3, "wrong_result": 1}
     monkeypatch.setenv(SLOW, "0.02")
     plan, output = tmp_path / "plan.json", tmp_path / "out.parquet"
@@ -90,7 +93,7 @@ def test_a_run_killed_again_and_again_ends_like_an_undisturbed_one(
 def test_workers_do_not_outlive_a_killed_coordinator(
     long: Plan, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with a hanging kernel would keep the device for ever."""
+    """A worker with a hanging kernel would hold the device for ever."""
     monkeypatch.setenv(SLOW, str(2 * PATIENCE_S))
     plan = tmp_path / "plan.json"
     plan.write_text(dataclasses.replace(long, timing=Timing(kernel_timeout_s=4 * PATIENCE_S)).dumps())

@@ -1,4 +1,4 @@
-"""A plan travels as JSON without loss, and impossible plans are refused with what is wrong in them."""
+"""A plan survives its JSON text, and an impossible plan is refused with the reason."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from tilewise.collect.plan import Item, Plan, Timing, load_plan
-from tilewise.collect.results import Outcome
+from tilewise.collect import Item, Outcome, Plan, Timing, load_plan
 from tilewise.errors import ConfigError, DataError
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
+from tilewise.kernels import Pool, unsupported
+from tilewise.kernels.triton import Kernel
 from tilewise.ops import GroupedConvProblem
 
 
-def test_a_plan_survives_the_journey(plan: Plan, tmp_path: Path) -> None:
+def test_a_plan_survives_its_json(plan: Plan, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan.dumps())
     again = load_plan(path)
@@ -27,7 +25,7 @@ def test_a_plan_survives_the_journey(plan: Plan, tmp_path: Path) -> None:
     assert again.hash == plan.hash
 
 
-def test_the_hash_changes_with_what_is_measured(plan: Plan) -> None:
+def test_the_hash_changes_with_every_part(plan: Plan) -> None:
     others = [
         dataclasses.replace(plan, run_id="run-2"),
         dataclasses.replace(plan, items=plan.items[1:]),
@@ -43,14 +41,14 @@ def test_a_problem_may_ask_for_some_kernels(plan: Plan, tmp_path: Path) -> None:
     again = load_plan(tmp_path / "plan.json")
     assert again == some
     assert again.hash != plan.hash
-    assert again.chosen(0).tolist() == [True, False, False, False, True, False]
-    assert sorted(again.left_out(0)) == [1, 2, 3, 5]
-    assert again.chosen(1).all()
-    assert again.left_out(1) == {}
+    assert again.kernel_mask(0).tolist() == [True, False, False, False, True, False]
+    assert sorted(again.excluded_outcomes(0)) == [1, 2, 3, 5]
+    assert again.kernel_mask(1).all()
+    assert again.excluded_outcomes(1) == {}
 
 
 @pytest.mark.parametrize("kernels", [(), (4, 0), (1, 1), (-1,), (6,)])
-def test_kernels_that_are_not_there_are_refused(plan: Plan, kernels: tuple[int, ...]) -> None:
+def test_kernels_outside_the_pool_are_refused(plan: Plan, kernels: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="problem 0: kernels must be ascending indices below 6"):
         dataclasses.replace(plan, items=(dataclasses.replace(plan.items[0], kernels=kernels),))
 
@@ -73,7 +71,7 @@ def test_a_repeated_problem_is_refused(plan: Plan) -> None:
         (lambda v: v["items"][0]["problem"].update(G=3), "C: must be divisible by G = 3"),
         (lambda v: v["timing"].update(rounds=0), "min_rounds <= rounds"),
         (lambda v: v["timing"].update(speed=1), "not a plan: TypeError"),
-        (lambda v: v["pool"].update(hash="0"), "hash do not belong"),
+        (lambda v: v["pool"].update(hash="0"), "names or hash do not match its kernels"),
         (lambda v: v["arch"].pop("l2_bytes"), "'l2_bytes' is missing"),
     ],
 )
@@ -96,13 +94,13 @@ def test_a_missing_or_torn_plan_is_named(tmp_path: Path) -> None:
         load_plan(tmp_path / "torn.json")
 
 
-def test_what_is_known_or_not_supported_needs_no_run(plan: Plan) -> None:
-    huge = GroupedConvProblem(2**16, 64, 64, 1, 64, 64, 1, 1)  # beyond what 32 bits index: no kernel takes it
+def test_known_and_unsupported_kernels_need_no_run(plan: Plan) -> None:
+    huge = GroupedConvProblem(2**16, 64, 64, 1, 64, 64, 1, 1)  # beyond 32-bit indices: no kernel supports it
     known = {1: Outcome("timeout", "took too long")}
     reasons = {i: unsupported(kernel, huge, plan.target.variant) for i, kernel in enumerate(plan.pool.kernels)}
     assert all(reasons.values())
-    assert plan.without_running(huge, known) == {i: Outcome("unsupported", why) for i, why in reasons.items()} | known
+    assert plan.settled_outcomes(huge, known) == {i: Outcome("unsupported", why) for i, why in reasons.items()} | known
     fits = plan.items[0].problem
     free = {i for i, kernel in enumerate(plan.pool.kernels) if not unsupported(kernel, fits, plan.target.variant)}
     assert free
-    assert set(plan.without_running(fits, {})) == set(range(len(plan.pool))) - free
+    assert set(plan.settled_outcomes(fits, {})) == set(range(len(plan.pool))) - free

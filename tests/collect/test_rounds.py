@@ -1,4 +1,4 @@
-"""Interleaved timing, with a made-up stopwatch: who is timed when, how often, and what a clock dip does."""
+"""Interleaved timing with a fake stopwatch: the order, the number of samples, and the effect of a low clock."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.collect.plan import Timing
-from tilewise.collect.results import Samples, percentile, summary
-from tilewise.collect.rounds import Share, measure, rotated, shares
+from tilewise.collect import Samples, Timing, TimingShare, summarize_samples, time_in_rounds, timing_shares
+from tilewise.collect._outcomes import percentile
+from tilewise.collect._rounds import rotated
 
 
 class Watch:
-    """Candidate i takes `times[i]` ms; notes every round; clocks come from a list, the last one repeating."""
+    """Stopwatch whose candidate i takes `times[i]` ms; it lists all rounds and repeats the last of its clocks."""
 
     def __init__(self, times: Sequence[float], clocks: Sequence[int | None] = (1980,)) -> None:
         self._times = times
@@ -30,49 +30,49 @@ class Watch:
 
 
 def timed(estimates: Sequence[float], watch: Watch, timing: Timing) -> list[Samples]:
-    return measure(estimates, shares(estimates, [True] * len(estimates), timing), watch, timing)
+    return time_in_rounds(estimates, timing_shares(estimates, [True] * len(estimates), timing), watch, timing)
 
 
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
-        (0.1, Share(6, 1)),  # all rounds
-        (0.25, Share(2, 1)),  # trailing
-        (0.39, Share(2, 1)),
-        (0.41, Share(0, 1)),  # hopeless
+        (0.1, TimingShare(6, 1)),  # all rounds
+        (0.25, TimingShare(2, 1)),  # trailing
+        (0.39, TimingShare(2, 1)),
+        (0.41, TimingShare(0, 1)),  # hopeless
     ],
 )
-def test_those_that_cannot_win_are_timed_less(estimate: float, expected: Share) -> None:
-    assert shares([0.1, estimate], [True, True], Timing())[1] == expected
+def test_kernels_that_cannot_win_are_timed_less(estimate: float, expected: TimingShare) -> None:
+    assert timing_shares([0.1, estimate], [True, True], Timing())[1] == expected
 
 
 @pytest.mark.parametrize(("estimate", "rounds"), [(0.05, 6), (0.5, 3), (5.0, 2), (50.0, 1)])
 def test_rounds_are_bounded_by_time_and_a_minimum(estimate: float, rounds: int) -> None:
-    assert shares([estimate], [True], Timing()) == [Share(rounds, 1)]
+    assert timing_shares([estimate], [True], Timing()) == [TimingShare(rounds, 1)]
 
 
 @pytest.mark.parametrize(("fastest_ms", "expected"), [(0.001, 16), (0.010, 5), (0.049, 2), (0.05, 1), (2.0, 1)])
 def test_short_kernels_are_unrolled_to_fill_the_window(fastest_ms: float, expected: int) -> None:
-    assert {s.unrolled for s in shares([fastest_ms, 1.5 * fastest_ms], [True, True], Timing())} == {expected}
+    assert {s.unrolled for s in timing_shares([fastest_ms, 1.5 * fastest_ms], [True, True], Timing())} == {expected}
 
 
-def test_a_short_kernel_is_not_given_up_by_its_first_launch() -> None:
-    assert shares([0.005, 0.09], [True, True], Timing())[1] == Share(2, 10)
+def test_a_short_kernel_is_not_dropped_after_its_first_launch() -> None:
+    assert timing_shares([0.005, 0.09], [True, True], Timing())[1] == TimingShare(2, 10)
 
 
-def test_nor_is_one_whose_first_launch_the_host_may_have_held_up() -> None:
-    assert shares([0.1, 5.0], [True, False], Timing())[1] == Share(2, 1)
+def test_a_kernel_with_an_unreliable_estimate_is_not_dropped() -> None:
+    assert timing_shares([0.1, 5.0], [True, False], Timing())[1] == TimingShare(2, 1)
 
 
 @given(st.lists(st.floats(1e-3, 100), min_size=1, max_size=30))
 def test_the_fastest_always_takes_part_in_the_most_rounds(estimates: list[float]) -> None:
-    parts = shares(estimates, [True] * len(estimates), Timing())
+    parts = timing_shares(estimates, [True] * len(estimates), Timing())
     best = parts[estimates.index(min(estimates))]
     assert best.rounds == max(p.rounds for p in parts) >= 1
 
 
 def test_the_order_rotates_and_alternates() -> None:
-    orders = [rotated(range(6), turn) for turn in range(6)]
+    orders = [rotated(range(6), iteration) for iteration in range(6)]
     assert all(sorted(o) == list(range(6)) for o in orders)
     assert len({o[0] for o in orders}) >= 3
     assert rotated([], 3) == []
@@ -88,18 +88,18 @@ def test_every_candidate_is_timed_each_round_and_the_fastest_again() -> None:
 
 
 class Disturbed(Watch):
-    """A watch whose first round takes candidate 0 five times as long."""
+    """Watch whose first round takes candidate 0 five times as long."""
 
     def sample(self, order: Sequence[int]) -> list[float]:
         first = not self.rounds
         return [5 * t if first and i == 0 else t for i, t in zip(order, super().sample(order), strict=True)]
 
 
-def test_one_disturbed_sample_keeps_nobody_from_the_finals() -> None:
+def test_one_disturbed_sample_keeps_no_candidate_from_the_finals() -> None:
     watch = Disturbed([0.01, 0.011, 0.012, 0.013])
-    trailing = [Share(2, 1)] + [Share(6, 1)] * 3  # the estimate was disturbed as well
-    samples = measure([0.05, 0.011, 0.012, 0.013], trailing, watch, Timing(finalists=2))
-    assert summary(samples[0])["latency_ms"] == 0.01
+    trailing = [TimingShare(2, 1)] + [TimingShare(6, 1)] * 3  # the estimate was disturbed as well
+    samples = time_in_rounds([0.05, 0.011, 0.012, 0.013], trailing, watch, Timing(finalists=2))
+    assert summarize_samples(samples[0])["latency_ms"] == 0.01
 
 
 def test_a_large_pool_has_more_finalists() -> None:
@@ -123,7 +123,7 @@ def test_a_clock_that_stays_low_is_accepted_after_the_retries() -> None:
     assert samples[1].clocks == (1980, 1500, 1500)
 
 
-def test_a_hopeless_one_keeps_the_time_of_its_first_launch() -> None:
+def test_a_hopeless_kernel_keeps_the_time_of_its_first_launch() -> None:
     watch = Watch([0.2, 9.0])
     samples = timed([0.25, 5.0], watch, Timing())
     assert samples[1] == Samples((5.0,), (), 1)
@@ -136,7 +136,7 @@ def test_an_unknown_clock_rejects_nothing() -> None:
 
 
 def test_summary_gives_the_columns_of_the_table() -> None:
-    got = summary(Samples((0.1, 0.4, 0.2, 0.3, 0.5), (1980, 1965), 4))
+    got = summarize_samples(Samples((0.1, 0.4, 0.2, 0.3, 0.5), (1980, 1965), 4))
     assert got == {
         "latency_ms": 0.3,
         "latency_min_ms": 0.1,

@@ -1,4 +1,4 @@
-"""A run survives kernels that hang, die, fault or lie, and resumes without losing or repeating a measurement."""
+"""A run survives kernels that hang, die, fault or lie; it resumes without losing or repeating a measurement."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from collect.fake import (
     broken_engine,
     half_broken_engine,
 )
-from tilewise.collect.journal import Journal
-from tilewise.collect.plan import Plan
-from tilewise.collect.run import Limits, collect, journal_path, partial_path
+from tilewise.collect import CollectLimits, Plan, collect_with_engine
+from tilewise.collect._journal import Journal
+from tilewise.collect._run import journal_path, partial_path
 from tilewise.errors import ConfigError, DataError, MeasurementError, UnfinishedError
 
 
@@ -43,7 +43,7 @@ def _table(path: Path | None) -> list[dict[str, Any]]:
 
 
 def test_a_bad_kernel_costs_its_row_and_no_other(plan: Plan, log: Path, tmp_path: Path) -> None:
-    report = collect(plan, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
+    report = collect_with_engine(plan, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
     table = _table(report.path)
     assert len(table) == report.rows == 30
     bad = {r["kernel_name"]: r["status"] for r in table if not r["is_valid"]}
@@ -70,7 +70,7 @@ def test_kernels_that_a_problem_does_not_ask_for_are_neither_run_nor_rows(
     wanted = {0: (0, 5), HURT: (WRONG, 5)}
     items = tuple(dataclasses.replace(item, kernels=wanted.get(i)) for i, item in enumerate(plan.items))
     some = dataclasses.replace(plan, items=items)
-    report = collect(some, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
+    report = collect_with_engine(some, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
     expected = [(i, k) for i in range(5) for k in wanted.get(i, range(6))]
     ran = {tuple(map(int, line.split())) for line in log.read_text().splitlines()}
     assert ran == set(expected)
@@ -88,7 +88,7 @@ def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: 
             raise _KilledError
 
     with pytest.raises(_KilledError):
-        collect(plan, output, FakeEngine, [0], kill)
+        collect_with_engine(plan, output, FakeEngine, [0], kill)
     assert not output.exists()
     with journal_path(output).open("ab") as f:
         f.write(b'{"done":4,"at":"torn')  # the write that the kill interrupted
@@ -96,7 +96,7 @@ def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: 
         before = set(journal.entries)
     assert before >= {0, 1}
     log.write_text("")
-    report = collect(plan, output, FakeEngine, [0], _quiet)
+    report = collect_with_engine(plan, output, FakeEngine, [0], _quiet)
     again = {int(line.split()[0]) for line in log.read_text().splitlines()}
     assert again == set(range(5)) - before
     assert report.rows == 30
@@ -108,7 +108,7 @@ def test_an_earlier_result_is_never_overwritten(plan: Plan, tmp_path: Path) -> N
     output = tmp_path / "out.parquet"
     output.write_bytes(b"mine")
     with pytest.raises(DataError, match="exists already"):
-        collect(plan, output, FakeEngine, [0], _quiet)
+        collect_with_engine(plan, output, FakeEngine, [0], _quiet)
     assert output.read_bytes() == b"mine"
 
 
@@ -117,23 +117,24 @@ def test_an_engine_that_cannot_start_ends_the_run(plan: Plan, tmp_path: Path) ->
         pytest.warns(UserWarning, match="GPU 0 cannot be used"),
         pytest.raises(MeasurementError, match="GPU 0: RuntimeError: no CUDA-capable device"),
     ):
-        collect(plan, tmp_path / "out.parquet", broken_engine, [0], _quiet)
+        collect_with_engine(plan, tmp_path / "out.parquet", broken_engine, [0], _quiet)
 
 
+@pytest.mark.long
 def test_a_device_that_cannot_start_does_not_stop_the_others(plan: Plan, log: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="GPU 0 cannot be used: RuntimeError: no CUDA-capable device"):
-        report = collect(plan, tmp_path / "out.parquet", half_broken_engine, [0, 1], _quiet)
-    assert (report.done, list(report.given_up)) == (5, [0])
+        report = collect_with_engine(plan, tmp_path / "out.parquet", half_broken_engine, [0, 1], _quiet)
+    assert (report.done, list(report.unusable)) == (5, [0])
     assert {r["hw_uuid"] for r in _table(report.path)} == {"fake-1"}
 
 
-def test_a_sweep_that_takes_too_long_costs_time_alone(plan: Plan, log: Path, tmp_path: Path) -> None:
-    report = collect(plan, tmp_path / "out.parquet", HastyEngine, [0], _quiet)
+def test_a_sweep_that_takes_too_long_costs_time_only(plan: Plan, log: Path, tmp_path: Path) -> None:
+    report = collect_with_engine(plan, tmp_path / "out.parquet", HastyEngine, [0], _quiet)
     assert report.by_status == {"ok": 30}
 
 
 def test_a_problem_that_cannot_be_prepared_costs_its_rows(plan: Plan, log: Path, tmp_path: Path) -> None:
-    report = collect(plan, tmp_path / "out.parquet", UnpreparedEngine, [0], _quiet)
+    report = collect_with_engine(plan, tmp_path / "out.parquet", UnpreparedEngine, [0], _quiet)
     assert report.by_status == {"ok": 24, "runtime_error": 6}
     failed = [r for r in _table(report.path) if not r["is_valid"]]
     assert {r["error"] for r in failed} == {"MemoryError: out of memory"}
@@ -146,16 +147,16 @@ def test_a_spent_budget_leaves_the_rest_for_the_same_call(
     good = dataclasses.replace(plan, items=plan.items[:HURT])
     output = tmp_path / "out.parquet"
     monkeypatch.setenv(SLOW, "0.1")
-    report = collect(good, output, FakeEngine, [0], _quiet, Limits(budget_s=0.2, partial=True))
+    report = collect_with_engine(good, output, FakeEngine, [0], _quiet, CollectLimits(budget_s=0.2, partial=True))
     assert (report.done, report.left, report.valid) == (1, 1, 6)
     assert report.path == partial_path(output, 1, 2)
     assert len(_table(report.path)) == 6
     assert not output.exists()
     with pytest.raises(UnfinishedError, match="1 of 2 problems are left"):
         report.require_complete()
-    nothing = collect(good, output, FakeEngine, [], _quiet, Limits(budget_s=0))
+    nothing = collect_with_engine(good, output, FakeEngine, [], _quiet, CollectLimits(budget_s=0))
     assert (nothing.done, nothing.path) == (1, None)
-    report = collect(good, output, FakeEngine, [0], _quiet, Limits(budget_s=60))
+    report = collect_with_engine(good, output, FakeEngine, [0], _quiet, CollectLimits(budget_s=60))
     report.require_complete()
     assert report.path == output
     assert not journal_path(output).exists()
@@ -163,12 +164,12 @@ def test_a_spent_budget_leaves_the_rest_for_the_same_call(
     assert whole.slice(0, 6).equals(first)
 
 
-def test_of_two_runs_one_is_refused(plan: Plan, tmp_path: Path) -> None:
+def test_the_second_of_two_runs_is_refused(plan: Plan, tmp_path: Path) -> None:
     output = tmp_path / "out.parquet"
     with Journal(journal_path(output), plan), pytest.raises(DataError, match="in use by another run"):
-        collect(plan, output, FakeEngine, [0], _quiet)
+        collect_with_engine(plan, output, FakeEngine, [0], _quiet)
 
 
 def test_a_budget_is_not_negative() -> None:
     with pytest.raises(ConfigError, match="must not be negative, got -1"):
-        Limits(budget_s=-1)
+        CollectLimits(budget_s=-1)

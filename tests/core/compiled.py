@@ -1,4 +1,4 @@
-"""Small programs for the compiled core: formulas or a matrix, and trees over them."""
+"""Small rankers of the compiled core: formulas or a matrix, and trees over them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.core import compiled_core
-from tilewise.core.compile import Compiler
-from tilewise.core.trace import Symbol, Trace
-from tilewise.model.trees import Ensemble
+from tilewise.core import Compiler, Symbol, Trace, compiled_core
+from tilewise.model import Ensemble
 
 needs_core = pytest.mark.skipif(compiled_core() is None, reason="the compiled core was not built")
 
 
 def forest(trees: Ensemble) -> tuple[Any, ...]:
-    """The trees as the core takes them."""
+    """Return the trees as arguments of the core."""
     arrays = (trees.roots, trees.feature, trees.threshold, trees.children, trees.missing, trees.default_left)
     return (trees.n_features, *arrays, trees.value)
 
 
 def stumps(n_features: int, threshold: float = 0.0) -> Ensemble:
-    """One split for each feature, so that every one is used."""
+    """Return trees with one split per feature."""
     n = np.arange(n_features)
     feature = np.zeros((n_features, 3), dtype=np.int64)
     feature[:, 0] = n
@@ -46,23 +44,23 @@ def stumps(n_features: int, threshold: float = 0.0) -> Ensemble:
 def build(
     trace: Trace, n_inputs: int, features: Sequence[Symbol], trees: Ensemble, rules: Sequence[Symbol] = ()
 ) -> Any:
-    """A ranker without an estimate."""
+    """Return a ranker without a cost model."""
     core = compiled_core()
     assert core is not None
     compiled = Compiler(trace, n_inputs, [*features, *rules])
-    program, none = compiled.program, np.empty((0, 2), dtype=np.int32)
+    code, none = compiled.bytecode, np.empty((0, 2), dtype=np.int32)
 
     def places(symbols: Sequence[Symbol]) -> np.ndarray:
         return np.array([compiled.output(s) for s in symbols], dtype=np.int32).reshape(-1, 2)
 
     return core.Ranker(
         n_kernels=trace.partitions.n_kernels,
-        program=(
+        bytecode=(
             n_inputs,
-            program.n_slots,
-            program.constants,
-            np.array(program.steps, dtype=np.int32),
-            np.array(program.index, dtype=np.int32),
+            code.n_slots,
+            code.constants,
+            np.array(code.instructions, dtype=np.int32),
+            np.array(code.index, dtype=np.int32),
         ),
         classes=[c.of_kernel.astype(np.int32) for c in trace.partitions.all],
         rules=places(rules),
@@ -73,7 +71,7 @@ def build(
         single=none,
         scores=forest(trees),
         scale=None,
-        estimate=None,
+        cost_model=None,
         shortlist=0,
         log=np.log,
         log2=np.log2,
@@ -81,14 +79,14 @@ def build(
 
 
 def over_matrix(trees: Ensemble, matrix: np.ndarray, dead: np.ndarray | None = None) -> Any:
-    """A ranker whose kernels are the rows of a matrix; those of `dead` break a rule."""
+    """Return a ranker whose kernels are the rows of a matrix; the kernels of `dead` break a rule."""
     trace = Trace(len(matrix))
     rules = [] if dead is None else [trace.symbol(dead)]
     return build(trace, 0, [trace.symbol(np.ascontiguousarray(column)) for column in matrix.T], trees, rules)
 
 
 def computed(formula: Callable[[Mapping[str, Any]], Any], values: Mapping[str, int], n_kernels: int) -> np.ndarray:
-    """What the core makes of a formula of integers: float64, (kernels,)."""
+    """Return the core's result of a formula of integers: float64, (kernels,)."""
     trace = Trace(n_kernels)
     result = formula({name: trace.input(i) for i, name in enumerate(values)})
     ranker = build(trace, len(values), [trace.cast(trace.symbol(result), np.dtype(np.float64))], stumps(1))

@@ -1,4 +1,4 @@
-"""The core's trees against LightGBM's: the same bits, the same best, whatever is missing; and its reader of texts."""
+"""The core's trees against LightGBM's: equal bits and rankings, also for missing values; and the reader of texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from core.compiled import forest, needs_core, over_matrix, stumps
 from tilewise.core import compiled_core
 from tilewise.errors import ArtefactError
-from tilewise.model.trees import Ensemble
+from tilewise.model import Ensemble
 
 pytestmark = needs_core
 
@@ -29,7 +29,7 @@ def boost(x: np.ndarray, y: np.ndarray, trees: int, **params: Any) -> lgb.Booste
 
 
 def pool_like(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
-    """Columns as a pool has them: one value for all, few values, or one for each row."""
+    """Return columns like those of a pool: one value for all, a few values, or one for each row."""
     matrix = np.empty((rows, columns))
     for i in range(columns):
         levels = rng.normal(size=int(rng.choice([1, 3, rows]))) * 10.0 ** rng.integers(-40, 40)
@@ -66,7 +66,7 @@ def test_scores_and_the_best_are_lightgbms(
     x[rng.random(x.shape) < missing] = 0.0
     booster = boost(x, y, 12, **params)
     probe = pool_like(rng, rows, columns)
-    for column in range(columns):  # what decides: values that trees were split at, and what may be missing
+    for column in range(columns):  # decisive values: thresholds, and values that may count as missing
         known = np.concatenate([x[:, column], [0.0, -0.0, 1e-36, np.inf, -np.inf], [np.nan] * bool(missing)])
         mixed = rng.random(rows) < rng.choice([0.0, 0.5])
         probe[mixed, column] = rng.choice(known, mixed.sum())
@@ -96,6 +96,7 @@ def test_a_large_model_over_a_large_pool() -> None:
         assert list(ranker.rank((), most)[0]) == best(expected, np.zeros(700), most)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize(
     ("rows", "trees"), [(40, 600), (100, 600), (255, 150), (256, 150), (256, 600), (257, 150), (600, 150)]
@@ -146,7 +147,7 @@ def test_many_threads_ask_one_ranker() -> None:
         assert set(pool.map(lambda _: ranker.rank((), 10), range(400))) == {expected}
 
 
-def test_kernels_that_no_rule_allows_are_none() -> None:
+def test_a_pool_without_supported_kernels_has_an_empty_ranking() -> None:
     assert over_matrix(stumps(2), np.ones((3, 2)), np.ones(3, dtype=bool)).rank((), 2) == ((), (), 0.0)
 
 
@@ -159,16 +160,16 @@ def test_kernels_that_no_rule_allows_are_none() -> None:
         (4, [5] * 12),
         (4, [2, 1, 0, 0, 2, 2, 5, 4, 4, 4, 5, 5]),
         (5, [7] * 6),
-        (4, [1, 1, 1, 1, 2, 2, 5, 4, 4, 4, 5, 5]),  # a child of both sides, and one of none
+        (4, [1, 1, 1, 1, 2, 2, 5, 4, 4, 4, 5, 5]),  # one child on both sides, and a node without a parent
     ],
 )
-def test_trees_that_are_none_are_refused(place: int, value: Any) -> None:
-    """Python's reader makes no such trees; the core does not take its word for it."""
+def test_inconsistent_trees_are_refused(place: int, value: Any) -> None:
+    """The Python reader makes no such trees, but the core checks them."""
     core, trees = compiled_core(), list(forest(stumps(2)))
     trees[place] = value if place == 0 else np.array(value, dtype=trees[place].dtype)
     none = np.empty((0, 2), dtype=np.int32)
     assert core is not None
-    with pytest.raises(ValueError, match="does not fit together"):
+    with pytest.raises(ValueError, match="trees: its arrays are inconsistent or exceed the limits of the core"):
         core.Ranker(
             1, (0, 1, np.zeros(1), np.empty(0, np.int32), np.empty(0, np.int32)), [], none,
             np.array([[0, -1], [0, -1]], dtype=np.int32), none, none, none, none, tuple(trees), None, None, 0,
@@ -211,7 +212,7 @@ def test_both_readers_read_the_same(text: str, monkeypatch: pytest.MonkeyPatch) 
 
 @given(data=st.data())
 @settings(deadline=None, max_examples=200)
-def test_what_the_fast_reader_takes_the_other_takes_too(text: str, data: st.DataObject) -> None:
+def test_both_readers_accept_the_same_damaged_texts(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, text.index("end of trees") + 5))
     how = data.draw(st.sampled_from(["cut", "drop", "change", "insert"]))
     token = data.draw(st.sampled_from([*"0123456789-.e= \nxT\r\t\0", "Tree=1\n", "inf", "nan", "é", "num_leaves=2\n"]))

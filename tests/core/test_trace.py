@@ -1,4 +1,4 @@
-"""A traced formula gives what NumPy gives, bit for bit, or says that it cannot be traced."""
+"""A traced formula gives NumPy's results bit for bit, or raises an error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.compiled import computed, forest, needs_core, stumps
-from tilewise.core import compiled_core
-from tilewise.core.trace import Text, Trace, UntraceableError
+from tilewise.core import Text, Trace, UntraceableError, compiled_core
 
 SIZES = st.one_of(st.integers(-40, 40), st.integers(-(2**62), 2**62))
 TILES = np.array([1, 16, 16, 64, -3, 0, 64, 128, 5])
@@ -62,12 +61,12 @@ def test_whole_formulas(m: int, n: int) -> None:
 
 
 @needs_core
-def test_what_leaves_int64_is_told() -> None:
-    with pytest.raises(OverflowError, match="exceeds int64"):
+def test_integers_beyond_int64_raise_an_overflow_error() -> None:
+    with pytest.raises(OverflowError, match="does not fit int64"):
         computed(lambda v: v["m"] * v["m"], {"m": 2**40}, 3)
 
 
-def test_equal_steps_are_one_and_kernels_alike_share_a_value() -> None:
+def test_equal_operations_are_one_node_and_equal_kernels_share_a_value() -> None:
     trace = Trace(len(TILES))
     m = trace.input(0)
     first, second = m // TILES + SHARES, SHARES + m // TILES
@@ -110,8 +109,8 @@ def test_texts_are_equal_or_not() -> None:
 
 
 @needs_core
-def test_a_step_that_reads_beyond_its_slots_is_refused() -> None:
-    """Four values from the last of five slots, which `steps` calls a single one: float_i, then ceil_f."""
+def test_an_instruction_that_reads_beyond_its_slots_is_refused() -> None:
+    """Unary float_i and ceil_f read four values from the last of five slots, although `vectors` says one."""
     core, none = compiled_core(), np.empty((0, 2), dtype=np.int32)
     assert core is not None
     for op in (33, 25):
@@ -133,5 +132,5 @@ def test_a_step_that_reads_beyond_its_slots_is_refused() -> None:
             np.log,
             np.log2,
         )
-        with pytest.raises(ValueError, match="program"):
+        with pytest.raises(ValueError, match="bytecode: its arrays are inconsistent or exceed the limits of the core"):
             core.Ranker(1, program, *parts)

@@ -1,4 +1,4 @@
-"""What every importer promises of any bytes at all, checked on damaged files; the long run uses it too."""
+"""The promises that every importer keeps for any bytes, checked on damaged files; the fuzzer uses them as well."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 import ck_files
 from mutate import Damage, damaged
-from tilewise.data.importers import ingest
-from tilewise.data.schema import read_raw, row_faults
+from tilewise.data import read_raw_measurements
+from tilewise.data._schema import row_faults
+from tilewise.data.importers import ingest_file
 from tilewise.errors import DataError
 from tilewise.ops import Target
 
@@ -28,9 +29,9 @@ READERS = ("csv", "json", "log", "parquet", "own", "gzip")
 
 @dataclass(frozen=True)
 class Sample:
-    """A whole file: how many measurements are in it, and how many of them one damage can cost at most.
+    """An intact file, with its number of measurements.
 
-    A damage at the seam of two parts harms both. Formats that are read as a whole are lost as a whole.
+    Damage between two parts harms both. Formats that are read as a whole are lost as a whole.
     """
 
     content: bytes
@@ -41,7 +42,7 @@ class Sample:
 
 @cache
 def sample(reader: str) -> Sample:
-    """The file that is damaged."""
+    """Return the file to damage."""
     conv, gemm = ck_files.conv_problems(3), ck_files.gemm_problems(3)
     kernels = ck_files.GEMM_KERNELS[:4]
     if reader == "csv":
@@ -67,16 +68,16 @@ def _imported(path: Path) -> pa.Table:
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / path, Path(folder) / "own.parquet"
         source.write_bytes(sample("csv").content)
-        ingest(source, CONV, output)
+        ingest_file(source, CONV, output)
         return pq.read_table(output)
 
 
 def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool = True) -> str:
-    """Damage a file, import it, and hold the importer to its promises; what came of it: "refused" or "imported".
+    """Damage a file, import it, and check the importer's promises; return "refused" or "imported".
 
-    Promised: no error but a DataError; every row that comes through fulfils the schema; rows and losses are all that
-    was found; each loss is in the quarantine with its line; what a damage did not touch comes through. Without `schema`
-    the slowest check, that of all rows by the schema, is left out.
+    The promises: every error is a DataError; every imported row fulfils the schema; rows and losses make up all parts;
+    each loss is in the quarantine with its line; untouched parts are imported. Without `schema` the slowest check, that
+    of all rows against the schema, is left out.
     """
     whole = sample(reader)
     source, output = folder / "input", folder / "out.parquet"
@@ -85,11 +86,11 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
     quarantine.unlink(missing_ok=True)
     source.write_bytes(damaged(whole.content, damages))
     try:
-        report = ingest(source, whole.target, output)
+        report = ingest_file(source, whole.target, output)
     except DataError as e:
         message = str(e)
         assert not output.exists(), "a refused import leaves no table"
-        assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == [], "nothing half-done is left"
+        assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == [], "no unfinished file is left"
         assert message, "an error must say something"
         return "refused"
     losses = [json.loads(line) for line in quarantine.read_text().splitlines()] if report.quarantine else []
@@ -97,10 +98,10 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
     assert all(loss["reason"] and isinstance(loss["line"], int) and len(loss["text"]) <= 2003 for loss in losses)
     assert pq.ParquetFile(output).metadata.num_rows == report.rows == report.parts - report.lost
     if report.rows and schema:
-        frame = read_raw(output, whole.target)
+        frame = read_raw_measurements(output, whole.target)
         faults = row_faults(frame)
         assert (faults == "").all(), faults[faults != ""].iloc[0]
-    # a header that lost a comma or its end costs every line below it, and each says so
+    # A damaged header costs every line below it, each with a loss.
     header = whole.content.index(b"\n") if reader == "csv" else -1
     below = all(int(d.at * len(whole.content)) > header for d in damages)
     if not whole.whole_or_nothing and below and not any(d.kind in ("truncate", "duplicate") for d in damages):
@@ -110,5 +111,5 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
 
 
 def _reach(reader: str) -> int:
-    """Measurements that one damaged place can cost: a Shape line or a kernel's configuration costs all below it."""
+    """Return the most measurements that one damage costs; a Shape line or a configuration costs all below it."""
     return {"csv": 1, "json": 3, "log": 4}[reader]

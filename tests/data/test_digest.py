@@ -1,4 +1,4 @@
-"""Equal tables hash alike, any change shows."""
+"""Equal tables hash alike, and every change shows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from synthetic import measurements
-from tilewise.data.digest import table_hash
-from tilewise.data.schema import read_measurements
+from tilewise.data import read_measurements, table_hash
 
 FRAME = measurements(n_problems=3, n_kernels=5)
 

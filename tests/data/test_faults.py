@@ -1,4 +1,4 @@
-"""Labels that cannot be trusted are found, and kernels that really are slow are not accused."""
+"""Untrustworthy labels are found, and kernels that really are slow are not."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
-from tilewise.data.faults import HARMLESS, RULES, find_faults, label_faults
-from tilewise.data.importers import ingest
-from tilewise.data.schema import read_raw
+from tilewise.data import read_raw_measurements
+from tilewise.data.importers import ingest_file
+from tilewise.data.quality._faults import HARMLESS, RULES, find_faults, label_faults
 from tilewise.ops import Target
 
 TARGET = Target.parse(CONV)
@@ -23,7 +23,7 @@ SAMPLES = ["latency_min_ms", "latency_p20_ms", "latency_p80_ms", "repeats"]
 
 
 def slower(row: int, factor: float, *, sampled: bool) -> pd.DataFrame:
-    """The table with one latency off; without `sampled` as an import has it, without samples."""
+    """Return the table with one latency off; without `sampled` it has no samples, like an import."""
     frame = FRAME.copy()
     frame.loc[row, ["latency_ms", *SAMPLES[:3]]] *= factor
     frame.loc[row, ["tflops", "bandwidth_gb_s"]] /= factor
@@ -76,10 +76,10 @@ def test_rules_of_one_row_come_first() -> None:
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the published gfx950 table is not beside the repository")
-def test_what_is_wrong_with_the_published_table(tmp_path: Path) -> None:
+def test_faults_of_the_published_table(tmp_path: Path) -> None:
     target = Target.parse("grouped_conv_forward_bf16_gfx950")
-    ingest(REAL, target, tmp_path / "t.parquet")
-    rows = read_raw(tmp_path / "t.parquet", target)
+    ingest_file(REAL, target, tmp_path / "t.parquet")
+    rows = read_raw_measurements(tmp_path / "t.parquet", target)
     faults = find_faults(rows, target)
     assert faults["rule"].value_counts().to_dict() == {"": 3686, "repeat": 49, "contradiction": 22, "outlier": 3}
     assert sorted(rows["latency_ms"][faults["rule"] == "outlier"].round(2)) == [2.93, 3.57, 3.84]

@@ -1,9 +1,11 @@
-"""Files of CK Tile become tables: what they say comes through unchanged, what is broken is named, nothing vanishes."""
+"""Files of CK Tile become tables: measurements are unchanged, broken parts are reported, and nothing vanishes."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,9 @@ from data import reader_fuzz
 from mutate import Damage
 from strategies import damages
 from synthetic import measurements
-from tilewise.data.columns import measurement_columns
-from tilewise.data.importers import Report, ingest, quarantine_path
-from tilewise.data.importers import source as source_module
-from tilewise.data.schema import read_measurements
+from tilewise.data import measurement_columns, read_measurements
+from tilewise.data.importers import ImportReport, ingest_file, quarantine_path
+from tilewise.data.importers import _source as source_module
 from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
 
@@ -38,20 +39,20 @@ def csv_text(n: int = 2) -> list[str]:
     return list(ck_files.csv_lines(ck_files.conv_problems(n)))
 
 
-def imported(tmp_path: Path, content: str | bytes, target: Target = CONV, name: str = "in") -> tuple[Report, Any]:
-    """The report, and the table as a frame."""
+def imported(tmp_path: Path, content: str | bytes, target: Target = CONV, name: str = "in") -> tuple[ImportReport, Any]:
+    """Import `content`; return the report, and the table as a frame."""
     source = tmp_path / name
     source.write_bytes(content if isinstance(content, bytes) else content.encode())
-    report = ingest(source, target, tmp_path / "out.parquet")
+    report = ingest_file(source, target, tmp_path / "out.parquet")
     return report, pq.read_table(report.path).to_pandas()
 
 
-def lost(report: Report) -> list[dict[str, Any]]:
+def lost(report: ImportReport) -> list[dict[str, Any]]:
     assert report.quarantine is not None
     return [json.loads(line) for line in report.quarantine.read_text().splitlines()]
 
 
-# --- what a file says comes through ----------------------------------------------------------------------------------
+# --- measurements are unchanged ---------------------------------------------------------------------------------------
 
 
 def test_a_csv_comes_through(tmp_path: Path) -> None:
@@ -153,19 +154,34 @@ def test_our_own_tables_come_through_as_they_are(tmp_path: Path) -> None:
     ours.loc[2, "latency_ms"] = -1.0
     other = measurements("grouped_conv_bwd_data_bf16_sm90", n_problems=1, n_kernels=2)
     pd.concat([ours, other]).to_parquet(tmp_path / "in")
-    report = ingest(tmp_path / "in", Target.parse("grouped_conv_forward_bf16_sm90"), tmp_path / "out.parquet")
+    report = ingest_file(tmp_path / "in", Target.parse("grouped_conv_forward_bf16_sm90"), tmp_path / "out.parquet")
     back = read_measurements(report.path)
     pd.testing.assert_frame_equal(back, ours.drop(2).reset_index(drop=True))
     reasons = [(loss["line"], loss["reason"]) for loss in lost(report)]
     assert reasons == [
         (2, "latency_ms must be positive, got -1.0"),
-        *((24 + i, "the row is one of grouped_conv bwd_data bf16 sm90") for i in range(2)),
+        *((24 + i, "the row belongs to grouped_conv bwd_data bf16 sm90, not to the target") for i in range(2)),
     ]
+
+
+@pytest.mark.parametrize("limit", [2, 1000])
+def test_a_full_disk_leaves_no_temporary_file(tmp_path: Path, limit: int) -> None:
+    """A limit on the size of files stands for the disk."""
+    sample = reader_fuzz.sample("csv")
+    (tmp_path / "in").write_bytes(sample.content)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            ingest_file(tmp_path / "in", sample.target, tmp_path / "out" / "table.parquet")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the published gfx950 table is not beside the repository")
 def test_the_published_table_comes_through_completely(tmp_path: Path) -> None:
-    report = ingest(REAL, CONV, tmp_path / "out.parquet")
+    report = ingest_file(REAL, CONV, tmp_path / "out.parquet")
     assert (report.rows, report.valid, report.lost) == (3760, 3760, 0)
     frame, stated = read_measurements(report.path, CONV), pd.read_csv(REAL)
     np.testing.assert_allclose(frame["tflops"], stated["tflops"], rtol=1e-4)
@@ -173,7 +189,7 @@ def test_the_published_table_comes_through_completely(tmp_path: Path) -> None:
     assert len(frame[list(OPS["grouped_conv"].column_names())].drop_duplicates()) == 185
 
 
-# --- what is broken is named ------------------------------------------------------------------------------------------
+# --- broken parts are reported ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,8 +203,8 @@ def test_the_published_table_comes_through_completely(tmp_path: Path) -> None:
         ("KERNEL,0,1,64,65,2,8,8,1,1,1,1,0,0,0.1,0.0,1", "C: must be divisible by G"),
         ("KERNEL,0,1,64,64,1,8,8,9,1,1,1,0,0,0.1,0.0,1", "Y: the filter reaches over 9 elements"),
         ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,77.0,1", "tflops 77 does not follow from latency_ms"),
-        ("conv_1,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1", "'conv_1' is no CK Tile kernel name"),
-        ("KERNELxfp16,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1", "the kernel is one of grouped_conv forward fp16"),
+        ("conv_1,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1", "'conv_1' is not a CK Tile kernel name"),
+        ("KERNELxfp16,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1", "the kernel belongs to grouped_conv forward fp16"),
         ('"KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,1', "the line has quotes that do not match"),
         ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1\r,0.0,1", "the line holds a control character"),
         ("KERNEL,0,1,64,64,1,8,8,1,1,1,1,0,0,0.1,0.0,\udcff", "the line is not UTF-8 text"),
@@ -202,7 +218,7 @@ def test_a_broken_line_costs_itself(line: str, reason: str, tmp_path: Path) -> N
     if "C: must" in reason:
         broken = broken.replace(",64,65,2,", ",65,64,2,")
     lines.insert(7, broken)
-    lines.insert(3, "")  # a blank line is nothing, but counts
+    lines.insert(3, "")  # a blank line is ignored, but counts
     report, frame = imported(tmp_path, "\n".join(lines).encode(errors="surrogateescape"))
     assert (report.rows, report.lost) == (48, 1)
     (loss,) = lost(report)
@@ -217,11 +233,11 @@ def test_a_2d_kernel_has_not_run_a_problem_with_depth(tmp_path: Path) -> None:
     without_tflops = ",".join([*line.split(",")[:15], "", "1"])
     report, _ = imported(tmp_path, f"{header},Di,Z\n{line},1,1\n{without_tflops},4,1\n")
     assert report.rows == 1
-    assert lost(report)[0]["reason"].startswith("a 2d kernel cannot have run a problem with depth")
+    assert lost(report)[0]["reason"].startswith("a 2d kernel cannot have run a 3D problem")
 
 
 def log_with(change: Any) -> str:
-    """A log whose object 4 (line numbers below) is changed."""
+    """Return a log with its fourth object changed."""
     pieces = list(ck_files.log_pieces(PROBLEMS[:2], ck_files.GEMM_KERNELS[:4]))
     pieces[4] = change(pieces[4])
     return "".join(pieces)
@@ -230,14 +246,14 @@ def log_with(change: Any) -> str:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda t: t.replace('"name": "', '"name: '), "no JSON object"),
-        (lambda t: t[: len(t) // 2] + "\n", "no JSON object"),
+        (lambda t: t.replace('"name": "', '"name: '), "not a JSON object"),
+        (lambda t: t[: len(t) // 2] + "\n", "not a JSON object"),
         (lambda t: t.replace("perf_result", "result"), "the object has no 'perf_result'"),
         (lambda t: t.replace('"m": ', '"m": 1'), "m is 1"),
         (lambda t: t.replace('"m": ', '"m": -'), "m, n and k must be positive whole numbers"),
         (lambda t: t.replace('"split_k": 1', '"split_k": 4'), "split_k is 4: only unsplit launches"),
         (lambda t: t.replace('"dtype_a": "fp8"', '"dtype_a": "bf16"'), "dtype_a is 'bf16'"),
-        (lambda t: t.replace("ColumnMajor", "RowMajor"), "the layout is rrr, the Shape line above says rcr"),
+        (lambda t: t.replace("ColumnMajor", "RowMajor"), "the layout is rrr, the Shape line above states rcr"),
         (lambda t: t.replace("ColumnMajor", "Diagonal"), "layouts must be RowMajor or ColumnMajor"),
         (lambda t: t.replace("_128x128x128_", "_128x128_"), "is not a CK Tile configuration"),
     ],
@@ -277,10 +293,10 @@ def test_a_configuration_that_contradicts_its_name_is_not_taken(tmp_path: Path) 
     value["results"][1]["kernel_config"]["tile_m"] = 32
     report, _ = imported(tmp_path, json.dumps(value, indent=1), GEMM)
     assert (report.rows, report.lost) == (24, 3)
-    assert lost(report)[0]["reason"] == "its kernel_config: tile_m is '32', the kernel's name says 128"
+    assert lost(report)[0]["reason"] == "its kernel_config: tile_m is '32', the kernel's name states 128"
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- unusable files are refused ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -292,18 +308,34 @@ def test_a_configuration_that_contradicts_its_name_is_not_taken(tmp_path: Path) 
             "grouped_conv_forward_bf16_gfx950",
             "column G, Hi, K, Wi, X, Y, pad_h, pad_w, stride_h, stride_w, latency_ms is missing",
         ),
-        ("kernel,N,N,C\n", "grouped_conv_forward_bf16_gfx950", "column N stands there more than once"),
-        ("CSV", "grouped_conv_bwd_data_bf16_gfx950", "no kernel of .*; it holds grouped_conv forward bf16"),
-        ("CSV", "grouped_conv_forward_bf16_sm90", "it holds CK Tile's grouped_conv .*say arch=gfx942 or arch=gfx950"),
-        ("LOG", "gemm_universal_bf16_gfx950", "none of its 8 parts is whole; line .* the Shape line says dtype=fp8"),
-        ("LOG", "grouped_conv_forward_bf16_gfx950", "a streaming log is one of gemm"),
-        ("JSON", "gemm_universal_bf16_gfx950", "its metadata says dtype 'fp8', the target is gemm_universal_bf16"),
-        ("JSON", "grouped_conv_forward_bf16_gfx950", "a benchmark JSON is one of gemm"),
-        ('{"metadata": {}}', "gemm_universal_fp8_gfx950", 'has a list "results"; this one has none'),
+        ("kernel,N,N,C\n", "grouped_conv_forward_bf16_gfx950", "column names must be unique, got N more than once"),
+        (
+            "CSV",
+            "grouped_conv_bwd_data_bf16_gfx950",
+            "no kernel belongs to .*; the file holds grouped_conv forward bf16",
+        ),
+        (
+            "CSV",
+            "grouped_conv_forward_bf16_sm90",
+            "the file holds CK Tile's grouped_conv .*give arch=gfx942 or arch=gfx950",
+        ),
+        (
+            "LOG",
+            "gemm_universal_bf16_gfx950",
+            "no measurement of 8 can be imported; line .* the Shape line states dtype=fp8",
+        ),
+        ("LOG", "grouped_conv_forward_bf16_gfx950", "a streaming log is for gemm"),
+        (
+            "JSON",
+            "gemm_universal_bf16_gfx950",
+            "its metadata states dtype 'fp8', but the target is gemm_universal_bf16",
+        ),
+        ("JSON", "grouped_conv_forward_bf16_gfx950", "a benchmark JSON is for gemm, not for grouped_conv"),
+        ('{"metadata": {}}', "gemm_universal_fp8_gfx950", 'must have a list "results"'),
         ("PAR1....", "grouped_conv_forward_bf16_gfx950", "not a readable parquet file"),
     ],
 )
-def test_what_cannot_be_imported_is_refused(content: str, target: str, message: str, tmp_path: Path) -> None:
+def test_an_unusable_file_is_refused(content: str, target: str, message: str, tmp_path: Path) -> None:
     made = {
         "CSV": "\n".join(csv_text(1)),
         "LOG": log_with(lambda t: t),
@@ -322,14 +354,15 @@ def test_an_output_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_refused_import_still_says_what_was_wrong(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"out\.quarantined\.jsonl has them all"):
+    with pytest.raises(DataError, match=r"out\.quarantined\.jsonl lists all"):
         imported(tmp_path, log_with(lambda t: t), Target.parse("gemm_universal_bf16_gfx950"))
     assert len(quarantine_path(tmp_path / "out.parquet").read_text().splitlines()) == 8
 
 
-# --- any bytes at all -------------------------------------------------------------------------------------------------
+# --- arbitrary bytes --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", reader_fuzz.READERS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=damages())
@@ -340,8 +373,8 @@ def test_a_damaged_file_never_breaks_an_importer(reader: str, damages: list[Dama
 @settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=40))
 def test_where_the_blocks_of_a_log_end_does_not_matter(cuts: list[int]) -> None:
-    """Objects torn apart by the reading give the same parts."""
-    from tilewise.data.importers import ck_log
+    """Objects split between blocks give the same parts."""
+    from tilewise.data.importers import _ck_log as ck_log
 
     class Pieces:
         def __init__(self, content: bytes) -> None:
@@ -379,3 +412,65 @@ def test_numbers_may_be_padded_and_whole_numbers_written_as_floats(tmp_path: Pat
     report, frame = imported(tmp_path, "\n".join(lines))
     assert (report.rows, report.lost) == (24, 0)
     assert (frame.iloc[0]["C"], frame.iloc[0]["pad_w"]) == (int(values[1]), int(values[11]))
+
+
+# --- names that no tool writes ----------------------------------------------------------------------------------------
+
+CONV_NAME = "grouped_conv_forward_bf16_2d_16x64x128_compv4"
+GEMM_NAME = "gemm_universal_fp8_rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
+SHAPE_COLUMNS = "kernel,N,C,K,G,Hi,Wi,Y,X,stride_h,stride_w,pad_h,pad_w,Di,Z,latency_ms"
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (CONV_NAME + "_vec4_4", "pipeline must be one of .*, got 'compv4_vec4_4'"),
+        (CONV_NAME.replace("16x64x128", "0x64x64"), "tile_m must be at least 1, got 0"),
+        (CONV_NAME.replace("16x64x128", "016x64x128"), "is not a CK Tile configuration"),
+        (CONV_NAME.replace("compv4", "compv9"), "pipeline must be one of .*, got 'compv9'"),
+        (CONV_NAME + "_dsb_intrawave", "pipeline must be one of .*, got 'compv4_dsb'"),
+        (CONV_NAME.replace("2d", "3d"), "a 3d kernel cannot have run a 2D problem"),
+        (CONV_NAME.replace("2d", "1d"), "a 1d kernel cannot have run a problem of more dimensions"),
+    ],
+)
+def test_a_malformed_convolution_is_a_loss(tmp_path: Path, name: str, fault: str) -> None:
+    shape = "1,64,64,1,8,8,3,3,1,1,1,1,1,1,0.5"
+    text = f"{SHAPE_COLUMNS}\n{CONV_NAME},{shape}\n{name},{shape}\n"
+    report, frame = imported(tmp_path, text)
+    assert (report.rows, frame["kernel_name"].tolist()) == (1, [CONV_NAME])
+    (loss,) = lost(report)
+    assert re.search(fault, loss["reason"]), loss["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (GEMM_NAME + "_vec4_4", "is not a CK Tile configuration"),
+        (GEMM_NAME + "_vec4_4_4_4", "vector widths must be _vecA_B_C"),
+        (GEMM_NAME + "_more_vec4_4", "vector widths must be _vecA_B_C"),
+        (GEMM_NAME.replace("128x128x128", "0x64x64"), "tile_m must be at least 1, got 0"),
+        (GEMM_NAME.replace("1x4x1", "1x0x1"), "warp_n must be at least 1, got 0"),
+        (GEMM_NAME.replace("16x16x128", "16x16x0"), "warp_tile_k must be at least 1, got 0"),
+        (GEMM_NAME.replace("compv3", "compv9"), "pipeline must be one of .*, got 'compv9'"),
+    ],
+)
+def test_a_malformed_matrix_product_is_a_loss(tmp_path: Path, name: str, fault: str) -> None:
+    whole = GEMM_NAME + "_vec8_4_2_more"
+    text = f"kernel,M,N,K,latency_ms\n{whole},64,64,64,0.5\n{name},64,64,64,0.5\n"
+    report, frame = imported(tmp_path, text, GEMM)
+    assert frame["kernel_name"].tolist() == [whole]
+    (loss,) = lost(report)
+    assert re.search(fault, loss["reason"]), loss["reason"]
+
+
+@pytest.mark.parametrize("number", ["0x10", "0X10", "-0x10", " 0x10"])
+@pytest.mark.parametrize("column", [1, 5, 15])
+def test_a_hexadecimal_number_is_a_loss(tmp_path: Path, number: str, column: int) -> None:
+    """Pyarrow reads 0x10 as 16. Names such as 160x64x128 hold 0x too, and stay."""
+    name = CONV_NAME.replace("16x64x128", "160x64x128")
+    row = [name, *["1", "64", "64", "1", "8", "8", "3", "3", "1", "1", "1", "1", "1", "1", "0.5"]]
+    damaged = [*row[:column], number, *row[column + 1 :]]
+    report, frame = imported(tmp_path, f"{SHAPE_COLUMNS}\n{','.join(row)}\n{','.join(damaged)}\n")
+    assert (report.rows, frame["kernel_name"].tolist()) == (1, [name])
+    (loss,) = lost(report)
+    assert (loss["line"], loss["reason"].rpartition(" number, got ")[2]) == (3, repr(number))

@@ -1,4 +1,4 @@
-"""What several runs say together: whatever shifts a run as a whole, or spoils one kernel of it, must not decide."""
+"""Labels combine several runs: neither a shift of a whole run nor a disturbed sample may decide."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthetic import CONV, measurements
-from tilewise.data.columns import DERIVED
-from tilewise.data.labels import judge_runs, labelled
-from tilewise.data.rows import problem_index
+from tilewise.data import DERIVED_COLUMNS, judge_runs, labelled, problem_index
 from tilewise.ops import Target
 
 OP = Target.parse(CONV).op
@@ -20,13 +18,13 @@ TIMES = ["latency_ms", "latency_p20_ms", "latency_p80_ms"]
 
 
 def run(name: str, factor: object = 1.0, frame: pd.DataFrame = ONE) -> pd.DataFrame:
-    """The rows of `frame` as another run, slower by `factor`."""
+    """Return the rows of `frame` as another run, slower by `factor`."""
     slower = np.broadcast_to(np.asarray(factor, dtype=float), len(frame))
-    changed = {n: frame[n] * slower for n in TIMES} | {n: frame[n] / slower for n in DERIVED}
+    changed = {n: frame[n] * slower for n in TIMES} | {n: frame[n] / slower for n in DERIVED_COLUMNS}
     return frame.assign(run_id=name, **changed)
 
 
-def spoilt(*places: int, by: float = 2.0) -> np.ndarray:
+def disturbed(*places: int, by: float = 2.0) -> np.ndarray:
     factor = np.ones(len(ONE))
     factor[list(places)] = by
     return factor
@@ -36,26 +34,26 @@ def together(*runs: pd.DataFrame) -> pd.DataFrame:
     return labelled(pd.concat(runs, ignore_index=True), OP)
 
 
-def test_one_run_is_what_it_says() -> None:
+def test_a_single_run_is_unchanged() -> None:
     pd.testing.assert_frame_equal(labelled(ONE, OP), ONE)
     assert not len(labelled(ONE.head(0), OP))
 
 
-def test_of_three_runs_a_spoilt_sample_does_not_count() -> None:
-    found = together(run("a", spoilt(1)), run("b", spoilt(0, 3)), run("c"))
+def test_among_three_runs_a_disturbed_sample_does_not_count() -> None:
+    found = together(run("a", disturbed(1)), run("b", disturbed(0, 3)), run("c"))
     assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy())
     assert found["run_id"].unique().tolist() == ["a"]
 
 
-def test_of_two_runs_it_is_the_geometric_mean() -> None:
-    found = together(run("a"), run("b", spoilt(2, by=4.0)))
-    assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy() * spoilt(2))
+def test_two_runs_give_the_geometric_mean() -> None:
+    found = together(run("a"), run("b", disturbed(2, by=4.0)))
+    assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy() * disturbed(2))
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=4), st.integers(0, 9))
-def test_what_shifts_a_run_as_a_whole_decides_nothing(shifts: list[float], order: int) -> None:
-    """Whatever the runs' clocks and the order of rows: the ranking stays, and the level is the median run's."""
+def test_a_shift_of_a_whole_run_does_not_change_the_ranking(shifts: list[float], order: int) -> None:
+    """For any clocks and order of rows, the ranking stays and the level is the median run's."""
     runs = [run(f"r{i}", shift) for i, shift in enumerate(shifts)]
     shuffled = pd.concat(runs, ignore_index=True).sample(frac=1, random_state=order)
     by = ["C", "Hi", "kernel_name"]
@@ -64,14 +62,14 @@ def test_what_shifts_a_run_as_a_whole_decides_nothing(shifts: list[float], order
 
 
 def test_times_and_rates_move_together() -> None:
-    found = together(run("a"), run("b", spoilt(2, by=4.0)))
+    found = together(run("a"), run("b", disturbed(2, by=4.0)))
     for name in TIMES:
-        assert (found[name] / ONE[name]).to_numpy() == pytest.approx(spoilt(2))
-    for name in DERIVED:
-        assert (ONE[name] / found[name]).to_numpy() == pytest.approx(spoilt(2))
+        assert (found[name] / ONE[name]).to_numpy() == pytest.approx(disturbed(2))
+    for name in DERIVED_COLUMNS:
+        assert (ONE[name] / found[name]).to_numpy() == pytest.approx(disturbed(2))
 
 
-def test_kernels_of_any_run_are_there() -> None:
+def test_kernels_of_every_run_are_kept() -> None:
     found = together(run("a").drop(index=[0]), run("b", 1.5))
     place = {n: ONE[n][0] for n in ("kernel_name", "C", "Hi")}
     row = found[np.logical_and.reduce([found[n] == value for n, value in place.items()])]
@@ -97,7 +95,7 @@ def test_a_kernel_that_most_runs_refuse_is_invalid() -> None:
 def test_each_run_picks_and_the_others_judge() -> None:
     fastest = [rows["latency_ms"].idxmin() for _, rows in ONE.groupby(problem_index(ONE, OP))]
     second = [rows["latency_ms"].nsmallest(2) for _, rows in ONE.groupby(problem_index(ONE, OP))]
-    judged = judge_runs(pd.concat([run("a", spoilt(*fastest, by=9.0)), run("b"), run("c"), run("d")]), OP)
+    judged = judge_runs(pd.concat([run("a", disturbed(*fastest, by=9.0)), run("b"), run("c"), run("d")]), OP)
     assert judged["same"].tolist() == [0.75, 0.75]
     assert judged["efficiency"].tolist() == pytest.approx([(3 + two.iloc[0] / two.iloc[1]) / 4 for two in second])
     assert not len(judge_runs(ONE, OP))

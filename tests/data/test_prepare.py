@@ -1,4 +1,4 @@
-"""Doubtful rows end in quarantine with a reason, all others come through unchanged: none vanishes."""
+"""Doubtful rows go to quarantine with a reason, all others are unchanged, and no row vanishes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
-from tilewise.data.faults import label_faults
-from tilewise.data.prepare import prepare
-from tilewise.data.schema import SOURCE, read_raw
+from tilewise.data import read_raw_measurements
+from tilewise.data._schema import SOURCE
+from tilewise.data.quality import prepare_measurements
+from tilewise.data.quality._faults import label_faults
 from tilewise.errors import DataError
 from tilewise.ops import Target
 
@@ -23,7 +24,7 @@ VALID = np.flatnonzero(FRAME["is_valid"] & (FRAME["run_id"] == "synthetic-1"))
 
 
 def with_latency(rows: Any, factor: float, frame: pd.DataFrame = FRAME) -> pd.DataFrame:
-    """The rows took `factor` times as long; everything that follows from latency follows."""
+    """Return the table with these rows `factor` times as slow, rates included."""
     frame = frame.copy()
     frame.loc[rows, ["latency_ms", "latency_min_ms"]] *= factor
     frame.loc[rows, ["tflops", "bandwidth_gb_s"]] /= factor
@@ -35,7 +36,7 @@ def reasons(frame: pd.DataFrame) -> pd.Series:
 
 
 def test_a_good_table_comes_through_unchanged() -> None:
-    prepared = prepare(FRAME, TARGET)
+    prepared = prepare_measurements(FRAME, TARGET)
     pd.testing.assert_frame_equal(prepared.frame, FRAME)
     assert not len(prepared.quarantined)
     assert prepared.quarantined_share == 0
@@ -45,7 +46,7 @@ def test_rows_are_kept_or_quarantined_with_file_and_row(tmp_path: Path) -> None:
     bad = with_latency(VALID[3], 1e-4)
     bad.loc[VALID[5], "latency_ms"] = -1.0
     bad.to_parquet(tmp_path / "t.parquet")
-    prepared = prepare(read_raw(tmp_path), TARGET)
+    prepared = prepare_measurements(read_raw_measurements(tmp_path), TARGET)
     assert len(prepared.frame) + len(prepared.quarantined) == len(FRAME)
     assert prepared.quarantined["source_row"].tolist() == sorted([VALID[3], VALID[5]])
     assert prepared.quarantined["source_file"].str.endswith("t.parquet").all()
@@ -56,18 +57,18 @@ def test_rows_are_kept_or_quarantined_with_file_and_row(tmp_path: Path) -> None:
 
 def test_other_targets_are_left_alone() -> None:
     other = measurements("grouped_conv_bwd_data_bf16_sm90", n_problems=2, n_kernels=3)
-    prepared = prepare(pd.concat([other, FRAME], ignore_index=True), TARGET)
+    prepared = prepare_measurements(pd.concat([other, FRAME], ignore_index=True), TARGET)
     pd.testing.assert_frame_equal(prepared.frame, FRAME)
 
 
 def test_a_target_without_rows_is_refused() -> None:
     with pytest.raises(DataError, match="no row of grouped_conv_bwd_data_bf16_sm90 in a table of"):
-        prepare(FRAME, Target.parse("grouped_conv_bwd_data_bf16_sm90"))
+        prepare_measurements(FRAME, Target.parse("grouped_conv_bwd_data_bf16_sm90"))
 
 
 def test_a_table_of_bad_rows_only_is_refused() -> None:
     with pytest.raises(DataError, match=r"all \d+ rows of .* are bad, the first because run_id is empty"):
-        prepare(FRAME.assign(run_id=None), TARGET)
+        prepare_measurements(FRAME.assign(run_id=None), TARGET)
 
 
 def test_more_tflops_than_the_peak_cannot_be() -> None:

@@ -1,10 +1,10 @@
-"""Rows are chosen by target, pool and the dispatcher's own rules, in an order that breaks ties by the pool."""
+"""Rows are selected by target, pool and the dispatcher's rules, in an order that breaks ties by the pool."""
 
 from __future__ import annotations
 
 from synthetic import CONV, kernels, measurements
-from tilewise.data.rows import is_of, is_supported, pool_index, problem_index, problems_of, sort_rows
-from tilewise.kernels.pool import Pool
+from tilewise.data import is_of, is_supported, pool_index, problem_index, problems_of, sort_rows
+from tilewise.kernels import Pool
 from tilewise.ops import Target
 
 TARGET = Target.parse(CONV)
@@ -36,6 +36,6 @@ def test_kernels_outside_the_pool_come_last_and_are_never_supported() -> None:
     assert not is_supported(rows, TARGET, small)[place < 0].any()
 
 
-def test_support_is_what_the_measured_status_says() -> None:
+def test_support_agrees_with_the_measured_status() -> None:
     assert (is_supported(FRAME, TARGET, POOL) == (FRAME["status"] == "ok")).all()
     assert len(is_supported(FRAME[:0], TARGET, POOL)) == 0

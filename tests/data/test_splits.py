@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthetic import CONV, measurements, problems
-from tilewise.data.splits import group_keys, holdout_mask, is_primary, split_rule
+from tilewise.data import group_keys, holdout_mask, is_primary, split_rule
 from tilewise.ops import Target
 
 FRAME = measurements(n_problems=5, n_kernels=6, repeats=2)
@@ -57,12 +58,34 @@ def test_a_larger_fraction_holds_out_more_and_never_other_keys() -> None:
     assert holdout_mask("gemm", keys, 1).all()
 
 
+@pytest.mark.parametrize(
+    ("op", "key", "position"),
+    [
+        # The first 8 bytes of SHA-256, big-endian, / 2^64, by `printf tilewise-holdout-1:gemm:1,1,1 | sha256sum`.
+        ("gemm", [1, 1, 1], 0x93C183A92CD199A1),
+        ("gemm", [4096, 4096, 4096], 0xE51F81F63EF74BD5),
+        ("grouped_conv", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19], 0x08EA79022CF2C7DC),
+    ],
+)
+def test_the_place_of_a_key_is_fixed_forever(op: str, key: list[int], position: int) -> None:
+    """A key is held out by every fraction above its place, and not by its place itself."""
+    assert holdout_mask(op, [key], position / 2**64).tolist() == [False]
+    assert holdout_mask(op, [key], math.nextafter(position / 2**64, 1)).tolist() == [True]
+
+
+def test_the_share_that_is_held_out_by_hand() -> None:
+    """Of the cubes 1 to 1000, exactly these many lie below the committed fractions."""
+    cubes = np.repeat(np.arange(1, 1001)[:, None], 3, axis=1)
+    assert [int(holdout_mask("gemm", cubes, f).sum()) for f in (0.1, 0.18, 0.2)] == [93, 169, 189]
+
+
 def test_no_keys_give_no_mask() -> None:
     assert holdout_mask("gemm", np.empty((0, 3)), 0.5).shape == (0,)
 
 
 def test_the_rule_is_told_in_words() -> None:
     assert split_rule(0.18) == "holdout: 18% of the group keys by hash (tilewise-holdout-1)"
+    assert split_rule(0.255) == "holdout: 26% of the group keys by hash (tilewise-holdout-1)"
     assert split_rule(0.18, 5).endswith("; 5-fold GroupKFold on the group key for the rest")
 
 
@@ -83,6 +106,15 @@ def test_ties_go_to_the_earlier_then_to_the_name_and_unknown_times_come_last() -
     early = pair.assign(measured_at=np.where(pair["run_id"] == "b", "2024-01-01T00:00:00Z", pair["measured_at"]))
     assert primary_runs(early) == ["b"]
     assert primary_runs(pair.assign(measured_at=pair["measured_at"].where(pair["run_id"] == "b"))) == ["b"]
+
+
+def test_a_run_is_as_early_as_its_first_row() -> None:
+    """Run b has rows before and after those of run a, so b comes first although it ends last."""
+    once = FRAME[FRAME["run_id"] == "synthetic-2"]
+    days = np.where(np.arange(len(once)) % 2, "2024-01-09T00:00:00Z", "2024-01-01T00:00:00Z")
+    b = once.assign(run_id="b", measured_at=days)
+    a = once.assign(run_id="a", measured_at="2024-01-05T00:00:00Z")
+    assert primary_runs(pd.concat([a, b], ignore_index=True)) == ["b"]
 
 
 def test_each_problem_has_one_primary_run() -> None:

@@ -1,4 +1,4 @@
-"""What spawned processes run: a module of its own, as they import all that it imports."""
+"""Functions for spawned processes, in a module with few imports, as the processes repeat them."""
 
 from __future__ import annotations
 

@@ -9,5 +9,5 @@ from store import fresh_store
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """The URI of an empty registry on SQLite."""
+    """Return the URI of an empty registry on SQLite."""
     return fresh_store(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Selecting: deterministic, only what can run, and with an answer where no model is."""
+"""Selections are deterministic, can run, and are made even without a model."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ from tilewise.errors import (
     RegistryUnavailableError,
     UnknownTargetError,
 )
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels import load_pool, unsupported
 from tilewise.metrics import DEPTH
-from tilewise.model.artefact import load_artefact, read_parts, write_artefact
+from tilewise.model import load_artefact, read_parts, write_artefact
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 FORBIDDEN = (
@@ -58,43 +57,43 @@ def problems() -> list[GroupedConvProblem]:
     return [GroupedConvProblem(**row) for row in rows.to_dict("records")]
 
 
-def trusted(folder: Path, out: Path) -> Dispatcher:
-    """The model of `folder`, calibrated on 50 rankings: 10 lost 20 % with one kernel, none with two."""
+def calibrated(folder: Path, out: Path) -> Dispatcher:
+    """Calibrate the model of `folder` on 50 rankings, 10 of which lose 20 % with one kernel and 0 % with two."""
     losses = [np.full(10 if k == 0 else 0, 0.2) for k in range(DEPTH)]
     calibration = one_bin(np.array([PLAIN.group_key]), 2.0, 50, losses)
-    write_artefact(out, dataclasses.replace(read_parts(folder), trust=calibration))
+    write_artefact(out, dataclasses.replace(read_parts(folder), calibration=calibration))
     return Dispatcher.from_folder(out)
 
 
-class TestTrust:
-    def test_what_a_calibrated_model_says(self, folder: Path, tmp_path: Path) -> None:
-        dispatcher = trusted(folder, tmp_path / "m")
-        trust = dispatcher.trust(PLAIN.to_dict())
-        assert trust is not None
-        assert trust.regret == pytest.approx((0.0, 0.2))
-        assert (trust.level, trust.octaves, trust.tolerance, trust.k) == (0.9, 0.0, 0.03, 2)
-        easy = dispatcher.trust(PLAIN, tolerance=0.25, level=0.7)
+class TestConfidence:
+    def test_a_calibrated_model_bounds_the_regret(self, folder: Path, tmp_path: Path) -> None:
+        dispatcher = calibrated(folder, tmp_path / "m")
+        confidence = dispatcher.confidence(PLAIN.to_dict())
+        assert confidence is not None
+        assert confidence.regret == pytest.approx((0.0, 0.2))
+        assert (confidence.level, confidence.shape_distance, confidence.tolerance, confidence.k) == (0.9, 0.0, 0.03, 2)
+        easy = dispatcher.confidence(PLAIN, tolerance=0.25, level=0.7)
         assert easy is not None
         assert (easy.regret, easy.k) == ((0.0, 0.0), 1)
-        assert dispatcher.select(PLAIN).why == "model"  # a selection knows nothing of it
+        assert dispatcher.select(PLAIN).why == "model"  # the confidence does not change the selection
 
     def test_a_problem_far_away_is_to_be_measured(self, folder: Path, tmp_path: Path) -> None:
-        trust = trusted(folder, tmp_path / "m").trust(dataclasses.replace(PLAIN, N=64))  # 3 octaves
-        assert trust is not None
-        assert (trust.regret, trust.k) == ((0.0, 1.0), None)
+        confidence = calibrated(folder, tmp_path / "m").confidence(dataclasses.replace(PLAIN, N=64))  # 3 octaves
+        assert confidence is not None
+        assert (confidence.regret, confidence.k) == ((0.0, 1.0), None)
 
-    def test_without_a_calibration_nothing_is_said(self, dispatcher: Dispatcher) -> None:
-        assert dispatcher.trust(PLAIN) is None
-        assert Dispatcher.from_pool(CONV).trust(PLAIN) is None
+    def test_without_a_calibration_there_is_no_confidence(self, dispatcher: Dispatcher) -> None:
+        assert dispatcher.confidence(PLAIN) is None
+        assert Dispatcher.from_pool(CONV).confidence(PLAIN) is None
 
-    def test_what_no_kernel_supports_is_refused(self, folder: Path, tmp_path: Path) -> None:
+    def test_an_unsupported_problem_is_refused(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(KernelError, match="no kernel of"):
-            trusted(folder, tmp_path / "m").trust(TOO_LARGE)
+            calibrated(folder, tmp_path / "m").confidence(TOO_LARGE)
 
     def test_a_foreign_calibration_is_refused(self, folder: Path, tmp_path: Path) -> None:
-        trusted(folder, tmp_path / "m")
+        calibrated(folder, tmp_path / "m")
         (tmp_path / "m" / "trust.json.gz").write_bytes(b"nothing")
-        with pytest.raises(ArtefactError, match=r"trust\.json\.gz: damaged"):
+        with pytest.raises(ArtefactError, match=r"trust\.json\.gz is not the file that was written with this model"):
             load_artefact(tmp_path / "m")
         (tmp_path / "m" / "trust.json.gz").unlink()
         with pytest.raises(ArtefactError, match=r"trust\.json\.gz is not the file that was written"):
@@ -102,7 +101,7 @@ class TestTrust:
 
 
 class TestImportedAlone:
-    """A runtime that starts in 0.3 s imports none of the training libraries: each costs more than that by itself."""
+    """The runtime imports no training library, as each takes longer to import than the runtime's whole start."""
 
     def test_importing_the_dispatcher(self) -> None:
         assert _imported_by("import tilewise.dispatch") == []
@@ -152,7 +151,7 @@ class TestSelect:
                 assert unsupported(selection.kernel, problem, "forward") is None
 
     def test_it_mostly_picks_well(self, dispatcher: Dispatcher) -> None:
-        """Guards against a vacuous suite: on problems it has seen, the small model is far better than the default."""
+        """Guard against a vacuous suite: on its training problems the small model is far better than the default."""
         rows = table()[lambda f: f["is_valid"]]
         measured = {
             (*r[:19], r[19]): r[20]
@@ -176,10 +175,15 @@ class TestRank:
         tflops = [s.predicted_tflops for s in dispatcher.rank(PLAIN)]
         assert tflops == sorted(tflops, key=lambda v: -(v or 0))
 
-    @pytest.mark.parametrize("top_k", [0, -1])
-    def test_top_k_must_be_positive(self, dispatcher: Dispatcher, top_k: int) -> None:
-        with pytest.raises(ConfigError, match="top_k must be at least 1"):
+    @pytest.mark.parametrize(
+        "top_k", [0, -1, "3", 2.5, True, float("nan"), [3], np.array([1, 2]), {}, np.bool_(True)], ids=repr
+    )
+    def test_top_k_must_be_a_positive_integer(self, dispatcher: Dispatcher, top_k: Any) -> None:
+        with pytest.raises(ConfigError, match=r"top_k must be a whole number and at least 1, got .*; use None"):
             dispatcher.rank(PLAIN, top_k)
+
+    def test_top_k_may_be_numpy_s(self, dispatcher: Dispatcher) -> None:
+        assert dispatcher.rank(PLAIN, np.int64(3)) == dispatcher.rank(PLAIN, 3)  # type: ignore[arg-type]
 
 
 class TestMistakes:
@@ -190,13 +194,24 @@ class TestMistakes:
             ({**PLAIN.to_dict(), "M": 3}, "M: not a dimension of grouped_conv"),
             ({**PLAIN.to_dict(), "G": 7}, "C: must be divisible by G = 7"),
             (GemmProblem(8, 8, 8), "op: a gemm problem, but .* selects for grouped_conv"),
+            (None, "problem: must be a GroupedConvProblem or a mapping of dimensions .*, got NoneType"),
+            (8, "problem: must be .*, got int"),
+            ("N=8", "problem: must be .*, got str"),
+            ([], "problem: must be .*, got list"),
+            (np.arange(8), "problem: must be .*, got ndarray"),
+            ({**PLAIN.to_dict(), "N": None}, "N: must be an integer, got None"),
+            ({**PLAIN.to_dict(), "N": np.array([1, 2])}, "N: must be one integer, got ndarray"),
+            ({**PLAIN.to_dict(), "N": np.array([8])}, "N: must be one integer, got ndarray"),
+            ({**PLAIN.to_dict(), "N": [8]}, "N: must be an integer"),
+            ({**PLAIN.to_dict(), "N": float("nan")}, "N: must be an integer, got nan"),
         ],
     )
     def test_an_impossible_problem_is_named(self, dispatcher: Dispatcher, problem: Any, match: str) -> None:
         with pytest.raises(ProblemError, match=match):
             dispatcher.select(problem)
-        with pytest.raises(ProblemError, match=match):
-            dispatcher.is_supported(problem)
+        for ask in (dispatcher.is_supported, dispatcher.rank, dispatcher.explain, dispatcher.confidence):
+            with pytest.raises(ProblemError, match=match):
+                ask(problem)
 
     def test_a_problem_that_no_kernel_computes(self, dispatcher: Dispatcher) -> None:
         assert dispatcher.is_supported(PLAIN)
@@ -232,7 +247,7 @@ class TestKernels:
 
 
 class TestWithoutModel:
-    """Whatever is missing, a library gets a kernel that works."""
+    """A caller gets a working kernel even if the model or the registry is missing."""
 
     def test_the_pools_default_is_selected(self) -> None:
         dispatcher = Dispatcher.from_pool(CONV)

@@ -1,4 +1,4 @@
-"""One request, one model: swapping goes on under load, in other threads and other processes, and nothing is mixed."""
+"""A request is answered by one model, even while models are swapped under load, in threads and processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,15 +18,14 @@ from dispatch.children import select_all
 from small_model import write_model
 from synthetic import CONV
 from tilewise.dispatch import Dispatcher, Selection, Switches
-from tilewise.dispatch.generation import Generation
-from tilewise.dispatch.measure import GpuMeasurer
-from tilewise.dispatch.recent import Recent
+from tilewise.dispatch._generation import Deployment, Generation
+from tilewise.dispatch._recent import Recent
+from tilewise.dispatch.measuring import GpuMeasurer
 from tilewise.errors import ProblemError, RegistryUnavailableError
-from tilewise.model.artefact import load_artefact
-from tilewise.model.trained import TrainedModel
+from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import GemmProblem, GroupedConvProblem
-from tilewise.registry import tracking, versions
-from tilewise.registry.publish import publish
+from tilewise.registry import PRODUCTION, registry_session, set_alias
+from tilewise.registry.promotion import publish
 
 SHAPES = [
     GroupedConvProblem(N=n, C=c, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
@@ -38,7 +38,7 @@ QUIET = Switches()
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A good model, and one that picks the slowest kernel."""
+    """Return a good model, and one that picks the slowest kernel."""
     root = tmp_path_factory.mktemp("models")
     return [write_model(root / "good", trees=10), write_model(root / "bad", trees=10, sign=-1.0)]
 
@@ -49,13 +49,13 @@ def models(folders: list[Path]) -> list[TrainedModel]:
 
 
 def generation(model: TrainedModel, version: int) -> Generation:
-    return Generation(model.target, model.pool, model, version, QUIET, GpuMeasurer())
+    return Generation(Deployment(model.target, model.pool, model, version), QUIET, GpuMeasurer())
 
 
 def test_no_error_and_no_mixed_answer_while_the_model_is_swapped(models: list[TrainedModel]) -> None:
     dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], 0, switches=QUIET)
     answers = [{p: generation(m, 0).rank(p, 3) for p in SHAPES} for m in models]
-    assert all(answers[0][p] != answers[1][p] for p in SHAPES)  # or nothing would be seen
+    assert all(answers[0][p] != answers[1][p] for p in SHAPES)  # otherwise a mixture would not be noticed
     wrong: list[object] = []
     done = threading.Event()
     asked = [0] * 8
@@ -76,7 +76,7 @@ def test_no_error_and_no_mixed_answer_while_the_model_is_swapped(models: list[Tr
     for thread in threads:
         thread.start()
     for i in range(100):
-        dispatcher._generation = generation(models[i % 2], i)  # what refresh() does once it has a model
+        dispatcher._selector.generation = generation(models[i % 2], i)  # as refresh() does with a new model
     done.set()
     for thread in threads:
         thread.join()
@@ -86,7 +86,7 @@ def test_no_error_and_no_mixed_answer_while_the_model_is_swapped(models: list[Tr
 
 
 class TestRemembering:
-    """A hit is one look-up, and says just what deciding anew would."""
+    """A remembered selection equals a fresh decision."""
 
     def test_the_same_object_again(self, models: list[TrainedModel]) -> None:
         dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET)
@@ -97,7 +97,7 @@ class TestRemembering:
             assert dispatcher.select(p.to_dict()) is dispatcher.select(p.to_dict()) is first
 
     @pytest.mark.parametrize(("field", "value"), [("N", True), ("N", 1.0), ("K", "64"), ("N", [1])])
-    def test_what_equals_a_known_dimension_is_still_refused(
+    def test_values_that_equal_a_known_dimension_are_still_refused(
         self, models: list[TrainedModel], field: str, value: object
     ) -> None:
         dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET)
@@ -111,7 +111,7 @@ class TestRemembering:
         with pytest.raises(ProblemError, match="a gemm problem"):
             dispatcher.select(GemmProblem(1, 2, 3))
 
-    def test_it_is_bounded_and_keeps_what_is_used(self) -> None:
+    def test_it_is_bounded_and_keeps_used_values(self) -> None:
         recent: Recent[int, str] = Recent(10)
         for i in range(1000):
             recent.put(i, str(i))
@@ -121,23 +121,52 @@ class TestRemembering:
         assert recent.get(500) is None
 
     def test_a_hash_does_not_travel(self) -> None:
-        """Texts hash differently in every process."""
+        """Strings hash differently in each process."""
         problem = GemmProblem(1, 2, 3)
         hash(problem)
         assert "_hash" not in pickle.loads(pickle.dumps(problem)).__dict__
         assert hash(GemmProblem(1, 2, 3)) == hash(problem) != hash(GemmProblem(1, 2, 3, "rrr"))
 
 
+class _ManyReads:
+    """An origin that answers after many small reads, as a database does, and has nothing new."""
+
+    def newer_model(self, *_: object) -> None:
+        for _read in range(200):
+            time.sleep(0)  # gives up the interpreter, as a read does
+
+
+def test_busy_threads_do_not_starve_a_refresh(models: list[TrainedModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each read a refresh waits for the turns of all busy threads, which take 5 ms each by default."""
+    dispatcher, stopped = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET), threading.Event()
+    monkeypatch.setattr(dispatcher._refresher, "_origin", _ManyReads())
+
+    def select() -> None:
+        while not stopped.is_set():
+            dispatcher.select(PLAIN)
+
+    threads = [threading.Thread(target=select, daemon=True) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    start = time.monotonic()
+    assert not dispatcher.refresh()
+    seconds = time.monotonic() - start
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    assert seconds < 20
+
+
 class TestRefresh:
     @pytest.fixture
     def produce(self, uri: str, folders: list[Path]) -> Callable[[int], None]:
         def _produce(which: int) -> None:
-            with tracking.session(uri):
-                versions.set_alias(publish(folders[which]), versions.PRODUCTION)
+            with registry_session(uri):
+                set_alias(publish(folders[which]), PRODUCTION)
 
         return _produce
 
-    def test_a_new_production_serves_once_it_is_asked_for(
+    def test_a_new_production_serves_after_a_refresh(
         self, produce: Callable[[int], None], uri: str, tmp_path: Path
     ) -> None:
         produce(0)
@@ -148,16 +177,16 @@ class TestRefresh:
             assert dispatcher.select(PLAIN) is before
             assert dispatcher.refresh()
             assert (dispatcher.version, dispatcher.select(PLAIN) != before) == (2, True)
-            assert len(dispatcher._generation.known) == 2  # warmed up before it served
+            assert len(dispatcher._selector.generation.decisions) == 2  # the warm-up problems
             (tmp_path / "store" / "mlflow.db").write_bytes(b"x" * 4096)
             with pytest.raises(RegistryUnavailableError):
                 dispatcher.refresh()
             assert dispatcher.version == 2
 
-    def test_asking_leaves_the_applications_mlflow_alone(
+    def test_refreshing_leaves_the_applications_mlflow_alone(
         self, produce: Callable[[int], None], uri: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its other threads may log to a server of their own just then."""
+        """Other threads of the application may be logging to another server at that moment."""
         produce(0)
         dispatcher = Dispatcher.from_registry(CONV, uri=uri)
 
@@ -172,7 +201,7 @@ class TestRefresh:
             assert dispatcher.select(PLAIN).why == "fallback"
             produce(0)
             assert _soon(lambda: dispatcher.select(PLAIN).why == "model")
-        assert dispatcher.select(PLAIN).why == "model"  # closed, and still at work
+        assert dispatcher.select(PLAIN).why == "model"  # selecting works after closing
 
     def test_the_local_copy_first_and_the_registry_later(self, produce: Callable[[int], None], uri: str) -> None:
         produce(0)
@@ -212,12 +241,13 @@ def test_spawned_processes_pick_alike(folders: list[Path]) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_goes_on(folders: list[Path], tmp_path: Path) -> None:
-    """Locks that a thread of the parent held are free there, and the child writes lines of its own."""
+    """Locks held in the parent are free in the child, which writes its own log lines."""
     switches = Switches(journal=str(tmp_path / "journal"), refresh_s=3600)
     dispatcher = Dispatcher.from_folder(folders[0], switches=switches)
     expected: list[Selection] = [dispatcher.select(p) for p in SHAPES[:4]]
-    assert dispatcher._journal is not None
-    with dispatcher._refreshing, dispatcher._journal._appender._writing:
+    log = dispatcher._selector._decision_log
+    assert log is not None
+    with dispatcher._refresher._lock, log._appender._writing:
         child = os.fork()
         if child == 0:
             status = 1
@@ -225,7 +255,7 @@ def test_a_forked_child_goes_on(folders: list[Path], tmp_path: Path) -> None:
                 same = [dispatcher.select(p) for p in SHAPES[:4]] == expected
                 dispatcher.select(SHAPES[5])
                 dispatcher.close()
-                status = 0 if same and dispatcher._refreshing.acquire(blocking=False) else 2
+                status = 0 if same and dispatcher._refresher._lock.acquire(blocking=False) else 2
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,4 +1,4 @@
-"""What is forced or forbidden: read from keyword arguments and the environment, refused clearly, obeyed."""
+"""Switches are read from keyword arguments and the environment, refused clearly, and obeyed."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_a_wrong_value_is_named(name: str, value: str, match: str) -> None:
 
 
 def test_an_unknown_switch_lists_those_known() -> None:
-    with pytest.raises(ConfigError, match="'kernels' is no switch; known are model, kernel,"):
+    with pytest.raises(ConfigError, match="unknown switch 'kernels'; known are model, kernel,"):
         Switches.read({}, kernels="x")
 
 
 def test_all_are_in_the_table() -> None:
-    """One table documents them, with their defaults."""
+    """One table documents all switches with their defaults."""
     text = DOCS.read_text()
     rows = dict(re.findall(r"^\| `(TILEWISE_\w+)` \| ([^|]+) \|", text, re.MULTILINE))
     for f in dataclasses.fields(Switches):
@@ -63,7 +63,7 @@ def test_all_are_in_the_table() -> None:
 
 
 class TestKernels:
-    def test_only_what_a_pattern_allows_is_selected(self) -> None:
+    def test_only_kernels_that_a_pattern_allows_are_selected(self) -> None:
         free = Dispatcher.from_pool(CONV).rank(PLAIN)
         some = Dispatcher.from_pool(CONV, switches=Switches(kernel=("*_w8_*",))).rank(PLAIN)
         rest = Dispatcher.from_pool(CONV, switches=Switches(forbid=("*_w8_*", "*_w4_*"))).rank(PLAIN)
@@ -76,7 +76,7 @@ class TestKernels:
         forced = Dispatcher.from_pool(CONV, switches=Switches(kernel=(last.kernel_name,)))
         assert forced.rank(PLAIN) == (last,)
 
-    def test_a_pattern_that_leaves_none_is_refused(self) -> None:
+    def test_a_pattern_that_forbids_all_kernels_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=f"leave none of the .* kernels of {CONV}"):
             Dispatcher.from_pool(CONV, switches=Switches(kernel=("none*",)))
 
@@ -91,6 +91,6 @@ class TestKernels:
             dispatcher.select(odd)
 
 
-def test_a_required_model_that_is_not_there() -> None:
+def test_a_required_model_that_is_missing() -> None:
     with pytest.raises(RegistryUnavailableError, match="there is no local copy"):
         Dispatcher.from_registry(CONV, switches=Switches(model="require", network="off"))

@@ -9,8 +9,7 @@ import pytest
 
 from small_model import KERNELS, PROBLEMS, write_model
 from synthetic import measurements
-from tilewise.model.artefact import load_artefact
-from tilewise.model.trained import TrainedModel
+from tilewise.model import TrainedModel, load_artefact
 
 
 @pytest.fixture(scope="session")
@@ -21,5 +20,5 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
 
 @pytest.fixture(scope="session")
 def frame() -> pd.DataFrame:
-    """What the model learnt from, other problems, and repeats of some."""
+    """Return the model's training problems, other problems, and repeats of some."""
     return measurements(n_problems=PROBLEMS + 20, n_kernels=KERNELS, repeats=8)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewise.errors import ConfigError
-from tilewise.evaluate.bootstrap import STATISTICS, Interval, _of_sorted, paired_bootstrap
+from tilewise.evaluate import STATISTICS, Interval, paired_bootstrap
+from tilewise.evaluate._bootstrap import _of_sorted
 
 RNG = np.random.default_rng(1)
 A = 1 - RNG.exponential(0.02, 400).clip(max=0.5)
@@ -46,7 +47,7 @@ def test_equal_arguments_give_equal_intervals_whatever_is_drawn_at_a_time(monkey
     whole = paired_bootstrap(A, b, seed=3)
     assert paired_bootstrap(A, b, seed=3) == whole
     assert paired_bootstrap(A, b, seed=4) != whole
-    monkeypatch.setattr("tilewise.evaluate.bootstrap._CELLS", 1000)
+    monkeypatch.setattr("tilewise.evaluate._bootstrap._CELLS", 1000)
     assert paired_bootstrap(A, b, seed=3) == whole
 
 
@@ -71,6 +72,35 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_a_higher_level_is_a_wider_interval() -> None:
     narrow, wide = (paired_bootstrap(A, A[::-1], level=level)["mean"] for level in (0.5, 0.99))
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+@pytest.mark.parametrize(("level", "ends"), [(0.494, (0.5, 0.5)), (0.506, (0.0, 1.0))])
+def test_the_ends_of_an_interval_by_hand(level: float, ends: tuple[float, float]) -> None:
+    """Two problems change by 0 and 1: a draw's mean is 0, 0.5 or 1 in a quarter, a half and a quarter of all draws.
+
+    A level of 0.494 leaves 25.3 % at either side, beyond the quarter; 0.506 leaves 24.7 %, within it.
+    """
+    mean = paired_bootstrap(np.zeros(2), np.array([0.0, 1.0]), level=level, n_resamples=200_000)["mean"]
+    assert (mean.delta, mean.low, mean.high) == (0.5, *ends)
+
+
+def test_the_statistics_by_hand() -> None:
+    """Eleven problems: P10 is the second smallest, the median the sixth."""
+    b = np.array([0.9, 0.1, 0.2, 0.35, 0.4, 0.55, 0.6, 0.65, 0.8, 0.85, 1.0])
+    deltas = {name: interval.delta for name, interval in paired_bootstrap(np.zeros(11), b, n_resamples=2).items()}
+    assert deltas == pytest.approx({"mean": 6.4 / 11, "median": 0.6, "p10": 0.2, "worst": 0.1}, rel=1e-12)
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    assert paired_bootstrap(A, A[::-1]) == paired_bootstrap(A, A[::-1], n_resamples=2000, level=0.95, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0, 0, "equal"), (1e-9, 1, "better"), (0, 1, "unclear"), (-1, 0, "unclear"), (-1, -1e-9, "worse")],
+)
+def test_the_verdict_by_hand(low: float, high: float, verdict: str) -> None:
+    assert Interval(0.0, low, high).verdict == verdict
 
 
 @pytest.mark.parametrize(

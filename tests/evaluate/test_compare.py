@@ -1,4 +1,4 @@
-"""Two models are judged on the same problems by the same measurements; what is said of them follows from picks."""
+"""Two models are compared on the same problems, by the same measurements of their selections."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from small_model import altered, write_model
+from small_model import altered, with_pool, write_model
 from tilewise.errors import ConfigError, DataError
-from tilewise.evaluate.bootstrap import paired_bootstrap
-from tilewise.evaluate.compare import MIN_PROBLEMS, Comparison, _tied, compare_models
-from tilewise.evaluate.holdout import evaluate
-from tilewise.kernels.pool import Pool
-from tilewise.model.artefact import load_artefact
-from tilewise.model.trained import TrainedModel
+from tilewise.evaluate import CompareSettings, Comparison, compare_models, evaluate, paired_bootstrap
+from tilewise.evaluate._compare import MIN_PROBLEMS, _tied
+from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import OPS, Target
 
 NAMES = list(OPS["grouped_conv"].column_names())
@@ -25,13 +22,13 @@ NAMES = list(OPS["grouped_conv"].column_names())
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
-    """It has learnt to pick the slowest."""
+    """Return a model that has learnt to pick the slowest."""
     return load_artefact(write_model(tmp_path_factory.mktemp("bad") / "m", sign=-1.0))
 
 
 @pytest.fixture(scope="module")
 def found(model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame) -> Comparison:
-    return compare_models(bad, model, frame, 0, n_resamples=200)
+    return compare_models(bad, model, frame, 0, CompareSettings(n_resamples=200))
 
 
 def both(a: TrainedModel, b: TrainedModel, frame: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +62,7 @@ def test_what_moved_most_comes_first(found: Comparison) -> None:
 def test_the_other_way_round_everything_turns(
     model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame, found: Comparison
 ) -> None:
-    turned = compare_models(model, bad, frame, 0, n_resamples=200)
+    turned = compare_models(model, bad, frame, 0, CompareSettings(n_resamples=200))
     assert (turned.n_improved, turned.n_degraded) == (found.n_degraded, found.n_improved)
     assert turned.same_within_noise == found.same_within_noise
     for name, delta in found.deltas.items():
@@ -74,7 +71,7 @@ def test_the_other_way_round_everything_turns(
 
 
 def test_a_model_agrees_with_itself(model: TrainedModel, frame: pd.DataFrame) -> None:
-    same = compare_models(model, model, frame, 0.18, n_resamples=50)
+    same = compare_models(model, model, frame, 0.18, CompareSettings(n_resamples=50))
     assert same.same_kernel == same.same_within_noise == 1
     assert (same.n_improved, same.n_degraded) == (0, 0)
     assert {d.verdict for d in same.deltas.values()} == {"equal"}
@@ -98,7 +95,9 @@ def test_only_slices_that_can_tell_are_shown(found: Comparison) -> None:
 
 
 def test_a_higher_threshold_finds_fewer_moves(model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame) -> None:
-    strict, lax = (compare_models(bad, model, frame, 0, threshold_points=t, n_resamples=20) for t in (0.0, 40.0))
+    strict, lax = (
+        compare_models(bad, model, frame, 0, CompareSettings(threshold_points=t, n_resamples=20)) for t in (0.0, 40.0)
+    )
     assert strict.n_improved > lax.n_improved
     assert strict.n_same < lax.n_same
 
@@ -114,18 +113,18 @@ def test_both_are_judged_on_what_neither_has_seen(
     model: TrainedModel, frame: pd.DataFrame, kept: float, fraction: float, note: str
 ) -> None:
     other = altered(model, manifest={**model.manifest, "holdout_fraction": kept})
-    found = compare_models(other, model, frame, 0.18, n_resamples=20)
+    found = compare_models(other, model, frame, 0.18, CompareSettings(n_resamples=20))
     assert note in found.notes
     assert found.split_rule.startswith(f"holdout: {fraction:.0%}")
     assert found.n_problems == evaluate(model, frame, fraction).metrics["n_problems"]
 
 
 def test_problems_that_one_cannot_judge_are_counted(model: TrainedModel, frame: pd.DataFrame) -> None:
-    small = dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", model.pool.kernels[:1]))
+    small = with_pool(model, model.pool.kernels[:1])
     broken = frame.assign(
         is_valid=frame["is_valid"] & ((frame["kernel_name"] != model.pool.names[0]) | (frame["N"] != 1))
     )
-    found = compare_models(model, small, broken, 0, n_resamples=20)
+    found = compare_models(model, small, broken, 0, CompareSettings(n_resamples=20))
     assert found.n_only_a == 60 - found.n_problems > 0
     assert found.n_only_b == 0
 
@@ -141,11 +140,8 @@ def test_what_cannot_be_compared_is_said(model: TrainedModel, frame: pd.DataFram
     with pytest.raises(ConfigError, match=r"a is a model of grouped_conv_forward_bf16_sm90, b of .*fp16"):
         compare_models(model, other, frame, 0)
     with pytest.raises(ConfigError, match="threshold must be 0 points or more, got -1"):
-        compare_models(model, model, frame, 0, threshold_points=-1)
-    first, last = (
-        dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", part))
-        for part in (model.pool.kernels[:1], model.pool.kernels[1:2])
-    )
+        compare_models(model, model, frame, 0, CompareSettings(threshold_points=-1))
+    first, last = (with_pool(model, part) for part in (model.pool.kernels[:1], model.pool.kernels[1:2]))
     names = [p.pool.names[0] for p in (first, last)]
     apart = frame[
         ((frame["kernel_name"] == names[0]) & (frame["N"] == 1))

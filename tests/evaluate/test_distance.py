@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from small_model import altered
-from tilewise.data.splits import group_keys, holdout_mask
-from tilewise.evaluate.distance import distance_labels, training_keys
-from tilewise.kernels.pool import Pool
-from tilewise.model.trained import TrainedModel
+from tilewise.data import group_keys, holdout_mask
+from tilewise.evaluate._distance import distance_labels, training_keys
+from tilewise.kernels import Pool
+from tilewise.model import TrainedModel
 
 
 def test_bins_hold_their_upper_end() -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from small_model import altered
-from tilewise.data.labels import labelled
-from tilewise.data.rows import problems_of, sort_rows
-from tilewise.data.splits import group_keys, holdout_mask
+from small_model import altered, with_pool
+from tilewise.data import group_keys, holdout_mask, labelled, problems_of, sort_rows
 from tilewise.errors import ConfigError, DataError
-from tilewise.evaluate.holdout import evaluate
-from tilewise.kernels.pool import Pool
+from tilewise.evaluate import evaluate
 from tilewise.metrics import METRICS
-from tilewise.model.trained import TrainedModel
+from tilewise.model import TrainedModel
 from tilewise.ops import OPS
 
 NAMES = list(OPS["grouped_conv"].column_names())
@@ -138,7 +133,7 @@ def test_the_order_of_rows_does_not_matter(model: TrainedModel, frame: pd.DataFr
 
 
 def test_the_oracle_may_lie_outside_the_pool(model: TrainedModel, frame: pd.DataFrame) -> None:
-    small = dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", model.pool.kernels[:5]))
+    small = with_pool(model, model.pool.kernels[:5])
     whole, part = evaluate(model, frame).per_problem, evaluate(small, frame).per_problem
     shared = whole.merge(part, on=NAMES, suffixes=("", "_part"))
     assert (shared["oracle"] == shared["oracle_part"]).all()
@@ -149,7 +144,7 @@ def test_the_oracle_may_lie_outside_the_pool(model: TrainedModel, frame: pd.Data
 def test_problems_without_a_candidate_are_counted_not_judged(model: TrainedModel, frame: pd.DataFrame) -> None:
     default, others = model.pool.names[0], frame["kernel_name"] != model.pool.names[0]
     broken = frame.assign(is_valid=frame["is_valid"] & (others | (frame["N"] != 1)))
-    small = dataclasses.replace(model, pool=Pool("grouped_conv", "forward", "bf16", model.pool.kernels[:1]))
+    small = with_pool(model, model.pool.kernels[:1])
     evaluation = evaluate(small, broken)
     rows = labels(broken)
     with_default = rows.loc[rows["kernel_name"] == default, NAMES].drop_duplicates()

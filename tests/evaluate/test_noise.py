@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from synthetic import CONV, measurements
-from tilewise.evaluate.noise import measured_apart, noise_ceiling, repeat_noise
+from tilewise.evaluate import noise_ceiling
+from tilewise.evaluate._noise import measured_apart, repeat_noise
 from tilewise.ops import Target
 
 TARGET = Target.parse(CONV)
@@ -17,7 +18,7 @@ BASE = measurements(n_problems=2, n_kernels=3, seed=1, failures=0).assign(status
 
 
 def run(name: str, tflops: list[float | None], frame: pd.DataFrame = BASE) -> pd.DataFrame:
-    """The rows of `frame` as another run; None leaves a row invalid."""
+    """Return the rows of `frame` as another run; None leaves a row invalid."""
     values = pd.Series(tflops, index=frame.index, dtype="float64")
     return frame.assign(run_id=name, tflops=values, latency_ms=1 / values, is_valid=values.notna())
 
@@ -83,3 +84,31 @@ def test_a_run_that_is_faster_as_a_whole_is_no_noise() -> None:
     assert noise[0] == pytest.approx(0, abs=1e-12)
     assert noise[1] == pytest.approx(0.6 * np.log(1.5))  # P90 of 0, 0, 0, 0, log(1.5)
     assert np.isnan(noise[2])
+
+
+def test_every_figure_of_the_ceiling_by_hand() -> None:
+    """Three problems; the mean of both judgements of each is 0.6, 0.8 and 1, so P10 lies a fifth above the lowest."""
+    frame = measurements(n_problems=3, n_kernels=2, seed=1, failures=0).assign(status="ok", is_valid=True)
+    one = run("a", [10, 6, 10, 8, 10, 1], frame)
+    two = run("b", [6, 10, 8, 10, 10, 1], frame)
+    ceiling = noise_ceiling(pd.concat([one, two], ignore_index=True), TARGET)
+    assert ceiling is not None
+    assert ceiling.n_problems == 3
+    assert ceiling.same_kernel_rate == pytest.approx(1 / 3)
+    assert ceiling.mean_efficiency == pytest.approx((0.6 + 0.8 + 1) / 3, rel=1e-12)
+    assert ceiling.median_efficiency == pytest.approx(0.8, rel=1e-12)
+    assert ceiling.p10_efficiency == pytest.approx(0.6 + 0.2 * (0.8 - 0.6), rel=1e-12)
+
+
+def test_the_noise_of_a_problem_by_hand() -> None:
+    """Eleven kernels that deviate by 0 to 10 % from their median (on one side): P90 is the tenth, 9 %."""
+    deviations = np.array([0.0] * 6 + [0.02, 0.04, 0.06, 0.09, 0.10])
+    measured = np.full(11, 7.0)
+    noise = repeat_noise(np.zeros(11, int), measured, measured * np.exp(deviations))
+    assert noise == pytest.approx([0.09], rel=1e-9)
+
+
+@pytest.mark.parametrize(("repeated", "known"), [(2, False), (3, True)])
+def test_three_repeated_kernels_tell_the_noise(repeated: int, known: bool) -> None:
+    again = np.array([1.0] * repeated + [np.nan] * (5 - repeated))
+    assert np.isfinite(repeat_noise(np.zeros(5, int), np.ones(5), again)).tolist() == [known]

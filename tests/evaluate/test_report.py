@@ -1,4 +1,4 @@
-"""Reports hold what scripts and DVC read, the same bytes for the same evaluation."""
+"""Reports hold the files that scripts and DVC read; equal evaluations give equal bytes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tilewise.evaluate.holdout import evaluate
-from tilewise.evaluate.report import (
+from tilewise.evaluate import evaluate, write_evaluation_report
+from tilewise.evaluate._evaluation_report import (
     CURVE_FILE,
     METRICS_FILE,
     PLOTS_FOLDER,
     PREDICTIONS_FILE,
     efficiency_curve,
-    write_report,
 )
-from tilewise.evaluate.slices import SLICES
+from tilewise.evaluate._slices import SLICES
 from tilewise.metrics import METRICS
-from tilewise.model.trained import TrainedModel
+from tilewise.model import TrainedModel
 from tilewise.ops import OPS
 
 
 def test_metrics_stand_beside_what_they_depend_on(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(model, frame)
-    write_report(tmp_path / "r", evaluation, {**evaluation.metrics, "folds": [], "split_rule": "x"})
+    write_evaluation_report(tmp_path / "r", evaluation, {**evaluation.metrics, "folds": [], "split_rule": "x"})
     written = json.loads((tmp_path / "r" / METRICS_FILE).read_text())
     assert written["target"] == model.target.name
     assert written["pool_size"] == len(model.pool)
@@ -43,28 +42,29 @@ def test_metrics_stand_beside_what_they_depend_on(model: TrainedModel, frame: pd
 
 def test_predictions_have_a_row_a_problem(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(model, frame)
-    write_report(tmp_path, evaluation, {})
+    write_evaluation_report(tmp_path, evaluation, {})
     predictions = pd.read_parquet(tmp_path / PREDICTIONS_FILE)
     pd.testing.assert_frame_equal(predictions, evaluation.per_problem)
     wanted = {*OPS["grouped_conv"].column_names(), "oracle", "selected", "efficiency", "origin", *SLICES}
     assert wanted <= set(predictions.columns)
 
 
+@pytest.mark.long
 def test_equal_evaluations_write_equal_bytes(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        write_report(tmp_path / folder, evaluate(model, frame), {})
+        write_evaluation_report(tmp_path / folder, evaluate(model, frame), {})
     for name in (METRICS_FILE, PREDICTIONS_FILE, CURVE_FILE):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_an_unknown_ceiling_is_null(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
-    write_report(tmp_path, evaluate(model, frame[frame["run_id"] == "synthetic-1"]), {})
+    write_evaluation_report(tmp_path, evaluate(model, frame[frame["run_id"] == "synthetic-1"]), {})
     written = json.loads((tmp_path / METRICS_FILE).read_text(), parse_constant=pytest.fail)  # NaN is no JSON
     assert written["noise_ceiling"] is written["holdout"]["within_noise_rate"] is None
 
 
 def test_the_plots_are_drawn(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
-    write_report(tmp_path, evaluate(model, frame), {})
+    write_evaluation_report(tmp_path, evaluate(model, frame), {})
     plots = {p.name for p in (tmp_path / PLOTS_FOLDER).iterdir()}
     assert plots == {f"{n}.png" for n in ("efficiency", "predictions", "slices", "regret")}
 

@@ -6,17 +6,19 @@ from pathlib import Path
 
 from PIL import Image
 
-from tilewise.evaluate.study_plots import plot_study
-from tilewise.train.result import TrialRecord, TrialState, Tuning
-from tilewise.train.settings import ModelSettings
+from tilewise.evaluate.plots import plot_study
+from tilewise.train import ModelSettings, TrialResult, TuningResult
+from tilewise.train._training_result import TrialState
 
 
-def trial(number: int, mean: float, cost: float, state: TrialState = "complete", leaves: int = 31) -> TrialRecord:
+def trial(number: int, mean: float, cost: float, state: TrialState = "complete", leaves: int = 31) -> TrialResult:
     params = {"num_leaves": leaves + number, "lambda_l2": 1.0}
-    return TrialRecord(number, params, mean, (mean,), state, {"mean": mean, "selection_time": cost}, given=number == 0)
+    return TrialResult(
+        number, params, mean, (mean,), state, {"mean": mean, "selection_time": cost}, is_initial=number == 0
+    )
 
 
-def names(tuning: Tuning, folder: Path) -> set[str]:
+def names(tuning: TuningResult, folder: Path) -> set[str]:
     paths = plot_study(tuning, folder)
     for path in paths:
         with Image.open(path) as image:
@@ -26,17 +28,21 @@ def names(tuning: Tuning, folder: Path) -> set[str]:
 
 def test_everything_is_drawn_for_a_study_of_two_objectives(tmp_path: Path) -> None:
     trials = (trial(0, 0.9, 5), trial(1, 0.5, 4, "pruned"), trial(2, 0.95, 9), trial(3, float("nan"), 0, "failed"))
-    tuning = Tuning(ModelSettings(), trials, "mine", trials[2], {"num_leaves": 0.7, "lambda_l2": 0.3})
+    tuning = TuningResult(ModelSettings(), trials, "mine", trials[2], {"num_leaves": 0.7, "lambda_l2": 0.3})
     parts = ("history", "parameters", "importances", "pareto_selection_time")
     assert names(tuning, tmp_path) == {f"tuning_{part}.png" for part in parts}
 
 
 def test_a_single_pruned_trial_is_drawn_too(tmp_path: Path) -> None:
-    only = TrialRecord(0, {"num_leaves": 3}, 0.5, (0.5,), "pruned", {"efficiency": 0.5}, given=True)
-    assert names(Tuning(ModelSettings(), (only,), "mine"), tmp_path) == {"tuning_history.png", "tuning_parameters.png"}
+    only = TrialResult(0, {"num_leaves": 3}, 0.5, (0.5,), "pruned", {"efficiency": 0.5}, is_initial=True)
+    tuning = TuningResult(ModelSettings(), (only,), "mine")
+    assert names(tuning, tmp_path) == {
+        "tuning_history.png",
+        "tuning_parameters.png",
+    }
 
 
 def test_without_trials_there_is_nothing_to_draw(tmp_path: Path) -> None:
-    assert plot_study(Tuning(ModelSettings()), tmp_path) == []
+    assert plot_study(TuningResult(ModelSettings()), tmp_path) == []
     failed = (trial(0, float("nan"), 0, "failed"),)
-    assert plot_study(Tuning(ModelSettings(), failed, "mine"), tmp_path) == []
+    assert plot_study(TuningResult(ModelSettings(), failed, "mine"), tmp_path) == []

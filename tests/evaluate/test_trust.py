@@ -1,4 +1,4 @@
-"""Trust is judged by what was measured: coverage, depth and distance, by hand and with a real small model."""
+"""Regret bounds are checked by measurements: coverage, depth and distance, by hand and with a small model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import pytest
 
 from calibrations import one_bin
 from small_model import altered
-from tilewise.data.splits import group_keys
-from tilewise.evaluate.holdout import evaluate
-from tilewise.evaluate.report import summary, write_plots
-from tilewise.evaluate.trust import TOLERANCES, depth_columns, trust_metrics
+from tilewise.data import group_keys
+from tilewise.evaluate import evaluate, report_summary, write_plots
+from tilewise.evaluate._confidence_coverage import TOLERANCES, confidence_metrics, depth_columns
 from tilewise.metrics import DEPTH
-from tilewise.model.trained import TrainedModel
-from tilewise.model.trust import COVARIATES
+from tilewise.model import COVARIATES, TrainedModel
 from tilewise.ops import GroupedConvProblem
 
 
 @pytest.fixture(scope="module")
 def trusting(model: TrainedModel, frame: pd.DataFrame) -> TrainedModel:
-    """A model that knows 30 shapes of the table and says of any near: at most 10 % lost, 1 % with three kernels."""
+    """Return a model that knows 30 shapes and bounds the loss near them by 10 %, with three kernels by 1 %."""
     keys = np.unique(group_keys("grouped_conv", frame), axis=0)
     losses = [np.full(10, 0.1 if k < 2 else 0.01 if k < 5 else 0.001) for k in range(DEPTH)]
     return altered(model, calibration=one_bin(keys[:30], 4.0, 50, losses))
@@ -46,7 +44,7 @@ def test_columns_follow_the_model(trusting: TrainedModel, frame: pd.DataFrame) -
 
 
 def test_it_says_what_the_dispatcher_says(trusting: TrainedModel, frame: pd.DataFrame) -> None:
-    """Where every supported kernel was measured, the evaluation and :meth:`TrainedModel.trust` see the same."""
+    """With all supported kernels measured, the evaluation and :meth:`TrainedModel.confidence` see the same."""
     calibration = trusting.calibration
     assert calibration is not None
     of_margin = np.eye(len(COVARIATES))[0]
@@ -62,16 +60,16 @@ def test_it_says_what_the_dispatcher_says(trusting: TrainedModel, frame: pd.Data
     for row in evaluate(model, frame).per_problem.to_dict("records"):
         problem = GroupedConvProblem(**{n: row[n] for n in GroupedConvProblem.column_names()})
         if model.supported(problem).sum() == row["n_kernels"]:
-            trust = model.trust(problem, model.score(problem))
+            trust = model.confidence(problem, model.score(problem))
             assert trust is not None
             assert (trust.regret[1], trust.k or 0) == (row["regret_bound"], row["k_3"])
-            assert trust.octaves == row["nearest_octaves"]
+            assert trust.shape_distance == row["nearest_octaves"]
             seen.add(trust.regret[1])
     assert seen == {0.1, 0.0, 1.0}  # both bins, and far away
 
 
 def per_problem(efficiency: list[float], bound: list[float], k: list[int]) -> pd.DataFrame:
-    """Judged matrix products of four shapes, 100 kernels each; the k best lose a tenth of what the first loses."""
+    """Judged matrix products of four shapes, 100 kernels each; the k best lose a tenth of the first one's loss."""
     e = np.array(efficiency)
     table = pd.DataFrame(
         {
@@ -88,7 +86,7 @@ def per_problem(efficiency: list[float], bound: list[float], k: list[int]) -> pd
 
 def test_metrics_by_hand() -> None:
     table = per_problem([1.0, 0.9, 0.8, 0.99], [0.0, 0.1, 0.1, 0.0], [1, 2, 0, 3])
-    found = trust_metrics("gemm", table)
+    found = confidence_metrics("gemm", table)
     assert found is not None
     assert found["coverage"] == 0.5
     assert (found["n_shapes"], found["n_again"], found["coverage_again"]) == (2, 3, pytest.approx(1 / 3))
@@ -108,12 +106,12 @@ def test_metrics_by_hand() -> None:
 def test_a_model_without_a_calibration_says_nothing(model: TrainedModel, frame: pd.DataFrame) -> None:
     evaluation = evaluate(model, frame)
     assert "regret_bound" not in evaluation.per_problem
-    assert summary(evaluation, {})["trust"] is None
+    assert report_summary(evaluation, {})["trust"] is None
 
 
 def test_the_report_holds_it(trusting: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(trusting, frame)
-    trust = summary(evaluation, {})["trust"]
+    trust = report_summary(evaluation, {})["trust"]
     assert 0 <= trust["coverage_low"] <= trust["coverage"] <= trust["coverage_high"] <= 1
     assert sum(g["n_problems"] for g in trust["by_distance"]) == len(evaluation.per_problem)
     names = {p.name for p in write_plots(tmp_path, evaluation)}

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tilewise.evaluate.holdout import evaluate
-from tilewise.evaluate.result import Evaluation
-from tilewise.evaluate.worst import noise_of, within_noise, worst_problems
-from tilewise.model.trained import TrainedModel
+from tilewise.evaluate import Evaluation, evaluate
+from tilewise.evaluate._worst import noise_of, within_noise, worst_problems
+from tilewise.model import TrainedModel
 
 NAN = float("nan")
 
@@ -23,7 +22,7 @@ def evaluation(model: TrainedModel, frame: pd.DataFrame) -> Evaluation:
 
 
 def changed(evaluation: Evaluation, **first: Any) -> dict[str, Any]:
-    """The worst problem of an evaluation whose first row is the worst, with these values."""
+    """Return the worst problem of an evaluation whose first row is the worst, with these values."""
     table = evaluation.per_problem.copy()
     for name, value in ({"efficiency": 0.01} | first).items():
         table.loc[0, name] = value

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
 
+import numpy as np
+
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
-from tilewise.kernels.backends import BACKENDS, Backend, KernelBase
+from tilewise.kernels import BACKENDS, Backend, KernelBase
 from tilewise.ops import Problem, Target
 
 DTYPES = {"row_sum": ("bf16",)}
@@ -30,7 +33,7 @@ class LoopKernel(KernelBase):
     def from_config(cls, config: str) -> Self:
         match = re.fullmatch(r"(\d+)x(\d+)x(\d+)_([a-z]+)_u(\d+)", config)
         if match is None:
-            raise KernelError(f"{config!r} is no loop such as 8x1x64_rows_u4")
+            raise KernelError(f"{config!r} is not a loop such as 8x1x64_rows_u4")
         m, n, k, pipeline, unroll = match.groups()
         return cls(int(m), int(n), int(k), pipeline, int(unroll))
 
@@ -47,9 +50,31 @@ def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, s
     yield kernel.unroll > problem.implicit_gemm(variant).k, "unrolled further than there are columns"
 
 
+# Its answers to features
+def pipelines(op: str) -> Mapping[str, int]:
+    return {"rows": 1000}
+
+
+def common_columns(columns: SimpleNamespace) -> SimpleNamespace:
+    one = np.ones_like(columns.unroll)
+    return SimpleNamespace(**vars(columns), num_warps=one, num_stages=columns.unroll, group_m=one, split_k=one)
+
+
+# The backend: src/tilewise/kernels/loops/backend.py
+LOOPS = Backend(
+    name="loops",
+    label="Loops",
+    kernel=LoopKernel,
+    illegal=illegal,
+    checks=checks,
+    dtypes=DTYPES,
+    pipelines=pipelines,
+    common_columns=common_columns,
+)
+
+
 @contextmanager
 def registered() -> Iterator[None]:
-    """The backend as if it were part of tilewise."""
-    made_by = Backend("loops", LoopKernel, illegal, checks, DTYPES, canonical=str)
-    with patch.dict(BACKENDS, {made_by.name: made_by}):
+    """Register the backend."""
+    with patch.dict(BACKENDS, {LOOPS.name: lambda: LOOPS}):
         yield

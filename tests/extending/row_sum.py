@@ -1,6 +1,6 @@
 """A toy op, added from outside: sums of a matrix's rows, computed as a product with a column of ones.
 
-The pages in docs/ quote this file; tests add what is here to the registries, use it, and take it out again.
+The pages in docs/ quote this file; tests add its parts to the registries, use them, and remove them again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -17,13 +16,12 @@ import numpy as np
 import pandas as pd
 
 from tilewise.arch import load_arch
-from tilewise.data.columns import measurement_columns
+from tilewise.data import measurement_columns
 from tilewise.errors import ProblemError
 from tilewise.features import FEATURES, Feature, FeatureTable, Inputs, Term
-from tilewise.kernels import rules
-from tilewise.kernels.backends import KernelBase, backend_of_target, unsupported
-from tilewise.ops import OPS, GemmDims, Problem, Target, require_int
-from tilewise.ops.dtypes import operand_bytes, result_bytes
+from tilewise.kernels import KernelBase, backend_of_target, unsupported
+from tilewise.kernels.triton import OP_RULES, PIPELINES, TRITON_DTYPES, Pipeline
+from tilewise.ops import OPS, GemmDims, Problem, Target, operand_bytes, require_int, result_bytes
 
 
 # A problem: src/tilewise/ops/row_sum.py
@@ -58,19 +56,17 @@ class RowSumProblem(Problem):
         return GemmDims(self.M, 1, self.K, 1)
 
 
-# Which kernels compute it: src/tilewise/kernels/rules.py
+# The rules of its kernels: src/tilewise/kernels/triton/_rules.py
 def row_sum_rules(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
     yield kernel.tile_k > 2 * problem.implicit_gemm(variant).k, "most of tile_k would be padding"
 
 
-# What a model sees: src/tilewise/features/row_sum.py
-class RowSumInputs(Inputs):
-    def common_columns(self, k: SimpleNamespace) -> SimpleNamespace:
-        """Triton's columns; kernels of loops (see loops.py) are put in their words."""
-        if not hasattr(k, "unroll"):
-            return k
-        return SimpleNamespace(**vars(k), num_warps=np.ones_like(k.unroll), num_stages=k.unroll)
+# Their pipeline: src/tilewise/kernels/triton/pipelines/_ones.py
+ONES = Pipeline(name="ones", number=1001, variants=(("row_sum", "plain"),), programs="extending.row_sum")
 
+
+# The features: src/tilewise/features/row_sum.py
+class RowSumInputs(Inputs):
     @cached_property
     def flops(self) -> Any:
         return self.p.M * self.p.K
@@ -100,7 +96,7 @@ TABLE = FeatureTable(
     ),
     RowSumInputs,
     costs=(
-        Term("walk", "waves x steps x a tile", lambda i: i.waves * i.steps * i.k.tile_m * i.k.tile_k),
+        Term("steps", "waves x steps x a tile", lambda i: i.waves * i.steps * i.k.tile_m * i.k.tile_k),
         Term("launch", "the same for each", lambda i: np.ones(i.n_rows)),
     ),
     drivers=(Term("k_log2", "columns", lambda i: np.log2(i.p.K)),),
@@ -109,13 +105,13 @@ TABLE = FeatureTable(
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """The op as if it were part of tilewise; in the repository each of these is one line in a file."""
+    """Register the op; in the repository each of these is one line in a file."""
     with ExitStack() as stack:
         stack.enter_context(patch.dict(OPS, {"row_sum": RowSumProblem}))
         stack.enter_context(patch.dict(FEATURES, {"row_sum": lambda: TABLE}))
-        stack.enter_context(patch.dict(rules.PIPELINES, {("row_sum", "plain"): ("ones",)}))
-        stack.enter_context(patch.dict(rules.DTYPES, {"row_sum": ("bf16", "fp16")}))
-        stack.enter_context(patch.dict(rules.SUPPORT, {"row_sum": row_sum_rules}))
+        stack.enter_context(patch.dict(PIPELINES, {ONES.name: ONES}))
+        stack.enter_context(patch.dict(TRITON_DTYPES, {"row_sum": ("bf16", "fp16")}))
+        stack.enter_context(patch.dict(OP_RULES, {"row_sum": row_sum_rules}))
         yield
 
 
@@ -123,7 +119,7 @@ def registered() -> Iterator[None]:
 
 
 def problems(count: int) -> list[RowSumProblem]:
-    """Distinct ones."""
+    """Return distinct problems."""
     rng = np.random.default_rng(0)
     found: dict[tuple[int, ...], RowSumProblem] = {}
     while len(found) < count:
@@ -133,7 +129,7 @@ def problems(count: int) -> list[RowSumProblem]:
 
 
 def latency_ms(p: RowSumProblem, kernel: KernelBase, target: Target) -> float:
-    """A launch, the memory's time, and waves of tiles: wide ones are better by rows, high ones by columns."""
+    """Return a made-up time: a launch, memory, and waves of tiles; wide tiles suit rows, high ones columns."""
     arch = load_arch(target.arch)
     waves, steps = -(-p.M // (kernel.tile_m * arch.compute_units)), -(-p.K // kernel.tile_k)
     across = kernel.tile_k if p.order == "r" else kernel.tile_m
@@ -142,7 +138,7 @@ def latency_ms(p: RowSumProblem, kernel: KernelBase, target: Target) -> float:
 
 
 def measurements(target: Target, shapes: list[RowSumProblem], kernels: tuple[KernelBase, ...]) -> pd.DataFrame:
-    """A table in the columns of the op and of the backend of the target's arch."""
+    """Return a table in the columns of the op and of the backend of the target's arch."""
     rows = []
     for p in shapes:
         for kernel in kernels:

@@ -1,4 +1,4 @@
-"""Ops, archs and backends are added through public contracts alone, and then do all that the others do."""
+"""Ops, archs, backends and pipelines are added through public contracts, and then do everything the others do."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from extending import loops, row_sum
+from extending import loops, pairs, row_sum
 from synthetic import measurements, problems
 from tilewise.arch import conf_dir, load_arch
 from tilewise.cli.compose import compose
-from tilewise.data.prepare import prepare
-from tilewise.data.schema import read_measurements, read_raw
+from tilewise.data import read_measurements, read_raw_measurements
+from tilewise.data.quality import prepare_measurements
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, KernelError
-from tilewise.evaluate.holdout import evaluate
-from tilewise.features import FEATURES
-from tilewise.kernels import rules
-from tilewise.kernels.backends import BACKENDS, KernelBase, illegal
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import load_pool
-from tilewise.model.artefact import load_artefact, write_artefact
-from tilewise.ops import OPS, Target
+from tilewise.evaluate import evaluate
+from tilewise.features import FEATURES, Conditions, feature_table
+from tilewise.kernels import BACKENDS, KernelBase, Pool, illegal, load_pool
+from tilewise.kernels.triton import BARRIER_BYTES, OP_RULES, PIPELINES, TRITON_DTYPES, Kernel
+from tilewise.kernels.triton import _rules as rules
+from tilewise.model import load_artefact, write_artefact
+from tilewise.ops import OPS, GemmProblem, Target
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
 HERE, DOCS = Path(__file__).parent, Path(__file__).parents[2] / "docs"
@@ -39,12 +39,12 @@ SMALL = TrainSettings(
     n_splits=3,
     threads=1,
 )
-REGISTRIES = (OPS, FEATURES, BACKENDS, rules.PIPELINES, rules.DTYPES, rules.SUPPORT)
+REGISTRIES = (OPS, FEATURES, BACKENDS, PIPELINES, TRITON_DTYPES, OP_RULES)
 
 
 @pytest.fixture
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of settings of our own."""
+    """Return a folder with a copy of the settings."""
     folder = shutil.copytree(conf_dir(), tmp_path / "conf")
     monkeypatch.setenv("TILEWISE_CONF", str(folder))
     return folder
@@ -65,9 +65,9 @@ def toy_backend(toy_op: None) -> Iterator[None]:
 
 
 def to_selection(frame: pd.DataFrame, target: Target, folder: Path) -> Dispatcher:
-    """From a table to a dispatcher, by way of every file in between; the model is better than no model."""
+    """Train a dispatcher on a table, through every file in between; check that its model beats the default kernel."""
     frame.to_parquet(folder / "raw.parquet")
-    prepared = prepare(read_raw(folder / "raw.parquet"), target)
+    prepared = prepare_measurements(read_raw_measurements(folder / "raw.parquet"), target)
     assert prepared.quarantined_share == 0
     prepared.frame.to_parquet(folder / "table.parquet")
     table = read_measurements(folder / "table.parquet", target)
@@ -138,7 +138,7 @@ def test_an_arch_is_one_file(conf: Path, tmp_path: Path, monkeypatch: pytest.Mon
     target, sm100 = Target.parse(name), load_arch("sm100")
     pool = load_pool(Target.parse("grouped_conv_forward_bf16_sm90")).kernels
     why = {k: illegal(k, target, sm100) for k in pool}
-    barriers = {k: rules.BARRIER_BYTES * (k.pipeline in rules.DESCRIBED) for k in pool}
+    barriers = {k: BARRIER_BYTES * PIPELINES[k.pipeline].described for k in pool}
     stored = {k: 2 * k.tile_m * k.tile_n * (k.pipeline == "persistent" and k.split_k == 1) for k in pool}
     needed = {k: rules.shared_memory_bytes(k, "bf16") + barriers[k] + stored[k] for k in pool}
     assert {k for k in pool if why[k]} == {k for k in pool if needed[k] > sm100.shared_memory_bytes}
@@ -158,10 +158,75 @@ def test_a_table_of_a_new_arch_trains_and_selects(conf: Path, tmp_path: Path, mo
     assert Dispatcher.from_folder(tmp_path / "model").select(shape) == best
 
 
-# ---- what the pages say ----------------------------------------------------------------------------------------------
+# ---- a pipeline ------------------------------------------------------------------------------------------------------
+
+GEMM = Target.parse("gemm_universal_fp16_sm90")
+PAIRS, PLAIN = (Kernel.from_config(f"16x16x16_{name}_w1_s2_g1_k1") for name in ("pairs", "plain"))
 
 
-@pytest.mark.parametrize("module", [row_sum, loops], ids=lambda module: module.__name__)
+@pytest.fixture
+def toy_pipeline() -> Iterator[None]:
+    before = dict(PIPELINES)
+    with pairs.registered():
+        yield
+    assert before == PIPELINES
+
+
+def test_a_pipeline_that_is_not_registered_is_refused() -> None:
+    reason = illegal(PAIRS, GEMM, load_arch("sm90"))
+    assert reason == "pipeline must be one of plain, tma, persistent"
+    assert "pipeline_pairs" not in feature_table("gemm").names
+
+
+@pytest.mark.usefixtures("toy_pipeline")
+def test_a_pipeline_states_its_own_rules() -> None:
+    sm90 = load_arch("sm90")
+    assert illegal(PAIRS, GEMM, sm90) is None
+    assert (
+        illegal(Kernel.from_config("16x16x16_pairs_w1_s2_g2_k1"), GEMM, sm90) == "pairs takes group_m 1 and split_k 1"
+    )
+    assert illegal(PAIRS, Target.parse("grouped_conv_forward_fp16_sm90"), sm90) is not None
+    pool = Pool("gemm", "universal", "fp16", (PAIRS, PLAIN))
+    assert pool.supported(GemmProblem(32, 48, 64)).tolist() == [True, True]
+    assert pool.unsupported(GemmProblem(32, 48, 48)).tolist() == ["pairs needs sizes that its tiles divide", None]
+    assert pool.unsupported(GemmProblem(32, 48, 64, "rrr")).tolist() == ["pairs needs the layout rcr", None]
+
+
+def test_a_pipeline_adds_a_feature_and_its_formulas() -> None:
+    problem, conditions = (
+        GemmProblem(32, 48, 256),
+        Conditions(variant="universal", dtype="fp16", arch=load_arch("sm90")),
+    )
+    before = feature_table("gemm")
+    plain = Pool("gemm", "universal", "fp16", (PLAIN,))
+    known = before.matrix(problem.to_dict(), plain.columns, **conditions)
+    with pairs.registered():
+        table, pool = feature_table("gemm"), Pool("gemm", "universal", "fp16", (PLAIN, PAIRS))
+        rows = table.rows_of(problem.to_dict(), pool.columns, **conditions)
+        matrix = table.compute(rows)
+    assert table.names == (*before.names, "pipeline_pairs")
+    assert np.array_equal(matrix[:1, :-1], known), "features of other pipelines stay as they were"
+    assert matrix[:, -1].tolist() == [0, 1]
+    assert matrix[:, table.names.index("steps_log2")].tolist() == [4, 3]  # 256 / 16, and 256 / 32
+    assert (rows.program_class // 64).tolist() == [PIPELINES["plain"].number, pairs.PAIRS.number]
+
+
+@pytest.mark.usefixtures("toy_pipeline")
+def test_a_pipeline_launches_its_programs() -> None:
+    torch = pytest.importorskip("torch")
+    programs = pytest.importorskip("tilewise.kernels.triton.programs")
+    device = "cpu" if programs.interpreted() else "cuda"
+    family, problem = programs.family_of("gemm", "universal"), GemmProblem(32, 48, 64)
+    a, b = programs.random_operands(family, problem, "fp16", device, seed=1)
+    c = programs.empty_result(family, problem, "fp16", device)
+    programs.launch_all(family.launches(PAIRS, problem, "fp16", a, b, c, torch.empty(0, device=device)))
+    assert torch.allclose(c.float(), a.float() @ b.float().T, rtol=1e-2, atol=1e-2)
+
+
+# ---- the pages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [row_sum, loops, pairs], ids=lambda module: module.__name__)
 def test_only_public_names_are_used(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -180,8 +245,8 @@ def test_a_page_shows_code_that_runs_and_names_files_that_exist(page: Path) -> N
     named = re.findall(r"`((?:src|conf|tests|docs)/[\w/.]+\.(?:py|yaml|txt|md))`", text)
     root = DOCS.parent
     missing = [name for name in named if not (root / name).exists()]
-    assert [name for name in missing if not re.search("row_sum|loops|NAME", name)] == []
+    assert [name for name in missing if not re.search("row_sum|loops|_pairs|NAME", name)] == []
 
 
 def test_there_is_a_page_for_each() -> None:
-    assert [page.stem for page in PAGES] == ["adding-a-backend", "adding-an-arch", "adding-an-op"]
+    assert [page.stem for page in PAGES] == ["adding-a-backend", "adding-a-pipeline", "adding-an-arch", "adding-an-op"]

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from strategies import CONV_POOL, GEMM_POOL, conv_kernels, conv_problems, gemm_kernels, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError, ConfigError, KernelError, ProblemError
-from tilewise.features import FEATURES, Feature, FeatureTable, feature_table
-from tilewise.features._base import ROLES, Inputs
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
-from tilewise.kernels.rules import PIPELINES
+from tilewise.features import FEATURES, Feature, FeatureTable, Inputs, feature_table
+from tilewise.features._feature_table import ROLES
+from tilewise.kernels import Pool
+from tilewise.kernels.triton import Kernel, pipelines_of
 from tilewise.ops import OPS, GemmProblem, GroupedConvProblem, Problem
 
 SM90 = load_arch("sm90")
@@ -67,8 +66,8 @@ def test_a_batch_equals_its_rows_bit_for_bit(data: st.DataObject) -> None:
     problems = data.draw(st.lists(problem, min_size=count, max_size=count))
     variant = data.draw(st.sampled_from(OPS[op].variants))
     change = {"variant": variant, "arch": data.draw(st.sampled_from(ARCHS))}
-    walks = PIPELINES[op, variant]
-    kernel = (gemm_kernels() if op == "gemm" else conv_kernels()).filter(lambda k: k.pipeline in walks)
+    pipelines = pipelines_of(op, variant)
+    kernel = (gemm_kernels() if op == "gemm" else conv_kernels()).filter(lambda k: k.pipeline in pipelines)
     kernels = data.draw(st.lists(kernel, min_size=count, max_size=count))
     batch = matrix(op, stacked(problems), stacked(kernels), **change)
     single = [matrix(op, p, k, **change)[0] for p, k in zip(problems, kernels, strict=True)]

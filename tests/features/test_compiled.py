@@ -1,4 +1,4 @@
-"""Shared memory as features tell it, against what Triton compiles for a GPU that is not there."""
+"""The shared memory of features equals that of Triton's binaries, compiled without a GPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 from alone import compiling
 from tilewise.arch import load_arch
 from tilewise.features import feature_table
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import BARRIER_BYTES
+from tilewise.kernels.triton import BARRIER_BYTES, Kernel
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+
+pytestmark = pytest.mark.long
 
 pytest.importorskip("triton")
 
@@ -22,9 +23,8 @@ SM90 = load_arch("sm90")
 
 _COMPILE = """
 import json, sys
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.family import family_of
-from tilewise.kernels.triton.program import compile_program, cuda_target
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton.programs import compile_program, cuda_target, family_of
 from tilewise.ops import OPS, Target
 for target, dims, config in json.loads(sys.stdin.read()):
     target, kernel = Target.parse(target), Kernel.from_config(config)
@@ -66,7 +66,7 @@ CASES: Sequence[tuple[str, Problem, str]] = (
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
-    """Bytes of shared memory of each case."""
+    """Return the bytes of shared memory of each case."""
     cases = json.dumps([[target, problem.to_dict(), config] for target, problem, config in CASES])
     env = compiling(tmp_path_factory.mktemp("triton"))
     done = subprocess.run([sys.executable, "-c", _COMPILE], env=env, input=cases, capture_output=True, text=True)

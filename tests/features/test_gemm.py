@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from strategies import gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
-from tilewise.features import feature_table
-from tilewise.features.estimate import terms_of
-from tilewise.kernels.kernel import Kernel
+from tilewise.features import feature_table, terms_of
+from tilewise.kernels.triton import Kernel
 from tilewise.ops import GemmProblem
 
 SM90 = load_arch("sm90")
@@ -73,7 +72,7 @@ def test_rows_as_stored_and_the_time_of_partial_sums() -> None:
 
 
 def costs(problem: GemmProblem, kernel: Kernel) -> dict[str, float]:
-    """The costs of one launch, by name."""
+    """Return the costs of one launch, by name."""
     rows = TABLE.rows_of(problem.to_dict(), kernel.to_dict(), variant="universal", dtype="bf16", arch=SM90)
     return dict(zip((t.name for t in TABLE.costs), terms_of(TABLE, rows).costs[0].tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Golden values worked out by hand, and what must hold for every problem and kernel whatever the formulas."""
+"""Golden values by hand, and invariants for every problem and kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.features import feature_table
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.ck.kernel import CkKernel
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import RESULT_BYTES, shared_memory_bytes, stores_tiles
-from tilewise.kernels.triton.family import family_of
+from tilewise.kernels import unsupported
+from tilewise.kernels.ck import CkKernel
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton._limits import RESULT_BYTES
+from tilewise.kernels.triton._rules import shared_memory_bytes, stores_tiles
+from tilewise.kernels.triton.programs import family_of
 from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
@@ -217,7 +218,7 @@ def test_estimated_efficiency_by_hand() -> None:
     assert seen["compute_time_log2"] == pytest.approx(log2(compute / (least + launch)))
 
 
-# ---- what must always hold ------------------------------------------------------------------------------------------
+# ---- invariants ----------------------------------------------------------------------------------------------------
 
 SHARES = (
     "efficiency_m", "efficiency_n", "efficiency_k", "efficiency", "flat_efficiency_k", "wave_efficiency",
@@ -232,6 +233,7 @@ def test_shares_lie_between_0_and_1(problem: GroupedConvProblem, kernel: Kernel)
     assert {name: seen[name] for name in SHARES if not 0 < seen[name] <= 1} == {}
 
 
+@pytest.mark.long
 @given(conv_problems(), conv_kernels())
 @settings(deadline=None)
 def test_doubling_a_tile_never_raises_its_count(problem: GroupedConvProblem, kernel: Kernel) -> None:
@@ -283,6 +285,7 @@ def test_splitting_k_multiplies_programs_and_shares_out_steps(problem: GroupedCo
     assert split["traffic_log2"] > whole["traffic_log2"]
 
 
+@pytest.mark.long
 @given(conv_problems(), conv_kernels())
 @settings(deadline=None)
 def test_more_images_are_more_rows_and_nothing_else(problem: GroupedConvProblem, kernel: Kernel) -> None:
@@ -457,6 +460,6 @@ def test_kernels_of_another_backend_are_described_in_the_same_words() -> None:
     assert [one[f] for f in flags] == [1, 0, 0, 0, 0]
     assert [other[f] for f in flags] == [0, 1, 1, 1, 1]
     assert one["ndim"] == 2
-    assert one["efficiency_k"] == pytest.approx(432 / 448)  # taps and channels are walked as one
+    assert one["efficiency_k"] == pytest.approx(432 / 448)  # taps and channels are one index
     with pytest.raises(KernelError, match=r"pipeline must be one of basic_v1, .* got taps"):
         features(GROUPED, dataclasses.replace(plain, pipeline="taps"), arch=load_arch("gfx950"))  # type: ignore[arg-type]

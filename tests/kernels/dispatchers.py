@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tilewise.dispatch import Dispatcher
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
+from tilewise.kernels import Pool
+from tilewise.kernels.triton import Kernel
 from tilewise.ops import Target
 
 
 def dispatcher_of(op: str, variant: str, *configs: str, dtype: str = "fp16") -> Dispatcher:
-    """A dispatcher whose pool has these configurations, legal or not."""
+    """Return a dispatcher whose pool has these configurations, legal or not."""
     pool = Pool(op, variant, dtype, tuple(map(Kernel.from_config, configs)))
     return Dispatcher(Target(op, variant, dtype, "sm90"), pool, None)

@@ -1,4 +1,4 @@
-"""What every reader of instances promises of any bytes at all, checked on damaged files; the long run uses it too."""
+"""Guarantees of every reader of instances for any bytes, checked on damaged files; the long run uses them too."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from kernels.ck.lines import KINDS
 from mutate import Damage, damaged
 from tilewise.arch import load_arch
 from tilewise.errors import ConfigError, KernelError, UsageError
-from tilewise.kernels.ck.conf import Conversion, Header, convert
-from tilewise.kernels.ck.dispatcher_json import dumps, from_document
-from tilewise.kernels.ck.instance import get_instance_string, parse_instance_string
-from tilewise.kernels.ck.kernel import CkKernel
-from tilewise.kernels.filters import parse_filter
-from tilewise.kernels.pool import Pool, dump_json
-from tilewise.kernels.sources import Source, compare, known_fields, read_source
+from tilewise.kernels import Pool, Source, compare_sources, filter_fields, parse_filter, pool_json, read_source
+from tilewise.kernels.ck import (
+    CkKernel,
+    ConfHeader,
+    convert_conf,
+    dispatcher_json_text,
+    get_instance_string,
+    parse_instance_string,
+)
+from tilewise.kernels.ck._conf import Conversion
+from tilewise.kernels.ck._dispatcher_json import instances_from_document
 
 READERS = ("traits", "dispatcher", "conf", "strings", "pool", "filter")
 
 LOOKED_AT = 500  # instances of a file, one by one; a sweep that lost its limits has thousands
 
-_ARCH, _HEADER = load_arch("gfx950"), Header()
+_ARCH, _HEADER = load_arch("gfx950"), ConfHeader()
 _SWEEP = {
     "variant": "bwd_weight",
     "trait_config": {
@@ -45,14 +49,14 @@ _FILTER = "c.tile_n >= 128 and not (c.pipeline in ('compv3', 'mem') or c.tile_m 
 
 @cache
 def sample(reader: str) -> bytes:
-    """The file that is damaged."""
-    instances = convert("\n".join(KINDS.values()), _HEADER).instances
+    """Return the file to damage."""
+    instances = convert_conf("\n".join(KINDS.values()), _HEADER).instances
     texts = {
         "traits": lambda: json.dumps(_SWEEP, indent=1),
-        "dispatcher": lambda: dumps(instances),
+        "dispatcher": lambda: dispatcher_json_text(instances),
         "conf": lambda: "# lines of every kind\n" + "".join(f"{line}\n" for line in KINDS.values()),
         "strings": lambda: "".join(f"{get_instance_string(i)}\n" for i in instances),
-        "pool": lambda: dump_json(_pool()),
+        "pool": lambda: pool_json(_pool()),
         "filter": lambda: _FILTER,
     }
     return texts[reader]().encode()
@@ -60,16 +64,16 @@ def sample(reader: str) -> bytes:
 
 @cache
 def whole(reader: str, folder: Path) -> Source:
-    """The instances of the undamaged file."""
+    """Return the instances of the undamaged file."""
     return _read(sample(reader), folder)
 
 
 def check(reader: str, damages: Sequence[Damage], folder: Path) -> str:
-    """Damage a file, read it, and hold the reader to its promises; what came of it: "refused" or "read".
+    """Check the guarantees of a reader on a damaged file; return "refused" or "read".
 
-    Promised: no error but one that says what is wrong with which file; every instance stands once, and its text and its
-    JSON give it back; a line of a ``.conf`` that became no instance is told with its number; a pool is read whole or
-    not at all; a source equals itself.
+    Errors name the file and the fault. Every instance occurs once, and its text and JSON restore it. A line of a
+    ``.conf`` that gives no instance is reported with its number. A pool is read whole or not at all. A source equals
+    itself.
     """
     content = damaged(sample(reader), damages)
     if reader == "filter":
@@ -82,15 +86,15 @@ def check(reader: str, damages: Sequence[Damage], folder: Path) -> str:
         return "refused"
     texts = [e.text for e in source.entries]
     assert len(set(texts)) == len(texts)
-    assert compare(source, source).equal
-    known = known_fields(source)
+    assert compare_sources(source, source).equal
+    known = filter_fields(source)
     assert all(set(e.fields) <= known for e in source.entries)
     for entry in source.entries[:LOOKED_AT]:
         assert entry.instance is not None
         assert parse_instance_string(entry.text) == entry.instance
     with suppress(KernelError):  # a matrix product, for which the format has no place
         some = source.instances[:LOOKED_AT]
-        assert set(from_document(json.loads(dumps(some)))) == set(some)
+        assert set(instances_from_document(json.loads(dispatcher_json_text(some)))) == set(some)
     if source.kind == "conf":
         _check_lines(content, source)
     if source.kind == "pool":
@@ -99,20 +103,20 @@ def check(reader: str, damages: Sequence[Damage], folder: Path) -> str:
 
 
 def _check_lines(content: bytes, source: Source) -> None:
-    """Each line is an instance, skipped with a reason, or a comment."""
+    """Check that each line is an instance, is skipped with a reason, or is a comment."""
     text = content.decode("utf-8-sig")
-    done: Conversion = convert(text, _HEADER, _ARCH)
+    done: Conversion = convert_conf(text, _HEADER, _ARCH)
     assert done.skipped == source.skipped
     assert all(reason for _, reason in done.skipped)
-    told = sorted([number for numbers in done.lines for number in numbers] + [number for number, _ in done.skipped])
+    reported = sorted([number for numbers in done.lines for number in numbers] + [number for number, _ in done.skipped])
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    assert told == [number for number, line in enumerate(lines, 1) if line and not line.startswith(";")]
+    assert reported == [number for number, line in enumerate(lines, 1) if line and not line.startswith(";")]
 
 
 def _check_filter(content: bytes, folder: Path) -> str:
     source = whole("dispatcher", folder)
     try:
-        passes = parse_filter(content.decode(errors="replace"), known_fields(source))
+        passes = parse_filter(content.decode(errors="replace"), filter_fields(source))
         kept = [passes(entry.fields) for entry in source.entries if "tile_m" in entry.fields]
     except ConfigError as e:
         message = str(e)

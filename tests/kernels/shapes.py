@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewise.arch import load_arch
-from tilewise.kernels.backends import illegal
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool, load_pool
+from tilewise.kernels import Pool, illegal, load_pool
+from tilewise.kernels.triton import Kernel
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 TINY: dict[str, dict[str, Problem]] = {
@@ -37,7 +36,7 @@ TINY: dict[str, dict[str, Problem]] = {
         "one": GemmProblem(1, 1, 1),
     },
 }
-# What only boxes are tried on: other walks have met the like.
+# Only for boxes: other pipelines run similar ones above.
 TINY_BOXES: dict[str, Problem] = {
     "stride 2": GroupedConvProblem(3, 16, 72, 1, 10, 6, 3, 2, 2, 2, 1, 1, 1, 2),
     "stride 1 x 3, groups": GroupedConvProblem(2, 32, 48, 2, 3, 9, 1, 3, 1, 3, 0, 1),
@@ -47,7 +46,7 @@ TINY_BOXES: dict[str, Problem] = {
     "3D": GroupedConvProblem(2, 16, 16, 1, 4, 5, 2, 3, pad_h=1, pad_w=1, Di=3, Z=2, pad_d=1),
     "3D, stride 2": GroupedConvProblem(2, 16, 16, 1, 4, 5, 2, 3, 2, 2, 1, 1, Di=3, Z=3, pad_d=1, stride_d=2),
 }
-# ... and what only strips are: each leads through their code in a way of its own.
+# Only for strips: each takes another path through their code.
 TINY_STRIPS: dict[str, Problem] = {
     "3x3": GroupedConvProblem(2, 5, 5, 5, 4, 9, 3, 3, pad_h=1, pad_w=1),
     "1x1": GroupedConvProblem(1, 8, 8, 8, 3, 5, 1, 1),
@@ -139,7 +138,7 @@ REAL: dict[str, dict[str, Problem]] = {
         "ragged ccr, stored by descriptor": GemmProblem(400, 1000, 720, "ccr"),
     },
 }
-# Of walks that a shipped pool has no kernels of.
+# Kernels of pipelines that a shipped pool lacks.
 _BEYOND = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",
     "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1", "64x32x8_strip_w1_s1_g1_k1", "64x32x4_strip_w2_s1_g2_k1",
@@ -148,14 +147,14 @@ _BEYOND = (
 
 
 def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
-    """The problems that a kernel is interpreted for."""
+    """Return the problems that a kernel is interpreted for."""
     if kernel.pipeline == "box":
         return TINY_BOXES
     return TINY[op] | (TINY_STRIPS if kernel.pipeline == "strip" else {})
 
 
 def wide_pool(target: Target) -> Pool:
-    """The shipped pool, and kernels of the walks that it lacks."""
+    """Return the shipped pool, and kernels of the pipelines that it lacks."""
     arch, beyond = load_arch(target.arch), [Kernel.from_config(config) for config in _BEYOND]
     legal = [k for k in beyond if illegal(k, target, arch) is None]
     kernels = dict.fromkeys((*load_pool(target).kernels, *legal))

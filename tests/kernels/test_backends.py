@@ -5,20 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tilewise.arch import load_arch
-from tilewise.data.columns import measurement_columns, table_columns
+from tilewise.data import measurement_columns
+from tilewise.data._columns import table_columns
 from tilewise.errors import ConfigError, KernelError
-from tilewise.kernels.backends import (
-    BACKENDS,
-    Backend,
-    backend,
-    backend_of,
-    backend_of_columns,
-    backend_of_target,
-    unsupported,
-)
-from tilewise.kernels.ck.kernel import CkKernel, parse_name
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
+from tilewise.kernels import Backend, Pool, backend, backend_of_columns, backend_of_target, unsupported
+from tilewise.kernels._backends import BACKENDS, backend_of
+from tilewise.kernels.ck import CkKernel, parse_name
+from tilewise.kernels.triton import Kernel
 from tilewise.ops import GroupedConvProblem, Target
 
 CK = parse_name("grouped_conv_forward_bf16_2d_16x64x128_compv4").kernel
@@ -32,12 +25,12 @@ LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 )
 def test_an_arch_a_kernel_and_a_table_agree(arch: str, name: str, kernel: Kernel | CkKernel) -> None:
     assert load_arch(arch).backend == name
-    assert backend_of_target(Target("grouped_conv", "forward", "bf16", arch)) is BACKENDS[name]
+    assert backend_of_target(Target("grouped_conv", "forward", "bf16", arch)) is BACKENDS[name]()
     assert backend_of(kernel) is backend(name)
     assert backend_of_columns([*kernel.to_dict(), "N", "latency_ms"]) is backend(name)
 
 
-@pytest.mark.parametrize("made_by", BACKENDS.values(), ids=list(BACKENDS))
+@pytest.mark.parametrize("made_by", [backend(name) for name in BACKENDS], ids=list(BACKENDS))
 def test_a_table_knows_its_columns(made_by: Backend) -> None:
     columns = measurement_columns("gemm", made_by.name)
     names = [c.name for c in columns]

@@ -11,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from strategies import conv_problems
-from tilewise.kernels.boxes import (
+from tilewise.kernels.triton import Kernel, tapwise_columns
+from tilewise.kernels.triton._boxes import (
     BOX_PIXELS,
     Grid,
     box_of,
@@ -20,9 +21,7 @@ from tilewise.kernels.boxes import (
     grid_of,
     joined,
     padded_pixels,
-    tapwise_columns,
 )
-from tilewise.kernels.kernel import Kernel
 from tilewise.ops import GroupedConvProblem
 
 GRIDS = st.builds(Grid, *[st.integers(1, 130)] * 4)

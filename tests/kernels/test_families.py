@@ -14,21 +14,28 @@ import torch
 
 from kernels.shapes import REAL, TINY, TINY_CONFIGS, TINY_STRIPS, tiny, wide_pool
 from tilewise.arch import load_arch
-from tilewise.collect.ahead import compile_ahead
-from tilewise.collect.plan import Item, Plan, Timing
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
-from tilewise.kernels.rules import DTYPES, PIPELINES
-from tilewise.kernels.triton.check import count_mismatches, scale_of
-from tilewise.kernels.triton.family import FAMILIES, Family, family_of
-from tilewise.kernels.triton.program import RESULT_TYPES, interpreted, launch
-from tilewise.kernels.triton.tensors import empty_result, integer_operands, random_operands
+from tilewise.collect import Item, Plan, Timing, compile_ahead
+from tilewise.kernels import Pool, unsupported
+from tilewise.kernels.triton import Kernel, pipelines_of
+from tilewise.kernels.triton._rules import TRITON_DTYPES
+from tilewise.kernels.triton.programs import (
+    RESULT_TYPES,
+    Family,
+    count_mismatches,
+    empty_result,
+    family_of,
+    interpreted,
+    random_operands,
+    scale_of,
+)
+from tilewise.kernels.triton.programs._family import FAMILIES
+from tilewise.kernels.triton.programs._operand_tensors import integer_operands
+from tilewise.kernels.triton.programs._program import launch
 from tilewise.ops import GemmProblem, Problem, Target
 
 DEVICE = "cpu" if interpreted() else "cuda"
 LAST_BIT = {"fp16": 2**-10, "bf16": 2**-7}  # of results, relative
-GPU_CASES = [(*key, dtype, name) for key in FAMILIES for dtype in DTYPES[key[0]] for name in REAL[key[0]]]
+GPU_CASES = [(*key, dtype, name) for key in FAMILIES for dtype in TRITON_DTYPES[key[0]] for name in REAL[key[0]]]
 TINY_CASES = [
     (*key, name, config)
     for key in FAMILIES
@@ -53,7 +60,7 @@ class Case:
         assert self.right.shape == self.result.shape
 
     def mismatches(self, kernel: Kernel) -> int:
-        """Elements of the kernel's result that are wrong or were never written."""
+        """Return the number of the result's elements that are wrong or were never written."""
         run(self.family, kernel, self.problem, self.dtype, self.operands, self.result)
         return int((self.result != self.right).sum())
 
@@ -61,7 +68,7 @@ class Case:
 def run(
     family: Family, kernel: Kernel, problem: Problem, dtype: str, operands: tuple[torch.Tensor, ...], y: torch.Tensor
 ) -> None:
-    """Let the kernel write `y`, with NaN wherever it writes nothing."""
+    """Run the kernel on `y`, which keeps NaN wherever the kernel writes nothing."""
     workspace = torch.full((family.workspace_elements(kernel, problem),), float("nan"), device=DEVICE)
     y.fill_(float("nan"))
     for item in family.launches(kernel, problem, dtype, *operands, y, workspace):
@@ -70,13 +77,14 @@ def run(
 
 @cache
 def compiled_pool(op: str, variant: str, dtype: str) -> Pool:
-    """The wide pool, compiled on all cores for all real problems."""
+    """Return the wide pool, compiled on all cores for all real problems."""
     target = Target(op, variant, dtype, "sm90")
     pool, items = wide_pool(target), tuple(Item(p, "test") for p in REAL[op].values())
     assert compile_ahead(Plan(target, load_arch("sm90"), pool, items, Timing(), "test"), None, lambda *_: None) == {}
     return pool
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize(("op", "variant", "name", "config"), TINY_CASES)
 def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, config: str) -> None:
@@ -84,6 +92,7 @@ def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, con
     assert Case(op, variant, tiny(op, kernel)[name], "fp16").mismatches(kernel) == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize("config", [c for c in TINY_CONFIGS["gemm", "universal"] if "x32_" in c])
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
@@ -106,7 +115,7 @@ def test_every_kernel_of_the_pool_equals_pytorch(op: str, variant: str, dtype: s
 @pytest.mark.gpu
 @pytest.mark.parametrize(("op", "variant", "dtype", "name"), GPU_CASES)
 def test_random_operands_stay_within_the_tolerance(op: str, variant: str, dtype: str, name: str) -> None:
-    """Rounding differs from the reference's by the result's last bit at most, and what fp8's sums add."""
+    """Rounding differs from the reference's by at most the result's last bit, and the error of fp8's sums."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
     family, problem = family_of(op, variant), REAL[op][name]
@@ -126,7 +135,7 @@ def test_random_operands_stay_within_the_tolerance(op: str, variant: str, dtype:
 
 @pytest.mark.parametrize("K", [64, 2048, 65536])
 def test_fp8_tolerance_does_not_hide_a_lost_step(K: int) -> None:
-    """32 products too few are the least that a wrong walk leaves out."""
+    """A wrong loop leaves out at least 32 products."""
     family, problem = FAMILIES["gemm", "universal"], GemmProblem(64, 64, K)
     a, b = (o.float() for o in random_operands(family, problem, "fp8", DEVICE, seed=5))
     right, short = a @ b.T, a[:, :-32] @ b[:, :-32].T
@@ -143,7 +152,7 @@ def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> N
         for p in TINY[key[0]].values()
         if not unsupported(k, p, key[1])
     }
-    assert tested == set(PIPELINES[key])
+    assert tested == set(pipelines_of(*key))
 
 
 @pytest.mark.parametrize("key", FAMILIES)
@@ -170,6 +179,7 @@ def test_programs_declare_the_arguments_of_their_functions(key: tuple[str, str])
                 assert names == list(program.fn.arg_names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", FAMILIES)
 def test_split_k_repeats_bit_for_bit(key: tuple[str, str]) -> None:
     family, problem = FAMILIES[key], next(iter(TINY[key[0]].values()))

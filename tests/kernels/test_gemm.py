@@ -1,4 +1,4 @@
-"""Matrix products compile for a Hopper GPU that is not there, and use what their walk is meant to use."""
+"""Matrix products compile without a GPU for Hopper, with the instructions of their pipeline."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from alone import compiling
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import shared_memory_bytes
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton._rules import shared_memory_bytes
 from tilewise.ops import GemmProblem
 
 pytest.importorskip("triton")
 
 _COMPILE = """
 import json
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.gemm import programs
-from tilewise.kernels.triton.program import compile_program, cuda_target
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton.programs import compile_program, cuda_target, family_of
 from tilewise.ops import GemmProblem
 found = {{}}
+programs = family_of("gemm", "universal").programs
 for dtype, layout, config in {cases}:
     program = programs(Kernel.from_config(config), GemmProblem(512, 512, 512, layout), dtype)[0]
     compiled = compile_program(program, cuda_target("sm90"))
@@ -42,15 +42,16 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Shared memory, whether the PTX has warpgroup products and bulk tensor copies, and the descriptors' boxes."""
+    """Return shared memory, flags of warpgroup products and bulk tensor copies, and the descriptors' boxes."""
     env = compiling(tmp_path_factory.mktemp("triton"))
     source = _COMPILE.format(cases=CASES)
     done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "layout", "config"), CASES)
-def test_each_walk_uses_its_loads_and_the_matrix_units(
+def test_each_pipeline_uses_its_loads_and_the_matrix_units(
     compiled: dict[str, Any], dtype: str, layout: str, config: str
 ) -> None:
     shared, products, bulk, _ = compiled[f"{dtype} {layout} {config}"]
@@ -71,8 +72,9 @@ def test_descriptors_load_whole_tiles_as_they_are_stored(compiled: dict[str, Any
 
 
 def test_only_shares_of_a_split_need_a_workspace() -> None:
-    from tilewise.kernels.triton.gemm import workspace_elements
+    from tilewise.kernels.triton.programs import family_of
 
+    workspace_elements = family_of("gemm", "universal").workspace_elements
     kernel = Kernel.from_config("64x64x64_plain_w4_s3_g8_k4")
     assert workspace_elements(kernel, GemmProblem(3, 5, 4096)) == 4 * 3 * 5
     assert workspace_elements(Kernel.from_config(PLAIN), GemmProblem(3, 5, 4096)) == 0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.errors import KernelError
-from tilewise.kernels.kernel import Kernel
+from tilewise.kernels.triton import Kernel
 
 KERNEL = Kernel(128, 64, 32, "taps", 4, 3, 8, 2)
 sizes = st.integers(0, 10**6)

@@ -1,6 +1,6 @@
-"""What cannot run is said by the rules, not found by crashing: any kernel of a pool on any problem, without a GPU.
+"""Rules find every kernel that cannot run, without crashing: any kernel of a pool on any problem, without a GPU.
 
-Either the rules give a reason, or the launches are such as CUDA and Triton accept.
+Either the rules give a reason, or CUDA and Triton accept the launches.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.shapes import wide_pool
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.rules import DTYPES, MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYTES
-from tilewise.kernels.triton.family import FAMILIES, family_of
-from tilewise.kernels.triton.program import RESULT_TYPES, Launch, descriptor
-from tilewise.kernels.triton.tensors import TORCH_TYPES
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
-from tilewise.ops.gemm import LAYOUTS
+from tilewise.kernels import unsupported
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton._limits import MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYTES
+from tilewise.kernels.triton._rules import TRITON_DTYPES
+from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, Launch, family_of
+from tilewise.kernels.triton.programs._family import FAMILIES
+from tilewise.kernels.triton.programs._program import descriptor
+from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
-TARGETS = [Target(*key, dtype, "sm90") for key in FAMILIES for dtype in DTYPES[key[0]]]
+TARGETS = [Target(*key, dtype, "sm90") for key in FAMILIES for dtype in TRITON_DTYPES[key[0]]]
 INT32 = 2**31
 # one, primes, multiples of 8 and of 16, one past a tile; and sizes near the limits of indices and grids
 EDGES = (1, 2, 3, 7, 8, 13, 16, 17, 24, 31, 33, 63, 64, 65, 96, 127, 128, 129, 192, 193, 256, 257)
@@ -36,16 +36,16 @@ EDGE = st.one_of(st.sampled_from(EDGES), st.integers(1, 300))
 
 @st.composite
 def gemms(draw: st.DrawFn) -> GemmProblem:
-    """Edge dimensions, of which one may be large; often such as descriptors can load."""
+    """Return edge dimensions, of which one may be large; descriptors can often load them."""
     sizes = [draw(EDGE), draw(EDGE), draw(st.one_of(EDGE, st.sampled_from(LARGE)))]
     unit = draw(st.sampled_from((1, 8, 16)))
     m, n, k = draw(st.permutations([-(-size // unit) * unit for size in sizes]))
-    return GemmProblem(m, n, k, draw(st.sampled_from(LAYOUTS)))
+    return GemmProblem(m, n, k, draw(st.sampled_from(GEMM_LAYOUTS)))
 
 
 @st.composite
 def convs(draw: st.DrawFn) -> GroupedConvProblem:
-    """Edge dimensions, of which one may be large; 2D and 3D, every option."""
+    """Return edge dimensions, of which one may be large; 2D and 3D, with every option."""
     axes: dict[str, int] = {}
     for size, taps, axis in (("Di", "Z", "d"), ("Hi", "Y", "h"), ("Wi", "X", "w")):
         if axis == "d" and draw(st.booleans()):
@@ -73,6 +73,7 @@ def problems(op: str) -> st.SearchStrategy[Problem]:
     return gemms() if op == "gemm" else convs()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
@@ -90,7 +91,7 @@ def test_every_kernel_is_refused_with_a_reason_or_well_formed(target: Target, da
 
 
 def check(kernel: Kernel, problem: Problem, target: Target) -> None:
-    """That the launches are such as CUDA and Triton accept, and agree with what is compiled ahead."""
+    """Check that CUDA and Triton accept the launches, and that their programs are those compiled ahead."""
     family, dtype = family_of(target.op, target.variant), target.dtype
     elements = family.workspace_elements(kernel, problem)
     shape = family.result(problem)

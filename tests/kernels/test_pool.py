@@ -7,12 +7,11 @@ import pytest
 
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
-from tilewise.kernels import pool as pool_module
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool, dump_json, load_pool, pool_path
-from tilewise.kernels.rules import DTYPES, PIPELINES, illegal
-from tilewise.ops import GroupedConvProblem, Target
+from tilewise.kernels import Pool, load_pool, pool_json, pool_path, unsupported
+from tilewise.kernels import _pool as pool_module
+from tilewise.kernels.triton import Kernel, illegal, pipelines_of
+from tilewise.kernels.triton._rules import TRITON_DTYPES
+from tilewise.ops import OPS, GroupedConvProblem, Target
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 A, B = Kernel(64, 64, 32, "taps", 4, 3), Kernel(64, 64, 32, "flat", 4, 3)
@@ -27,7 +26,7 @@ def test_the_default_is_the_first() -> None:
 
 
 def test_a_pool_survives_its_json() -> None:
-    assert Pool.from_dict(json.loads(dump_json(POOL))) == POOL
+    assert Pool.from_dict(json.loads(pool_json(POOL))) == POOL
 
 
 def test_columns_hold_the_kernels_in_order() -> None:
@@ -43,7 +42,7 @@ def test_the_hash_follows_content_and_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernels", "message"), [((), "is empty"), ((A, B, A), "64x64x32_taps_w4_s3_g1_k1 stands twice in the pool")]
+    ("kernels", "message"), [((), "is empty"), ((A, B, A), "64x64x32_taps_w4_s3_g1_k1 is listed twice in the pool")]
 )
 def test_an_impossible_pool_is_refused(kernels: tuple[Kernel, ...], message: str) -> None:
     with pytest.raises(KernelError, match=message):
@@ -53,7 +52,7 @@ def test_an_impossible_pool_is_refused(kernels: tuple[Kernel, ...], message: str
 def test_a_damaged_pool_is_refused() -> None:
     values = POOL.to_dict()
     values["kernels"][0]["tile_m"] = 128
-    with pytest.raises(KernelError, match="do not belong to its kernels"):
+    with pytest.raises(KernelError, match="do not match its kernels"):
         Pool.from_dict(values)
     with pytest.raises(KernelError, match="not a pool: KeyError"):
         Pool.from_dict({})
@@ -91,14 +90,20 @@ def test_each_type_takes_the_kernels_that_are_legal_for_it() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    [Target(op, v, d, "sm90") for op, v in PIPELINES for d in DTYPES[op] if f"{op}_{v}_sm90" in SHIPPED],
+    [
+        Target(op, v, d, "sm90")
+        for op in TRITON_DTYPES
+        for v in OPS[op].variants
+        for d in TRITON_DTYPES[op]
+        if f"{op}_{v}_sm90" in SHIPPED
+    ],
     ids=lambda t: t.name,
 )
 def test_a_shipped_pool_is_legal_and_large_enough(target: Target) -> None:
     pool, arch = load_pool(target), load_arch(target.arch)
     assert len(pool) >= 100
     assert {k.config: illegal(k, target, arch) for k in pool.kernels if illegal(k, target, arch)} == {}
-    assert {k.pipeline for k in pool.kernels} == set(PIPELINES[target.op, target.variant])
+    assert {k.pipeline for k in pool.kernels} == set(pipelines_of(target.op, target.variant))
 
 
 def test_the_shipped_default_supports_odd_problems() -> None:

@@ -1,4 +1,4 @@
-"""Programs compile for a GPU that is not there, and to the same cache entry in every process."""
+"""Programs compile without a GPU, and to the same cache entry in every process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from alone import compiling
 pytest.importorskip("triton")
 
 _COMPILE = """
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.triton.conv_forward import programs
-from tilewise.kernels.triton.program import compile_program, cuda_target
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton.programs import compile_program, cuda_target, family_of
 from tilewise.ops import GroupedConvProblem
 problem = GroupedConvProblem(8, 64, 64, 1, 56, 56, 3, 3, pad_h=1, pad_w=1)
+programs = family_of("grouped_conv", "forward").programs
 for program in programs(Kernel.from_config("64x64x32_taps_w4_s3_g1_k2"), problem, "bf16"):
     compiled = compile_program(program, cuda_target("sm90"))
     print(compiled.hash, compiled.metadata.shared, "wgmma" in compiled.asm["ptx"])
@@ -30,6 +30,7 @@ def _compile(cache: Path, hash_seed: int) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_compiled_ahead_is_found_by_another_process(tmp_path: Path) -> None:
     """Triton keys its cache by text: an order that changes from process to process would compile everything twice."""
     first, second = _compile(tmp_path, 1), _compile(tmp_path, 2)
@@ -37,7 +38,8 @@ def test_compiled_ahead_is_found_by_another_process(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*.cubin"))) == 2  # the product and the sum of its shares
 
 
-def test_shared_memory_is_what_the_rules_say_and_tensor_cores_are_used(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_shared_memory_equals_the_rules_and_tensor_cores_are_used(tmp_path: Path) -> None:
     _, shared, matrix_units, *_ = _compile(tmp_path, 0)
     assert int(shared) == 3 * (64 + 64) * 32 * 2
     assert matrix_units == "True"

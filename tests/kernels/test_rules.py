@@ -13,17 +13,12 @@ from hypothesis import given, settings
 from kernels.shapes import REAL, TINY_STRIPS, wide_pool
 from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
-from tilewise.kernels.backends import BACKENDS, reasons, supported_mask, unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool, load_pool
-from tilewise.kernels.rules import (
-    DTYPES,
-    accumulators_per_thread,
-    illegal,
-    shared_memory_bytes,
-)
-from tilewise.ops import GemmProblem, GroupedConvProblem, Target
-from tilewise.ops.gemm import LAYOUTS
+from tilewise.kernels import Pool, load_pool, supported_mask, unsupported
+from tilewise.kernels._backends import backend, reasons
+from tilewise.kernels.triton import Kernel, illegal
+from tilewise.kernels.triton._rules import TRITON_DTYPES, shared_memory_bytes
+from tilewise.kernels.triton._shapes import accumulators_per_thread
+from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Target
 
 SM90, GFX942 = load_arch("sm90"), load_arch("gfx942")
 FORWARD = Target("grouped_conv", "forward", "bf16", "sm90")
@@ -257,8 +252,8 @@ def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: 
 @settings(deadline=None, max_examples=30)
 def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
     expected = [unsupported(k, problem, variant) for k in CONV_POOL.kernels]
-    assert reasons(BACKENDS["triton"], CONV_POOL.columns, problem, variant).tolist() == expected
-    mask = supported_mask(BACKENDS["triton"], CONV_POOL.columns, problem, variant)
+    assert reasons(backend("triton"), CONV_POOL.columns, problem, variant).tolist() == expected
+    mask = supported_mask(backend("triton"), CONV_POOL.columns, problem, variant)
     assert mask.tolist() == [reason is None for reason in expected]
 
 
@@ -297,7 +292,8 @@ def test_the_shipped_pools_have_a_default_for_whatever_fits_32_bits(variant: str
     assert default is not None or "2^31 elements" in reason
 
 
-@pytest.mark.parametrize("dtype", DTYPES["gemm"])
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", TRITON_DTYPES["gemm"])
 @given(problem=gemm_problems())
 @settings(deadline=None, max_examples=30)
 def test_the_shipped_pool_has_a_default_for_every_matrix_product(dtype: str, problem: GemmProblem) -> None:
@@ -307,7 +303,7 @@ def test_the_shipped_pool_has_a_default_for_every_matrix_product(dtype: str, pro
 @pytest.mark.parametrize("sizes", [(1, 1, 2**20), (1, 2**20, 17), (2**20, 1, 17), (3, 5, 2**19), (1, 1, 1)])
 def test_the_shipped_pool_has_a_default_for_extreme_matrix_products(sizes: tuple[int, int, int]) -> None:
     pool = load_pool(Target("gemm", "universal", "fp8", "sm90"))
-    assert all(pool.default_for(GemmProblem(*sizes, layout)) for layout in LAYOUTS)
+    assert all(pool.default_for(GemmProblem(*sizes, layout)) for layout in GEMM_LAYOUTS)
 
 
 def test_shares_are_counted_in_32_bits() -> None:

@@ -1,9 +1,10 @@
-"""A model folder: written at once, byte for byte the same, and refused whenever anything in it is not as written."""
+"""A model folder: written atomically, with equal bytes for equal parts, and refused after any change of a file."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import json
 import shutil
 import subprocess
@@ -21,16 +22,14 @@ from hypothesis import strategies as st
 from strategies import CONV_POOL, CONV_TARGET
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError
-from tilewise.features import FeatureTable, feature_table
-from tilewise.features.estimate import LaunchEstimate, Terms, terms_of
-from tilewise.kernels.backends import unsupported
-from tilewise.kernels.kernel import Kernel
-from tilewise.kernels.pool import Pool
-from tilewise.model import LABELS, ArtefactParts, TrainedModel, artefact, files, load_artefact, write_artefact
-from tilewise.model.labels import ESTIMATED
-from tilewise.model.trained import ranked
+from tilewise.features import CostModel, FeatureTable, Terms, feature_table, terms_of
+from tilewise.kernels import Pool, unsupported
+from tilewise.kernels.triton import Kernel
+from tilewise.model import COST_MODEL_LABELS, LABELS, ArtefactParts, TrainedModel, load_artefact, ranked, write_artefact
+from tilewise.model import _artefact as artefact
+from tilewise.model import _artefact_files as files
 from tilewise.ops import GroupedConvProblem, Target
-from tilewise.train.calibrate import calibrate
+from tilewise.train.cost_model import calibrate
 
 SM90 = load_arch("sm90")
 TABLE = feature_table("grouped_conv")
@@ -51,8 +50,8 @@ def booster(x: np.ndarray, y: np.ndarray) -> str:
     return str(lgb.train(params, lgb.Dataset(x, y), 20).model_to_string())
 
 
-def calibrated() -> LaunchEstimate:
-    """An estimate for the pool, calibrated on what the pipeline model gives for the problems."""
+def calibrated() -> CostModel:
+    """Return a cost model for the pool, calibrated on the clocks of the pipeline model for the problems."""
     rows = [TABLE.rows_of(p.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90) for p in PROBLEMS]
     each = [terms_of(TABLE, r) for r in rows]
     terms = Terms(*(np.concatenate([getattr(t, n) for t in each]) for n in ("costs", "drivers", "program")))
@@ -77,7 +76,7 @@ def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: A
         "manifest": {"data_hash": "abc"},
         "selftest_problems": PROBLEMS[:3],
         "extra_boosters": {"latency": booster(x, -estimate)},
-        "estimate": calibrated() if label in ESTIMATED else None,
+        "cost_model": calibrated() if label in COST_MODEL_LABELS else None,
     }
     return ArtefactParts(**(parts | change))
 
@@ -101,11 +100,11 @@ def model(written: Path) -> TrainedModel:
 
 @pytest.fixture
 def folder(written: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
+    """Return a copy to damage."""
     return Path(shutil.copytree(written, tmp_path / written.name))
 
 
-# ---- what it holds --------------------------------------------------------------------------------------------------
+# ---- contents -------------------------------------------------------------------------------------------------------
 
 
 def test_the_folder_holds_the_promised_files(written: Path) -> None:
@@ -144,7 +143,7 @@ def test_features_are_described_in_the_folder(written: Path) -> None:
     assert spec["arch"]["name"] == "sm90"
 
 
-def test_writing_replaces_what_was_there(folder: Path) -> None:
+def test_writing_replaces_the_previous_folder(folder: Path) -> None:
     (folder / "leftover").touch()
     write_artefact(folder, make_parts("log1p", extra_boosters={}))
     assert "leftover" not in {p.name for p in folder.iterdir()}
@@ -152,7 +151,7 @@ def test_writing_replaces_what_was_there(folder: Path) -> None:
     assert load_artefact(folder).label == "log1p"
 
 
-# ---- what it answers ------------------------------------------------------------------------------------------------
+# ---- predictions ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -163,15 +162,15 @@ def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
     for problem in PROBLEMS:
         rows = TABLE.matrix(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
         scores = np.asarray(lgb.Booster(model_str=parts.booster_text).predict(rows, num_threads=1))
-        if label in ESTIMATED:
+        if label in COST_MODEL_LABELS:
             inputs = TABLE.rows_of(problem.to_dict(), POOL.columns, variant="forward", dtype="bf16", arch=SM90)
-            assert parts.estimate is not None
-            clocks = parts.estimate.log_clocks(terms_of(TABLE, inputs), np.arange(len(POOL)))
+            assert parts.cost_model is not None
+            clocks = parts.cost_model.log_clocks(terms_of(TABLE, inputs), np.arange(len(POOL)))
             scores = np.log(problem.flops * 1980e6 / 1e12) - clocks + scores
         can = model.supported(problem)
         predicted = model.predict_tflops(problem)
         assert (predicted > 0).all()
-        if label in ESTIMATED:
+        if label in COST_MODEL_LABELS:
             assert model.score(problem) == pytest.approx(np.where(can, scores, -np.inf))
             assert predicted[can] == pytest.approx(np.exp(scores)[can])
             continue
@@ -226,7 +225,7 @@ def test_a_ranking_holds_the_supported_kernels_best_first(model: TrainedModel, p
     assert model.rank(problem).tobytes() == rank.tobytes()
 
 
-def test_what_no_kernel_can_index_has_an_empty_ranking(model: TrainedModel) -> None:
+def test_a_problem_that_no_kernel_supports_has_an_empty_ranking(model: TrainedModel) -> None:
     assert len(model.rank(dataclasses.replace(LAYER, N=2**20))) == 0
 
 
@@ -238,19 +237,19 @@ def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
     assert len(model.rank(LAYER)) > 0
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------
+# ---- refusals -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"label": "rank"}, "label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'"),
-        ({"scale_text": None}, "scale_text belongs to label 'relative'"),
-        ({"label": "log1p"}, "scale_text belongs to label 'relative'"),
+        ({"scale_text": None}, "label 'relative' needs scale_text, other labels must not have it"),
+        ({"label": "log1p"}, "label 'relative' needs scale_text, other labels must not have it"),
         ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),
         (
             {"arch": load_arch("gfx942")},
-            "the hardware profile is of gfx942, the model of grouped_conv_forward_bf16_sm90",
+            "the hardware profile is of gfx942, but the model is of grouped_conv_forward_bf16_sm90",
         ),
         ({"features": feature_table("gemm")}, "the features are of gemm"),
         ({"target": Target.parse("grouped_conv_forward_fp16_sm90")}, "the pool is of grouped_conv forward bf16"),
@@ -279,13 +278,26 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", files.REQUIRED)
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    with pytest.raises(ArtefactError, match=f"{name}: missing; the folder holds no whole model"):
+    with pytest.raises(ArtefactError, match=f"{name}: missing, the model is incomplete; train or fetch it again"):
         load_artefact(folder)
+
+
+def sign(folder: Path) -> None:
+    """Record the digests of a folder's files in its self-test, so that the checks behind the digests are reached."""
+    present = [p for p in folder.iterdir() if p.name in (*files.REQUIRED, *files.OPTIONAL) and p.name != files.SELFTEST]
+    selftest = json.loads((folder / files.SELFTEST).read_bytes())
+    selftest["files"] = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in present}
+    (folder / files.SELFTEST).write_text(json.dumps(selftest))
 
 
 def test_a_missing_scale_is_named(folder: Path) -> None:
     (folder / "model_scale.lgbm.gz").unlink()
-    with pytest.raises(ArtefactError, match=r"label 'relative' and the presence of model_scale\.lgbm\.gz do not fit"):
+    with pytest.raises(ArtefactError, match=r"model_scale\.lgbm\.gz is not the file that was written with this model"):
+        load_artefact(folder)
+    sign(folder)
+    with pytest.raises(
+        ArtefactError, match=r"label 'relative' is unknown, or model_scale\.lgbm\.gz is missing or superfluous"
+    ):
         load_artefact(folder)
 
 
@@ -311,29 +323,30 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes], str]] = [
     ("model_tflops.lgbm.gz", _gzip(lambda b: b[:-1] + b" "), "model_tflops.lgbm.gz is not the file that was written"),
     ("model_scale.lgbm.gz", lambda b: b[:-3], "model_scale.lgbm.gz: cut off"),
     ("model_latency.lgbm.gz", lambda b: b[:-3], "model_latency.lgbm.gz: cut off"),
-    ("feature_spec.json", lambda b: b[:-9], "feature_spec.json is no JSON"),
+    ("feature_spec.json", lambda b: b[:-9], "feature_spec.json is not valid JSON"),
     ("feature_spec.json", lambda b: b"[]", "feature_spec.json must be a JSON object, got list"),
-    ("feature_spec.json", lambda b: b"{}", "feature_spec.json is none of this library: KeyError"),
+    ("feature_spec.json", lambda b: b"{}", "feature_spec.json: target is missing; fetch the model again"),
     ("feature_spec.json", _json(lambda v: v.update(schema_hash="0")), r"feature_spec.json: .*schema hash '0', here"),
-    ("feature_spec.json", _json(lambda v: v["features"].reverse()), "mean something else in this library"),
+    ("feature_spec.json", _json(lambda v: v["features"].reverse()), "are defined differently in this library"),
     ("feature_spec.json", _json(lambda v: v["features"][0].update(name="n")), "no feature of grouped_conv: n"),
-    ("feature_spec.json", _json(lambda v: v.update(shortlist=3)), "label 'relative' and a shortlist of 3 kernels do"),
-    ("feature_spec.json", _json(lambda v: v.update(shortlist="all")), "shortlist of 'all' kernels do not fit"),
+    ("feature_spec.json", _json(lambda v: v.update(shortlist=3)), "shortlist of 3 kernels is invalid for label 'rela"),
+    ("feature_spec.json", _json(lambda v: v.update(shortlist="all")), "shortlist must be a whole number"),
     ("feature_spec.json", _json(lambda v: v["target"].update(op="x")), "op 'x' is unknown"),
     ("feature_spec.json", _json(lambda v: v["target"].update(dtype="fp16")), "the pool is of grouped_conv forward"),
-    ("feature_spec.json", _json(lambda v: v["arch"].update(l2_bytes=-1)), "'l2_bytes' must be positive"),
-    ("feature_spec.json", _json(lambda v: v["arch"].update(peak_tflops="x")), "'peak_tflops' must be a mapping"),
+    ("feature_spec.json", _json(lambda v: v["arch"].update(l2_bytes=-1)), "arch.l2_bytes must be a whole number"),
+    ("feature_spec.json", _json(lambda v: v["arch"].update(peak_tflops="x")), "arch.peak_tflops must be an object"),
     ("feature_spec.json", _json(lambda v: v["arch"].update(clock_mhz=1981)), "feature_spec.json is not the file"),
-    ("feature_spec.json", _json(lambda v: v.update(label="log1p")), "label 'log1p' and the presence of"),
-    ("pool.json", lambda b: b"nothing", "pool.json is no JSON"),
-    ("pool.json", _json(lambda v: v["kernels"].pop()), "pool.json: the pool's names or hash do not belong"),
+    ("feature_spec.json", _json(lambda v: v.update(label="log1p")), "label 'log1p' is unknown, or model_scale"),
+    ("pool.json", lambda b: b"nothing", "pool.json is not valid JSON"),
+    ("pool.json", _json(lambda v: v["kernels"].pop()), "pool.json: the pool's names or hash do not match its kernels"),
     ("pool.json", _json(lambda v: v.update(Pool("grouped_conv", "forward", "bf16", POOL.kernels[1:]).to_dict())),
      "selftest.json: pool.json is not the file that was written with this model"),
     ("train_manifest.json", _json(lambda v: v.update(data_hash="other")), "train_manifest.json is not the file"),
-    ("cv_metrics_tflops.json", lambda b: b"\x00", "cv_metrics_tflops.json is no JSON"),
-    ("feature_importances_tflops.json", lambda b: b"[" * 100_000, "feature_importances_tflops.json is no JSON"),
-    ("selftest.json", lambda b: b"{}", "selftest.json is damaged: KeyError"),
-    ("selftest.json", _json(lambda v: v.update(files=[])), "selftest.json is damaged"),
+    ("cv_metrics_tflops.json", lambda b: b"\x00", "cv_metrics_tflops.json is not valid JSON"),
+    ("feature_importances_tflops.json", lambda b: b"[" * 100_000, "feature_importances_tflops.json is not valid JSON"),
+    ("selftest.json", lambda b: b"{}", "selftest.json: schema_hash is missing; fetch the model"),
+    ("selftest.json", _json(lambda v: v.pop("problems")), "selftest.json: problems is missing; fetch the model"),
+    ("selftest.json", _json(lambda v: v.update(files=[])), "selftest.json: files must be an object, got "),
     ("selftest.json", _json(lambda v: v.update(pool_hash="0")), "selftest.json: pool_hash is '0', the model has"),
     ("selftest.json", _json(lambda v: v.update(schema_hash="0")), "selftest.json: schema_hash is '0', the model has"),
     ("selftest.json", _json(lambda v: v["problems"][1]["problem"].update(N=-1)), "selftest.json: N: must be at least"),
@@ -348,16 +361,73 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes], str]] = [
 def test_damage_is_named(folder: Path, name: str, damage: Callable[[bytes], bytes], message: str) -> None:
     path = folder / name
     path.write_bytes(damage(path.read_bytes()))
+    if name != files.SELFTEST:
+        unsigned = rf"selftest\.json: {name} is not the file that was written with this model; fetch it again"
+        with pytest.raises(ArtefactError, match=unsigned):
+            load_artefact(folder)
+        if "is not the file" in message:
+            return
+        sign(folder)
     with pytest.raises(ArtefactError, match=message) as e:
         load_artefact(folder)
     assert str(folder) in str(e.value)
 
 
+def test_nothing_is_parsed_before_its_digest_is_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def read(_: Any, name: str, __: str) -> None:
+        parsed.append(name)
+
+    monkeypatch.setattr(artefact, "read_json", read)
+    (folder / "feature_importances_tflops.json").write_text(json.dumps({f"feature {i}": 1.0 for i in range(100)}))
+    with pytest.raises(ArtefactError, match=r"feature_importances_tflops\.json is not the file that was written"):
+        load_artefact(folder)
+    assert parsed == []
+
+
 def test_a_bomb_does_not_unpack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_MODEL_BYTES", 1 << 20)
     (folder / "model_tflops.lgbm.gz").write_bytes(gzip.compress(b"0" * (1 << 23)))
+    sign(folder)
     with pytest.raises(ArtefactError, match=r"model_tflops\.lgbm\.gz: unpacks to more than 1048576 bytes"):
         load_artefact(folder)
+
+
+@pytest.mark.parametrize("name", ["model_tflops.lgbm.gz", "model_latency.lgbm.gz", "estimate.json.gz", "trust.json.gz"])
+def test_a_file_that_unpacks_to_far_more_is_refused(tmp_path: Path, name: str) -> None:
+    """A text of 260 kB packed may unpack to 256 MB, and take gigabytes when it is parsed."""
+    folder = tmp_path / "m"
+    write_artefact(folder, make_parts("residual"))
+    (folder / name).write_bytes(gzip.compress(b"[" + b"[]," * (20 << 20) + b"[]]"))
+    sign(folder)
+    with pytest.raises(ArtefactError, match=rf"{name}: unpacks to more than \d+ bytes, so it was not written by tilew"):
+        load_artefact(folder)
+
+
+def test_a_text_of_exactly_the_limit_unpacks() -> None:
+    assert files.unpack_text(files.pack_text("x" * 1000), 1000) == "x" * 1000
+    with pytest.raises(ArtefactError, match="unpacks to more than 999 bytes"):
+        files.unpack_text(files.pack_text("x" * 1000), 999)
+
+
+@pytest.mark.parametrize("name", ["feature_importances_tflops.json", "cv_metrics_tflops.json", "train_manifest.json"])
+def test_a_large_json_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).write_text(json.dumps({str(i): 1.0 for i in range(400_000)}))
+    sign(folder)
+    with pytest.raises(ArtefactError, match=f"{name}: larger than 4194304 bytes"):
+        load_artefact(folder)
+
+
+def test_a_cost_model_of_countless_programs_is_refused(tmp_path: Path) -> None:
+    """Its weights would take an array of programs times kernels."""
+    write_artefact(tmp_path / "m", make_parts("residual"))
+    path = tmp_path / "m" / "estimate.json.gz"
+    damage = _gzip(_json(lambda v: v.update(programs=[0] * 1_000_000)))
+    path.write_bytes(damage(path.read_bytes()))
+    sign(tmp_path / "m")
+    with pytest.raises(ArtefactError, match=r"estimate.json.gz: the cost model may have at most 4096 programs"):
+        load_artefact(tmp_path / "m")
 
 
 def test_a_huge_file_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +447,7 @@ def test_a_folder_in_a_files_place_is_named(folder: Path) -> None:
 def test_a_feature_that_means_something_else_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, what: str, message: str
 ) -> None:
-    """The names agree, the values do not: what no hash of names can see."""
+    """The names agree and the values differ, which no hash of names can detect."""
 
     def changed(op: str) -> FeatureTable:
         wrong = [dataclasses.replace(f, compute=lambda i: 77) if f.name == what else f for f in TABLE.features]

@@ -8,8 +8,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from tilewise.model.attribution import contributions
-from tilewise.model.trees import Ensemble
+from tilewise.model import Ensemble, contributions
 
 N = 5
 
@@ -25,7 +24,7 @@ def trees() -> Ensemble:
 
 
 def by_definition(trees: Ensemble, winner: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """What a feature adds when it is put in, mean over all orders."""
+    """Return the effect of replacing each feature, as the mean over all orders."""
     shares = np.zeros(N)
     orders = list(permutations(range(N)))
     for order in orders:

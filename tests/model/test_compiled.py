@@ -1,4 +1,4 @@
-"""The compiled form that is kept: the same answers without reading the trees, and never believed when it is wrong."""
+"""The cache of compiled forms: equal results without reading the trees; invalid files are replaced."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from small_model import write_model
 from synthetic import CONV
 from tilewise.core import compiled_core
 from tilewise.errors import ArtefactError
-from tilewise.model import compiled, load_artefact
-from tilewise.model.trained import TrainedModel
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.model import _compiled_model as compiled
 from tilewise.ops import OPS, GroupedConvProblem
 
 TARGETS = (CONV, "gemm_universal_fp8_sm90")
@@ -37,13 +37,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def kept(written: Path, tmp_path: Path) -> Path:
-    """A folder with the compiled form of the model."""
+    """Return a folder with the compiled form of the model."""
     load_artefact(written, keep=tmp_path / "compiled")
     return tmp_path / "compiled"
 
 
 def was_restored(model: TrainedModel) -> bool:
-    """Whether the trees were never read."""
+    """Return whether the trees have not been read."""
     return "scores" not in vars(model)
 
 
@@ -65,21 +65,24 @@ def test_a_restored_model_answers_alike(target: str, tmp_path: Path) -> None:
     assert was_restored(second)
 
 
-def test_what_is_asked_of_the_trees_is_read_then(written: Path, kept: Path) -> None:
+def test_a_restored_model_reads_its_trees_on_demand(written: Path, kept: Path) -> None:
     model, plain = load_artefact(written, keep=kept), load_artefact(written)
     assert was_restored(model)
     assert model.score(PROBLEM).tobytes() == plain.score(PROBLEM).tobytes()
     assert model.best(PROBLEM, 5) == plain.best(PROBLEM, 5)
     assert model.predict_tflops(PROBLEM).tobytes() == plain.predict_tflops(PROBLEM).tobytes()
     assert model.manifest == plain.manifest
-    rows = model.score_rows(PROBLEM.to_dict(), model.pool.columns)
-    assert np.where(plain.supported(PROBLEM), rows, -np.inf).tobytes() == plain.score(PROBLEM).tobytes()
+    can = np.flatnonzero(plain.supported(PROBLEM))
+    kernels = {name: column[can] for name, column in model.pool.columns.items()}
+    scores = model.score_candidates(np.zeros_like(can), PROBLEM.to_dict(), kernels)
+    assert scores.tobytes() == plain.score(PROBLEM)[can].tobytes()
     assert not was_restored(model)
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_damaged_form_is_made_anew(written: Path, kept: Path, data: st.DataObject) -> None:
+def test_a_damaged_form_is_replaced(written: Path, kept: Path, data: st.DataObject) -> None:
     expected, file = load_artefact(written).score(PROBLEM), only(kept)
     whole = file.read_bytes()
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -91,14 +94,14 @@ def test_a_damaged_form_is_made_anew(written: Path, kept: Path, data: st.DataObj
 
 
 def _write(file: Path, **arrays: np.ndarray) -> None:
-    """A file with a digest that is right, whatever is in it."""
+    """Return a file with a correct digest of its contents."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     file.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
 
 
 def _another_model(file: Path) -> None:
-    """Sound in itself, and of a model that scores otherwise."""
+    """Return a valid form of a model with other scores."""
     with np.load(io.BytesIO(file.read_bytes()[32:])) as arrays:
         values = dict(arrays)
     largest = max((n for n in values if values[n].dtype == np.float64), key=lambda n: values[n].size)
@@ -110,8 +113,32 @@ def _a_pickle(file: Path) -> None:
     _write(file, layout=np.array([{"codes": print}], dtype=object))
 
 
-@pytest.mark.parametrize("damage", [_another_model, _a_pickle, lambda f: f.write_bytes(b""), lambda f: f.unlink()])
-def test_a_form_that_is_not_the_models_is_made_anew(
+def _signed(data: bytes) -> Callable[[Path], object]:
+    """Return a function that writes data with a valid digest."""
+    return lambda file: file.write_bytes(hashlib.sha256(data).digest() + data)
+
+
+def _archive(*, compressed: bool = False, **arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _text(layout: str) -> np.ndarray:
+    return np.frombuffer(layout.encode(), dtype=np.uint8)
+
+
+DAMAGES = [
+    _another_model, _a_pickle, lambda f: f.write_bytes(b""), lambda f: f.unlink(), _signed(b"no archive"),
+    _signed(_archive(a=np.zeros(1))), _signed(_archive(layout=_text("[" * 100_000))),
+    _signed(_archive(layout=_text('{"arrays": {"n_kernels": 1e400}, "codes": {}}'), used=np.zeros(1))),
+    _signed(_archive(layout=_text('{"arrays": null, "codes": []}'), used=np.zeros(1))),
+    _signed(_archive(compressed=True, layout=np.zeros(1 << 26, dtype=np.uint8))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_form_of_another_model_is_replaced(
     written: Path, kept: Path, damage: Callable[[Path], object]
 ) -> None:  # fmt: skip
     sound = only(kept).read_bytes()

@@ -19,14 +19,11 @@ from tilewise.arch import load_arch
 from tilewise.core import compiled_core
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError
-from tilewise.features import feature_table
-from tilewise.features.estimate import LaunchEstimate, log_work, terms_of
-from tilewise.kernels.ck.kernel import CkKernel
-from tilewise.kernels.pool import Pool, load_pool
-from tilewise.model import load_artefact
-from tilewise.model.ranker import Ranker, compile_parts
-from tilewise.model.shortlist import put_behind
-from tilewise.model.trees import Ensemble
+from tilewise.features import CostModel, feature_table, log_work, terms_of
+from tilewise.kernels import Pool, load_pool
+from tilewise.kernels.ck import CkKernel
+from tilewise.model import Ensemble, compile_parts, load_artefact, put_behind
+from tilewise.model._ranker import Ranker, RankerInputs
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 TRITON = (
@@ -41,7 +38,7 @@ RESNET = GroupedConvProblem(N=32, C=256, K=256, G=1, Hi=14, Wi=14, Y=3, X=3, pad
 
 
 def ck_kernels(op: str) -> tuple[CkKernel, ...]:
-    """Kernels that differ in all that rules and formulas look at."""
+    """Return kernels that differ in every column that rules and formulas use."""
     rng = np.random.default_rng(0)
     made = {
         CkKernel(
@@ -68,26 +65,26 @@ def ck_kernels(op: str) -> tuple[CkKernel, ...]:
     return tuple({k.config: k for k in sorted(made, key=repr)}.values())
 
 
-def calibrated(pool: Pool, table: Any, seed: int) -> LaunchEstimate:
-    """An estimate with made-up numbers of every sign and size."""
+def calibrated(pool: Pool, table: Any, seed: int) -> CostModel:
+    """Return a cost model with random numbers of every sign and size."""
     rng = np.random.default_rng(seed)
     columns = len(table.costs) + len(table.drivers)
     programs = np.unique(rng.integers(0, 600, 12)).astype(np.int64)
     weights = rng.normal(size=(len(pool) + 1, len(programs) + 1, 1 + 2 * columns)) / 30
     factors = rng.random((len(programs) + 1, len(table.costs)))
-    return LaunchEstimate(programs, factors, rng.normal(size=columns), rng.random(columns) + 0.1, weights)
+    return CostModel(programs, factors, rng.normal(size=columns), rng.random(columns) + 0.1, weights)
 
 
 def ranker_of(
-    table: Any, pool: Pool, arch: Any, trees: Ensemble, estimate: LaunchEstimate | None = None, shortlist: int = 0
+    table: Any, pool: Pool, arch: Any, trees: Ensemble, estimate: CostModel | None = None, shortlist: int = 0
 ) -> Ranker:
     core = compiled_core()
     assert core is not None
-    return Ranker.of(core, compile_parts(table, pool, arch, trees, None, estimate, shortlist), pool.op)
+    return Ranker.of(core, compile_parts(RankerInputs(table, pool, arch, trees, None, estimate, shortlist)), pool.op)
 
 
 @cache
-def compiled(name: str, shortlist: int = 0) -> tuple[Ranker, Pool, Any, Any, Ensemble, LaunchEstimate]:
+def compiled(name: str, shortlist: int = 0) -> tuple[Ranker, Pool, Any, Any, Ensemble, CostModel]:
     target = Target.parse(name)
     arch, table = load_arch(target.arch), feature_table(target.op)
     pool = load_pool(target) if name in TRITON else Pool(target.op, target.variant, target.dtype, ck_kernels(target.op))
@@ -95,6 +92,7 @@ def compiled(name: str, shortlist: int = 0) -> tuple[Ranker, Pool, Any, Any, Ens
     return ranker_of(table, pool, arch, trees, estimate, shortlist), pool, arch, table, trees, estimate
 
 
+@pytest.mark.long
 @needs_core
 @pytest.mark.parametrize("name", [*TRITON, *CK])
 @given(data=st.data())
@@ -144,7 +142,7 @@ def test_a_model_ranks_and_predicts_alike_both_ways(name: str, tmp_path: Path, m
 @pytest.mark.parametrize(("estimated", "shortlist"), [(False, 1), (True, -1)])
 def test_a_shortlist_without_an_estimate_is_refused(estimated: bool, shortlist: int) -> None:
     _, pool, arch, table, trees, estimate = compiled(TRITON[0])
-    with pytest.raises(ValueError, match="does not fit together"):
+    with pytest.raises(ValueError, match="ranker: its arrays are inconsistent or exceed the limits of the core"):
         ranker_of(table, pool, arch, trees, estimate if estimated else None, shortlist)
 
 
@@ -157,8 +155,10 @@ def test_sizes_beyond_int64_are_left_to_numpy(tmp_path: Path) -> None:
     with pytest.raises(OverflowError):
         backward.best(huge, 1)
     assert model.supported(huge).tolist() == model.pool.supported(huge).tolist()
-    scores = model.score_rows(huge.to_dict(), model.pool.columns)
-    assert model.score(huge).tobytes() == np.where(model.supported(huge), scores, -np.inf).tobytes()
+    can = np.flatnonzero(model.supported(huge))
+    kernels = {name: column[can] for name, column in model.pool.columns.items()}
+    scores = model.score_candidates(np.zeros_like(can), huge.to_dict(), kernels)
+    assert model.score(huge)[can].tobytes() == scores.tobytes()
 
 
 @needs_core
@@ -167,7 +167,7 @@ def test_formulas_that_cannot_be_traced_are_left_to_numpy(tmp_path: Path, caplog
     asking = dataclasses.replace(model.features.features[0], compute=lambda i: 1 if i.p.N > 3 else 0)
     changed = dataclasses.replace(model.features, features=(asking, *model.features.features[1:]))
     assert altered(model, features=changed).ranker is None
-    assert "ranked by NumPy, which is slower: a formula asks for the value" in caplog.text
+    assert "NumPy ranks this model, which is slower: a formula needs the value" in caplog.text
 
 
 def test_the_switch_takes_its_values_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The shortlist: what the estimate puts first goes before everything else."""
+"""The shortlist: the best kernels by the cost model rank before all others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.metrics import Floats, Ints
-from tilewise.model.shortlist import BEHIND, put_behind, shortlisted
+from tilewise.model import put_behind, shortlisted
+from tilewise.model._shortlist import BEHIND
 
 
 def drawn(counts: list[int], seed: int) -> tuple[Ints, Floats, Floats]:

@@ -1,9 +1,11 @@
+"""Element types: their bytes, and an unknown type is named."""
+
 from __future__ import annotations
 
 import pytest
 
 from tilewise.errors import ConfigError
-from tilewise.ops.dtypes import operand_bytes, result_bytes
+from tilewise.ops import operand_bytes, result_bytes
 
 
 @pytest.mark.parametrize(("dtype", "operand", "result"), [("bf16", 2, 2), ("fp16", 2, 2), ("fp8", 1, 2)])

@@ -1,3 +1,5 @@
+"""Matrix products: FLOPs and bytes against counting by hand, and every impossible problem."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -8,8 +10,7 @@ from hypothesis import given, settings
 
 from strategies import gemm_problems
 from tilewise.errors import ProblemError
-from tilewise.ops import GemmProblem
-from tilewise.ops import gemm as op
+from tilewise.ops import GemmProblem, gemm_dims, gemm_flops, gemm_min_bytes
 
 
 def test_flops_and_bytes_by_hand() -> None:
@@ -31,11 +32,11 @@ def test_words_leave_out_the_defaults() -> None:
 
 @given(gemm_problems())
 @settings(deadline=None)
-def test_columns_give_what_one_problem_gives(p: GemmProblem) -> None:
+def test_columns_give_the_figures_of_single_problems(p: GemmProblem) -> None:
     columns = SimpleNamespace(**{k: np.array([v]) for k, v in p.to_dict().items()})
-    assert op.flops(columns).tolist() == [p.flops]
-    assert op.min_bytes(columns, "fp16").tolist() == [p.min_bytes("fp16")]
-    assert tuple(d.tolist()[0] for d in op.gemm_dims(columns)) == p.implicit_gemm("universal")
+    assert gemm_flops(columns).tolist() == [p.flops]
+    assert gemm_min_bytes(columns, "fp16").tolist() == [p.min_bytes("fp16")]
+    assert tuple(d.tolist()[0] for d in gemm_dims(columns)) == p.implicit_gemm("universal")
     assert GemmProblem.from_dict(p.to_dict()) == p
 
 
@@ -44,6 +45,8 @@ def test_columns_give_what_one_problem_gives(p: GemmProblem) -> None:
     [
         ({"M": 0, "N": 1, "K": 1}, "M", "at least 1, got 0"),
         ({"M": 1, "N": 1, "K": 1, "layout": "xyz"}, "layout", "must be one of rcr, rrr, crr, ccr, got 'xyz'"),
+        ({"M": 1, "N": 1, "K": 1, "layout": None}, "layout", "must be one of rcr, rrr, crr, ccr, got None"),
+        ({"M": 1, "N": 1, "K": 1, "layout": np.arange(4)}, "layout", "must be one of rcr, rrr, crr, ccr, got array"),
         ({"M": 1, "N": 1, "K": 1, "split_k": 2}, "split_k", "not a dimension of gemm"),
         ({"M": 2**31, "N": 2**31, "K": 1}, "K", "2 M N K is .* beyond int64"),
     ],

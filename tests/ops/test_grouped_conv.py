@@ -1,4 +1,4 @@
-"""Sizes, FLOPs and bytes against counting by hand, and every way to be impossible."""
+"""Grouped convolutions: sizes, FLOPs and bytes against counting by hand, and every impossible problem."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from strategies import conv_problems
 from tilewise.errors import ProblemError
-from tilewise.ops import GroupedConvProblem
-from tilewise.ops import grouped_conv as op
+from tilewise.ops import GroupedConvProblem, conv_flops, conv_min_bytes, implicit_gemm
+from tilewise.ops._grouped_conv import _AXES
 
 # ResNet-50's 3x3 layer, a strided one, ResNeXt's grouped one, MobileNet's depthwise one, a dilated one, a 3D one
 RESNET = {"N": 32, "C": 64, "K": 64, "G": 1, "Hi": 56, "Wi": 56, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
@@ -45,16 +45,16 @@ def test_flops_and_bytes_by_hand() -> None:
     assert p.flops == 32 * 56 * 56 * 128 * 9 * 4 * 2 == 924_844_032
     # input and output 32 x 56 x 56 x 128, filter 128 x 9 x 4, two bytes each
     assert p.min_bytes("bf16") == 2 * (2 * 32 * 56 * 56 * 128 + 128 * 9 * 4) == 51_389_440
-    # fp8 operands are one byte, its result two
+    # fp8 operands take one byte, the result two
     assert p.min_bytes("fp8") == 3 * 32 * 56 * 56 * 128 + 128 * 9 * 4
 
 
 def test_min_bytes_counts_the_written_tensor_with_the_results_width() -> None:
     p = GroupedConvProblem(**STRIDED)
     x, w, y = 224 * 224 * 3, 64 * 49 * 3, 109 * 109 * 64
-    assert op.min_bytes(p, "fp8", "forward") == x + w + 2 * y
-    assert op.min_bytes(p, "fp8", "bwd_data") == 2 * x + w + y
-    assert op.min_bytes(p, "fp8", "bwd_weight") == x + 2 * w + y
+    assert conv_min_bytes(p, "fp8", "forward") == x + w + 2 * y
+    assert conv_min_bytes(p, "fp8", "bwd_data") == 2 * x + w + y
+    assert conv_min_bytes(p, "fp8", "bwd_weight") == x + 2 * w + y
 
 
 def test_implicit_gemm_by_hand() -> None:
@@ -68,12 +68,13 @@ def test_implicit_gemm_by_hand() -> None:
 @given(conv_problems(max_size=12))
 @settings(deadline=None)
 def test_output_sizes_equal_counting_the_filters_positions(p: GroupedConvProblem) -> None:
-    for (size, filt, stride, pad, dilation), out in zip(op._AXES, p.output_sizes, strict=True):
+    for (size, filt, stride, pad, dilation), out in zip(_AXES, p.output_sizes, strict=True):
         padded = getattr(p, size) + 2 * getattr(p, pad)
         reach = getattr(p, dilation) * (getattr(p, filt) - 1)
         assert out == sum(start + reach < padded for start in range(0, padded, getattr(p, stride)))
 
 
+@pytest.mark.long
 @given(conv_problems())
 @settings(deadline=None)
 def test_the_matrix_product_has_the_problems_flops(p: GroupedConvProblem) -> None:
@@ -85,12 +86,12 @@ def test_the_matrix_product_has_the_problems_flops(p: GroupedConvProblem) -> Non
 
 @given(conv_problems())
 @settings(deadline=None)
-def test_columns_give_what_one_problem_gives(p: GroupedConvProblem) -> None:
+def test_columns_give_the_figures_of_single_problems(p: GroupedConvProblem) -> None:
     columns = SimpleNamespace(**{k: np.array([v, 1 if k not in ("Hi", "Wi") else 9]) for k, v in p.to_dict().items()})
-    assert op.flops(columns)[0] == p.flops
+    assert conv_flops(columns)[0] == p.flops
     for variant in p.variants:
-        assert op.min_bytes(columns, "bf16", variant)[0] == op.min_bytes(p, "bf16", variant)
-        assert tuple(np.asarray(d).tolist()[0] for d in op.implicit_gemm(columns, variant)) == p.implicit_gemm(variant)
+        assert conv_min_bytes(columns, "bf16", variant)[0] == conv_min_bytes(p, "bf16", variant)
+        assert tuple(np.asarray(d).tolist()[0] for d in implicit_gemm(columns, variant)) == p.implicit_gemm(variant)
 
 
 @given(conv_problems())
@@ -157,7 +158,7 @@ def test_numpy_integers_become_ints() -> None:
 
 
 def test_an_unknown_variant_is_refused() -> None:
-    for call in (op.implicit_gemm, lambda p, v: op.min_bytes(p, "bf16", v)):
+    for call in (implicit_gemm, lambda p, v: conv_min_bytes(p, "bf16", v)):
         with pytest.raises(ProblemError, match="variant: must be one of forward, bwd_data, bwd_weight, got 'sideways'"):
             call(GroupedConvProblem(**RESNET), "sideways")
 

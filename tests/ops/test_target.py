@@ -1,3 +1,5 @@
+"""Targets: names, parsing, and the part of a name that is unknown."""
+
 from __future__ import annotations
 
 import pytest
@@ -34,6 +36,6 @@ def test_an_unknown_part_is_named(fields: tuple[str, str, str, str], message: st
 
 
 @pytest.mark.parametrize("name", ["", "gemm", "gemm_universal_bf16", "conv_forward_bf16_sm90", "grouped_conv_forward"])
-def test_what_is_no_target_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"is not a target|is unknown"):
         Target.parse(name)

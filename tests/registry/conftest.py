@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from store import fresh_store
-from tilewise.registry import promote, tracking
+from tilewise.registry import registry_session
+from tilewise.registry.promotion import _promote as promote
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +18,6 @@ def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """An empty registry on SQLite, connected; its URI."""
-    with tracking.session(fresh_store(tmp_path / "store")) as uri:
+    """Return an empty registry on SQLite, connected; its URI."""
+    with registry_session(fresh_store(tmp_path / "store")) as uri:
         yield uri

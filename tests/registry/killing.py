@@ -1,4 +1,4 @@
-"""Train, register and promote, killed (``kill -9``) anywhere; and what must hold afterwards.
+"""Train, register and promote, killed (``kill -9``) anywhere; and the checks afterwards.
 
 A point is the n-th step of something that changes the registry, its database, its artefacts or a file: just before it,
 or just after. So a campaign's points are spread over all that matters, inside transactions too, and can be repeated.
@@ -21,18 +21,21 @@ from small_model import table
 from store import fresh_store
 from synthetic import CONV
 from tilewise.arch import load_arch
-from tilewise.model.artefact import load_artefact, write_artefact
+from tilewise.gate import SliceRule, Thresholds
+from tilewise.model import load_artefact, write_artefact
 from tilewise.ops import Target
-from tilewise.registry import history, tracking, versions
-from tilewise.registry import promote as promotion
-from tilewise.registry.publish import publish
-from tilewise.registry.thresholds import SliceRule, Thresholds
+from tilewise.registry import _history as history
+from tilewise.registry import find_by_number, list_aliases, list_versions, load_version, read_history, registry_session
+from tilewise.registry.promotion import Override, PromotionRules, publish
+from tilewise.registry.promotion import _promote as promotion
+from tilewise.registry.training_runs import log_training
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
 THRESHOLDS = Thresholds(
     mean_drop=100, median_drop=100, p10_drop=100, problem_drop=100, slices=SliceRule(n_resamples=50),
-    selection_time_factor=1e9,
+    selection_time_factor=1e9, min_problems=1,
 )  # fmt: skip
+RULES = PromotionRules(THRESHOLDS, 0.18, override=Override("small tables of tests"))
 PATIENCE_S = 300.0
 
 
@@ -45,15 +48,15 @@ def live(uri: str, folder: Path, seed: int, kill_at: int, told: Connection) -> N
     result = train(table(), target, pool_of(table(), target), load_arch(target.arch), settings)
     steps = count_steps(kill_at)
     write_artefact(folder / "model", result.parts)
-    with tracking.session(uri):
-        run_id = tracking.log_training(result, folder / "model")
+    with registry_session(uri):
+        run_id = log_training(result, folder / "model")
         publish(folder / "model", run_id)
-        done = promotion.promote(folder / "model", table(), THRESHOLDS, folder / "reports", holdout_fraction=0.18)
+        done = promotion.promote(folder / "model", table(), RULES, folder / "reports")
     told.send((steps(), done.in_production))
 
 
 def count_steps(kill_at: int) -> Callable[[], int]:
-    """From here on, die at step `kill_at`, if there is such a step; what is returned tells how many there were."""
+    """Die at step `kill_at` from here on, if there is such a step. Return a function that counts the steps."""
     import sqlalchemy.orm
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
     from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore as Models
@@ -86,19 +89,19 @@ def count_steps(kill_at: int) -> Callable[[], int]:
 
 
 def inspect(uri: str, folder: Path, told: Connection) -> None:
-    """What is wrong with the registry, in words: nothing, it is to be hoped."""
+    """Send a list of everything wrong with the registry; an empty list if it is sound."""
     wrong = []
-    with tracking.session(uri):
-        for alias, number in versions.aliases(CONV).items():
-            version = versions.by_number(CONV, number)
+    with registry_session(uri):
+        for alias, number in list_aliases(CONV).items():
+            version = find_by_number(CONV, number)
             try:
-                versions.load(version)  # type: ignore[arg-type]  # None is wrong as well
+                load_version(version)  # type: ignore[arg-type]  # None is wrong as well
             except Exception as e:
                 wrong.append(f"{alias} names {version}: {e}")
-        log = history.entries(CONV)
-        if log and log[-1].applied and versions.aliases(CONV).get("production") != log[-1].production:
-            wrong.append(f"the log says {log[-1]}, the aliases {versions.aliases(CONV)}")
-        hashes = [v.content_hash for v in versions.versions(CONV)]
+        log = read_history(CONV)
+        if log and log[-1].applied and list_aliases(CONV).get("production") != log[-1].production:
+            wrong.append(f"the log says {log[-1]}, the aliases {list_aliases(CONV)}")
+        hashes = [v.content_hash for v in list_versions(CONV)]
         wrong += [f"published twice: {h}" for h in set(hashes) if hashes.count(h) > 1]
         if (folder / "model").exists():
             try:

@@ -13,7 +13,7 @@ from pathlib import Path
 import requests
 
 from store import fresh_store
-from tilewise.servers.service import free_port
+from tilewise.servers._service_process import free_port
 
 GIVEN = "TILEWISE_TEST_MLFLOW_URI"  # a server to test against instead, e.g. one with PostgreSQL
 START_S = 120.0
@@ -21,7 +21,7 @@ START_S = 120.0
 
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
-    """The URI of a server that answers; stopped at the end, with the workers it started."""
+    """Return the URI of a server that answers; stopped at the end, with the workers it started."""
     if given := os.environ.get(GIVEN):
         yield given
         return

@@ -1,4 +1,4 @@
-"""Promotions at the same time, by real processes on a real server: one wins, the others judge again."""
+"""Concurrent promotions by real processes on a real server: one wins, the others judge again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from threading import Barrier
 import mlflow
 import pytest
 
-from registry.rush import check, rush
 from registry.server import mlflow_server
+from registry.stress import check, stress
 from synthetic import CONV
-from tilewise.registry import history, tracking, versions
-from tilewise.registry.datasets import log_dataset
+from tilewise.registry import Version, connect, list_aliases, read_history, registry_session
+from tilewise.registry._versions import create_version, move_alias, set_tag
+from tilewise.registry.training_runs import log_dataset, open_experiment
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +28,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield uri
 
 
+@pytest.mark.long
 def test_no_update_is_lost(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
-    with tracking.session(server):
-        before = len(history.entries(CONV))
-        told = rush(server, tmp_path, processes=4, each=2)
+    with registry_session(server):
+        before = len(read_history(CONV))
+        told = stress(server, tmp_path, processes=4, each=2)
         counts = check(told, before)
     assert counts["promoted"] + counts["refused"] == 8
     assert counts["promoted"] >= 6
 
 
+@pytest.mark.long
 def test_two_who_begin_a_store_do_not_disturb_each_other(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
-        assert list(pool.map(tracking.connect, [uri] * 3)) == [uri] * 3
+        assert list(pool.map(connect, [uri] * 3)) == [uri] * 3
 
 
 def _at_once(write: Callable[[int], object]) -> None:
@@ -55,28 +58,29 @@ def _at_once(write: Callable[[int], object]) -> None:
 
 
 class TestThatManyDoFirst:
-    """MLflow's stores look and then insert, so each of these fails now and then where nobody looks again."""
+    """MLflow's stores check, then write, so each of these fails now and then without a retry."""
 
     @pytest.fixture
     def name(self, server: str, tmp_path: Path) -> Iterator[str]:
-        with tracking.session(server):
+        with registry_session(server):
             yield tmp_path.name
 
     def test_aliases_and_tags(self, name: str) -> None:
-        made: list[versions.Version] = []
-        _at_once(lambda _: made.append(versions.create(name, f"tilewise:/{name}", None, None, {}, "")))
+        made: list[Version] = []
+        _at_once(lambda _: made.append(create_version(name, f"tilewise:/{name}", None, None, {}, "")))
         assert sorted(v.number for v in made) == [1, 2, 3, 4]
-        _at_once(lambda number: versions.point(name, "first", number))
-        assert versions.aliases(name)["first"] in (1, 2, 3, 4)
-        _at_once(lambda number: versions.point(name, "first", number if number % 2 else None))
-        _at_once(lambda number: versions.tag(name, 1, "first", str(number)))
+        _at_once(lambda number: move_alias(name, "first", number))
+        assert list_aliases(name)["first"] in (1, 2, 3, 4)
+        _at_once(lambda number: move_alias(name, "first", number if number % 2 else None))
+        _at_once(lambda number: set_tag(name, 1, "first", str(number)))
 
+    @pytest.mark.long
     def test_experiments_and_datasets(self, name: str) -> None:
         client = mlflow.MlflowClient()
-        _at_once(lambda _: tracking.experiment_id(name))
-        mlflow.delete_experiment(tracking.experiment_id(name))
-        _at_once(lambda _: tracking.experiment_id(name))
-        runs = [client.create_run(tracking.experiment_id(name)).info.run_id for _ in range(4)]
+        _at_once(lambda _: open_experiment(name))
+        mlflow.delete_experiment(open_experiment(name))
+        _at_once(lambda _: open_experiment(name))
+        runs = [client.create_run(open_experiment(name)).info.run_id for _ in range(4)]
         rows = {"n_rows": 2, "n_problems": 1}
         _at_once(lambda number: log_dataset(runs[number - 1], name, "a" * 64, "training", **rows))
         _at_once(lambda _: log_dataset(runs[0], name, "b" * 64, "holdout", **rows))

@@ -1,4 +1,4 @@
-"""The log of production: who is overtaken, what a death in between leaves, and what people move by hand."""
+"""The history of production: write conflicts, crashes at any point, and aliases moved by hand."""
 
 from __future__ import annotations
 
@@ -9,54 +9,56 @@ import pytest
 
 from synthetic import CONV
 from tilewise.errors import RegistryUnavailableError
-from tilewise.registry import history, versions
-from tilewise.registry.history import Entry, commit, entries, settle
+from tilewise.registry import _history as history
+from tilewise.registry import list_aliases, list_targets
+from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
+from tilewise.registry._versions import create_version, move_alias
 
 
 @pytest.fixture
 def three(registry: str) -> None:
-    """Three versions, none of them in production; what they hold does not matter here."""
+    """Three versions without files, none of them in production."""
     for _ in range(3):
-        versions.create(CONV, f"tilewise:/{CONV}", None, None, {}, "")
+        create_version(CONV, f"tilewise:/{CONV}", None, None, {}, "")
 
 
-def promote(head: Entry, number: int | None, reason: str = "why") -> Entry | None:
-    return commit(head, number, "promoted", reason, previous=head.production)
+def promote(head: HistoryEntry, number: int | None, reason: str = "why") -> HistoryEntry | None:
+    return commit_change(head, number, "promoted", reason, previous=head.production)
 
 
 @pytest.mark.usefixtures("three")
 class TestLog:
     def test_before_the_first(self) -> None:
-        assert settle(CONV) == Entry(CONV)
-        assert entries(CONV) == []
+        assert settle_history(CONV) == HistoryEntry(CONV)
+        assert read_history(CONV) == []
 
     def test_changes_in_their_order(self) -> None:
-        first = promote(settle(CONV), 1)
+        first = promote(settle_history(CONV), 1)
         assert first is not None
-        assert promote(settle(CONV), 3, "better") is not None
-        assert versions.aliases(CONV) == {"production": 3, "previous": 1}
-        assert [(e.over, e.production, e.previous, e.reason, e.applied) for e in entries(CONV)] == [
+        assert promote(settle_history(CONV), 3, "better") is not None
+        assert list_aliases(CONV) == {"production": 3, "previous": 1}
+        assert [(e.over, e.production, e.previous, e.reason, e.applied) for e in read_history(CONV)] == [
             (0, 1, None, "why", True),
             (1, 3, 1, "better", True),
         ]
 
-    def test_who_was_overtaken_changes_nothing(self) -> None:
-        seen = settle(CONV)
+    def test_a_write_conflict_changes_nothing(self) -> None:
+        seen = settle_history(CONV)
         promote(seen, 1)
         assert promote(seen, 2) is None
-        assert versions.aliases(CONV) == {"production": 1}
-        assert [e.production for e in entries(CONV)] == [1]
+        assert list_aliases(CONV) == {"production": 1}
+        assert [e.production for e in read_history(CONV)] == [1]
         log = mlflow.MlflowClient().get_model_version(f"{CONV}.history", "2")
-        assert str(log.description).startswith("overtaken, without effect: version 2 promoted")
-        assert promote(settle(CONV), 2) is not None  # after looking again
-        assert versions.aliases(CONV) == {"production": 2, "previous": 1}
+        assert str(log.description).startswith("write conflict, without effect: version 2 promoted")
+        assert promote(settle_history(CONV), 2) is not None  # after looking again
+        assert list_aliases(CONV) == {"production": 2, "previous": 1}
 
     def test_it_is_no_target(self) -> None:
-        promote(settle(CONV), 1)
-        assert versions.targets() == [CONV]
+        promote(settle_history(CONV), 1)
+        assert list_targets() == [CONV]
 
     def test_a_page_says_what_happened(self) -> None:
-        promote(settle(CONV), 1, "first model")
+        promote(settle_history(CONV), 1, "first model")
         entry = mlflow.MlflowClient().get_model_version(f"{CONV}.history", "1")
         assert entry.description == "version 1 promoted, in place of nothing: first model"
         assert entry.source == f"models:/{CONV}/1"
@@ -71,47 +73,47 @@ class TestDeath:
     @pytest.mark.parametrize("dies_at", [0, 1, 2])
     def test_between_the_entry_and_the_aliases(self, dies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """At the first alias, the second, or the tag that says that both are moved."""
-        promote(settle(CONV), 1)
+        promote(settle_history(CONV), 1)
         calls: list[Any] = []
         with monkeypatch.context() as patch:
-            for name in ("point", "tag"):
-                patch.setattr(versions, name, _dying(getattr(versions, name), calls, dies_at))
+            for name in ("move_alias", "set_tag"):
+                patch.setattr(history, name, _dying(getattr(history, name), calls, dies_at))
             with pytest.raises(RegistryUnavailableError, match="killed"):
-                promote(settle(CONV), 2)
-        head = settle(CONV)
+                promote(settle_history(CONV), 2)
+        head = settle_history(CONV)
         assert (head.production, head.previous, head.applied) == (2, 1, True)
-        assert versions.aliases(CONV) == {"production": 2, "previous": 1}
+        assert list_aliases(CONV) == {"production": 2, "previous": 1}
 
     def test_a_version_that_was_deleted_since(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(versions, "point", lambda *_: _die())
+            patch.setattr(history, "move_alias", lambda *_: _die())
             with pytest.raises(RegistryUnavailableError):
-                promote(settle(CONV), 2)
+                promote(settle_history(CONV), 2)
         mlflow.MlflowClient().delete_model_version(CONV, "2")
-        assert settle(CONV).production is None
-        assert promote(settle(CONV), 3) is not None
-        assert versions.aliases(CONV)["production"] == 3
+        assert settle_history(CONV).production is None
+        assert promote(settle_history(CONV), 3) is not None
+        assert list_aliases(CONV)["production"] == 3
 
 
 @pytest.mark.usefixtures("three")
 class TestByHand:
     def test_an_alias_from_before_there_was_a_log(self) -> None:
-        versions.point(CONV, "production", 2)
-        head = settle(CONV)
+        move_alias(CONV, "production", 2)
+        head = settle_history(CONV)
         assert (head.number, head.production, head.action) == (1, 2, "moved by hand")
 
     def test_moved(self) -> None:
-        promote(settle(CONV), 1)
-        versions.point(CONV, "production", 3)
-        assert [e.production for e in (settle(CONV), *entries(CONV))] == [3, 1, 3]
-        assert versions.aliases(CONV)["production"] == 3
+        promote(settle_history(CONV), 1)
+        move_alias(CONV, "production", 3)
+        assert [e.production for e in (settle_history(CONV), *read_history(CONV))] == [3, 1, 3]
+        assert list_aliases(CONV)["production"] == 3
 
     def test_taken_away(self) -> None:
-        promote(settle(CONV), 1)
-        versions.point(CONV, "production", None)
-        assert settle(CONV).production is None
-        assert promote(settle(CONV), 2) is not None
-        assert versions.aliases(CONV)["production"] == 2
+        promote(settle_history(CONV), 1)
+        move_alias(CONV, "production", None)
+        assert settle_history(CONV).production is None
+        assert promote(settle_history(CONV), 2) is not None
+        assert list_aliases(CONV)["production"] == 2
 
 
 def _dying(real: Any, calls: list[Any], dies_at: int) -> Any:

@@ -1,4 +1,4 @@
-"""Killed anywhere, the registry stays usable; ``python -m benchmarks.kill_registry`` tries many more points."""
+"""The registry survives kills anywhere; ``python -m benchmarks.robustness.kill_registry`` tries many more points."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from registry.killing import Campaign, points
+
+pytestmark = pytest.mark.long
 
 
 def test_killed_at_a_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The servers, started once by the documented command, with authentication; and what is known of them."""
+"""The servers, started once by the documented command, with authentication; and their environment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Running:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Ended by Ctrl-C, after which nothing of them may run."""
+    """Start the servers; end them by Ctrl-C, after which none of their processes may run."""
     folder = tmp_path_factory.mktemp("servers")
     command = [sys.executable, "-m", "tilewise.servers", "--folder", str(folder), "--auth"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -69,7 +69,7 @@ def _processes_of(folder: Path) -> list[str]:
 
 @pytest.fixture
 def admin(servers: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
-    """The servers, as their first user."""
+    """Return the servers, as their first user."""
     for name, value in servers.environment.items():
         monkeypatch.setenv(name, value)
     return servers
@@ -77,7 +77,7 @@ def admin(servers: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
 
 @pytest.fixture
 def user(admin: Running) -> tuple[str, str]:
-    """A new user without any rights of its own, and its password."""
+    """Return a new user without any rights of its own, and its password."""
     from mlflow.server.auth.client import AuthServiceClient
 
     name, password = f"user-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex

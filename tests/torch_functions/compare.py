@@ -1,4 +1,4 @@
-"""Calls of the drop-in functions, and how their results and gradients are held against PyTorch's."""
+"""Calls of the drop-in functions, and comparisons of their results and gradients with PyTorch's."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def half(*shape: int) -> torch.Tensor:
 
 
 def conv_of(shape: tuple[int, ...]) -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
-    """Ours and PyTorch's convolution for a filter of this shape."""
+    """Return our and PyTorch's convolution for a filter of this shape."""
     return (ours.conv2d, own.conv2d) if len(shape) == 4 else (ours.conv3d, own.conv3d)
 
 
 def assert_same(
     f: Callable[..., torch.Tensor], g: Callable[..., torch.Tensor], *operands: torch.Tensor, **options: Any
 ) -> torch.Tensor:
-    """`f` and `g` have the same results and gradients; gives the result of `f`."""
+    """Check that `f` and `g` have the same results and gradients, and return the result of `f`."""
     mine, theirs = ([t.detach().clone().requires_grad_() for t in operands] for _ in range(2))
     y, right = f(*mine, **options), g(*theirs, **options)
     close(y, right)
@@ -58,7 +58,7 @@ def assert_same(
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Equal up to the rounding of sums: some last bits of the largest elements."""
+    """Check equality up to the rounding of sums: some last bits of the largest elements."""
     assert a.shape == b.shape
     assert a.dtype == b.dtype
     last_bit = 2**-10 if a.dtype == torch.float16 else 2**-7

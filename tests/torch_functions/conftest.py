@@ -1,16 +1,16 @@
-"""No test finds what another let serve."""
+"""Tests do not share dispatchers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tilewise.torch import serving
+from tilewise.torch import _serving as serving
 
 
 @pytest.fixture(autouse=True)
 def _from_a_fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr(serving, "_used", {})
-    monkeypatch.setattr(serving, "_loaded", {})
-    monkeypatch.setattr(serving, "_told", set())
+    monkeypatch.setattr(serving, "_installed", {})
+    monkeypatch.setattr(serving, "_from_production", {})
+    monkeypatch.setattr(serving, "_warnings", set())

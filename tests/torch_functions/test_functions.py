@@ -1,6 +1,6 @@
-"""The drop-in functions give PyTorch's results and gradients, and leave to PyTorch what they do not serve.
+"""The drop-in functions give PyTorch's results and gradients, and call PyTorch where there is no kernel.
 
-Through Triton's interpreter, on tiny shapes in fp16; test_on_gpu.py has real ones.
+They run in Triton's interpreter on tiny fp16 tensors; test_on_gpu.py has real sizes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from torch.nn import functional as own
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
-from tilewise.kernels.triton.program import interpreted
+from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
-from tilewise.torch import operators, serving
+from tilewise.torch import _operators as operators
+from tilewise.torch import _serving as serving
 from torch_functions.compare import CONVS, MATRICES, assert_same, close, conv_of, half
 
 needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
@@ -33,6 +34,7 @@ def _served() -> Iterator[None]:
 @needs_interpreter
 @pytest.mark.usefixtures("_served")
 class TestInterpreted:
+    @pytest.mark.long
     @pytest.mark.parametrize("name", CONVS)
     def test_convolution(self, name: str) -> None:
         x, w, options = CONVS[name]
@@ -64,6 +66,7 @@ class TestInterpreted:
         ours.conv2d(half(1, 2, 4, 4), w).sum().backward()
         assert w.grad is not None
 
+    @pytest.mark.long
     def test_compiled_whole_with_sizes_as_symbols(self) -> None:
         def net(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             y = ours.conv2d(x, w, b, padding="same", groups=2).relu()
@@ -84,6 +87,7 @@ class TestInterpreted:
             close(y, own.conv2d(x, w, b))
         assert y.dtype == z.dtype == torch.float16
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("operator", "shapes", "rest"), [
         (operators.conv, ((1, 4, 4, 3), (2, 2, 2, 2)), ([1, 1], [1, 0], [1, 1], 2)),
         (operators.conv_bwd_data, ((1, 2, 5, 2), (2, 2, 2, 2)), ([1, 4, 4, 3], [1, 1], [1, 0], [1, 1], 2)),
@@ -91,12 +95,12 @@ class TestInterpreted:
         (operators.mm, ((3, 4), (4, 5)), ()),
     ])  # fmt: skip
     def test_operators_keep_pytorch_s_rules(self, operator: Any, shapes: Any, rest: tuple[Any, ...]) -> None:
-        """Schema, registration with autograd, shapes and strides of the fake result, tracing."""
+        """Check schema, registration with autograd, the fake result's shapes and strides, and tracing."""
         torch.library.opcheck(operator, (*(half(*s).requires_grad_() for s in shapes), *rest))
 
 
 class Recording:
-    """A dispatcher that notes what it is asked, and where the tensors lie."""
+    """A dispatcher that records the problems and the tensors' addresses."""
 
     def __init__(self, op: str, variant: str) -> None:
         self.target = Target(op, variant, "fp16", "sm90")
@@ -112,7 +116,7 @@ class Recording:
 
 def recording(monkeypatch: pytest.MonkeyPatch, *variants: str) -> tuple[Recording, ...]:
     found = tuple(Recording("gemm" if v == "universal" else "grouped_conv", v) for v in variants)
-    monkeypatch.setattr(serving, "_used", {r.target.name: r for r in found})
+    monkeypatch.setattr(serving, "_installed", {r.target.name: r for r in found})
     return found
 
 

@@ -1,6 +1,6 @@
-"""The drop-in functions at real sizes, in both types: against fp32, compiled, captured, on other streams.
+"""The drop-in functions at real sizes in both dtypes: compared with fp32, compiled, captured, on other streams.
 
-``PYTHONPATH=src:tests python3 -m pytest -m gpu tests/dispatch/test_launch_on_gpu.py tests/torch_functions``
+``PYTHONPATH=src:tests python3 -m pytest -m gpu tests/dispatch/launching/test_launch_on_gpu.py tests/torch_functions``
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def cuda(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.fixture
 def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The pools' order decides: nothing is measured on the spot."""
+    """Let the pools' order decide instead of measurements."""
     monkeypatch.setenv("TILEWISE_MEASURE", "off")
     targets = [Target("grouped_conv", v, d, "sm90") for v in GroupedConvProblem.variants for d in ("bf16", "fp16")]
     targets += [Target("gemm", "universal", d, "sm90") for d in ("bf16", "fp16")]
@@ -60,7 +60,7 @@ def gradients(y: torch.Tensor, of: list[torch.Tensor], dy: torch.Tensor) -> tupl
 
 
 def near(a: Any, b: Any, share: float = 0.02) -> None:
-    """Within a share of the element and of the results' spread; rounding of 8 bits and another order of sums."""
+    """Check equality within a share of the element and the results' spread, for 8-bit rounding and reordered sums."""
     a, b = a.float(), b.float()
     assert a.shape == b.shape
     assert bool(((a - b).abs() <= share * (b.abs() + b.square().mean().sqrt())).all())

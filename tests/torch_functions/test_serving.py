@@ -1,4 +1,4 @@
-"""Who serves a call: what is used, the registry's model, or PyTorch where there is none or it cannot run."""
+"""A call is served by an installed dispatcher, by the registry's model, or by PyTorch if neither can run it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import KernelError, UnknownTargetError
-from tilewise.kernels.triton.program import interpreted
+from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import GroupedConvProblem, Target
-from tilewise.torch import serving
+from tilewise.torch import _serving as serving
 from torch_functions.compare import CONVS, assert_same, close, conv_of, half
+
+pytestmark = pytest.mark.long
 
 needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A registry without models; the targets that it was asked for."""
+    """Replace the registry by one without models, and return the list of requested targets."""
     asked: list[str] = []
 
     def from_registry(target: str, **options: Any) -> Dispatcher:
@@ -111,7 +113,7 @@ class TestLeftToPyTorch:
         ],
     )
     def test_mistakes_are_pytorch_s_errors(self, call: Callable[..., Any], unknown: list[str]) -> None:
-        with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever PyTorch raises
+        with pytest.raises(Exception) as theirs:  # noqa: PT011 - any error of PyTorch
             call(own.conv2d)
         with pytest.raises(type(theirs.value)) as mine:
             call(ours.conv2d)
@@ -119,19 +121,19 @@ class TestLeftToPyTorch:
         assert not unknown
 
 
-class TestWhoServes:
-    def test_what_is_used_ends_with_the_block(self) -> None:
+class TestServing:
+    def test_an_installed_dispatcher_is_removed_after_the_block(self) -> None:
         first, second = (dispatcher_of("gemm", "universal", "16x16x16_plain_w1_s2_g2_k1") for _ in range(2))
         name = first.target.name
         ours.use(first)
         with ours.use(second):
-            assert serving._used == {name: second}
-        assert serving._used == {name: first}
+            assert serving._installed == {name: second}
+        assert serving._installed == {name: first}
 
     def test_an_error_ends_the_block_as_well(self) -> None:
         with pytest.raises(KeyError), ours.use(dispatcher_of("gemm", "universal", "16x16x16_plain_w1_s2_g2_k1")):
             raise KeyError
-        assert serving._used == {}
+        assert serving._installed == {}
 
     @needs_interpreter
     def test_the_registry_is_asked_once_a_target(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""One small table and one small training for all tests of this room."""
+"""One small table and one small training for all tests of this package."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ import pytest
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.ops import Target
-from tilewise.train import ModelSettings, TrainingResult, TrainSettings, TuneSettings, pool_of, train
-from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import Bins
-from tilewise.train.cross_validation import make_folds
-from tilewise.train.dataset import Table, build_table
-from tilewise.train.result import Tuning
-from tilewise.train.tune import tune
+from tilewise.train import (
+    ModelSettings,
+    Table,
+    TrainingData,
+    TrainingResult,
+    TrainSettings,
+    TuneSettings,
+    TuningResult,
+    build_table,
+    make_folds,
+    pool_of,
+    train,
+)
+from tilewise.train.tuning import tune
 
 TARGET = Target.parse(CONV)
 
@@ -40,8 +47,6 @@ def result(frame: pd.DataFrame, settings: TrainSettings) -> TrainingResult:
     return train(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), settings)
 
 
-def search(table: Table, settings: TrainSettings) -> Tuning:
-    """What tuning finds."""
-    bins = Bins(table.matrix, table.features.names, 255, 1)
-    folds = make_folds(table, settings.n_splits, settings.seed)
-    return tune(table, bins, Baselines(table, settings.model, settings.seed), folds, settings)
+def search(table: Table, settings: TrainSettings) -> TuningResult:
+    """Return the result of tuning on `table`."""
+    return tune(TrainingData.prepare(table, settings), make_folds(table, settings.n_splits, settings.seed))

@@ -1,4 +1,4 @@
-"""Calibration finds what made the measurements, and rows to learn from never had a say in their own baseline."""
+"""Calibration recovers known costs, and no training row affects its own baseline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tilewise.features.estimate import Terms
-from tilewise.train.baseline import Baselines
-from tilewise.train.calibrate import calibrate
-from tilewise.train.dataset import Table
-from tilewise.train.settings import ModelSettings
+from tilewise.features import Terms
+from tilewise.train import ModelSettings, Table
+from tilewise.train.cost_model import Baselines, calibrate
 
 SETTINGS = ModelSettings(label="residual")
 
@@ -55,9 +53,9 @@ def test_the_order_of_the_sums_does_not_matter(table: Table) -> None:
 
 def test_the_estimate_is_close_to_what_is_measured(table: Table) -> None:
     problems = np.arange(len(table.problems))
-    estimate = Baselines(table, SETTINGS, 0).of_all().estimate
-    assert estimate is not None
-    error = table.log_work - estimate.log_clocks(table.terms, table.kernel) - np.log(table.tflops)
+    cost_model = Baselines(table, SETTINGS, 0).of_all().cost_model
+    assert cost_model is not None
+    error = table.log_work - cost_model.log_clocks(table.terms, table.kernel) - np.log(table.tflops)
     assert np.abs(error[table.efficiency > 0.5]).mean() < 0.1
     cross = Baselines(table, SETTINGS, 0).of(problems).scores - np.log(table.tflops)
     assert np.abs(cross[table.efficiency > 0.5]).mean() > np.abs(error[table.efficiency > 0.5]).mean()
@@ -74,7 +72,7 @@ def test_test_rows_do_not_change_a_baseline(table: Table) -> None:
 def test_other_labels_begin_from_nothing(table: Table) -> None:
     baseline = Baselines(table, ModelSettings(label="relative"), 0).of(np.arange(5))
     assert not baseline.scores.any()
-    assert baseline.estimate is None
+    assert baseline.cost_model is None
     assert baseline.rates is None
 
 
@@ -86,7 +84,7 @@ class TestShortlist:
     def test_what_is_learnt_from_is_what_the_estimate_puts_first(self, table: Table) -> None:
         problems = np.array([3, 5, 30])
         baselines = Baselines(table, shortlist_of(4), 0)
-        rows, rates = baselines.rows_to_learn(problems), baselines.of(problems).rates
+        rows, rates = baselines.training_rows(problems), baselines.of(problems).rates
         assert rates is not None
         assert (np.diff(rows) > 0).all()
         assert set(table.problem[rows]) == set(problems)
@@ -112,13 +110,13 @@ class TestShortlist:
 
     def test_all_of_a_problem_with_fewer(self, table: Table) -> None:
         problems = np.arange(10)
-        rows = Baselines(table, shortlist_of(len(table.pool)), 0).rows_to_learn(problems)
+        rows = Baselines(table, shortlist_of(len(table.pool)), 0).training_rows(problems)
         assert rows.tolist() == table.rows_of(problems).tolist()
 
     @pytest.mark.parametrize("settings", [shortlist_of(0), shortlist_of(1, "relative")])
     def test_all_where_nothing_is_estimated_or_none_is_wanted(self, table: Table, settings: ModelSettings) -> None:
         baselines, problems = Baselines(table, settings, 0), np.arange(10)
         rows = table.rows_of(problems)
-        assert baselines.rows_to_learn(problems).tolist() == rows.tolist()
+        assert baselines.training_rows(problems).tolist() == rows.tolist()
         added = np.random.default_rng(0).normal(size=len(rows))
         assert (baselines.ranking(problems, rows, added) == baselines.of(problems).scores[rows] + added).all()

@@ -1,4 +1,4 @@
-"""No group stands on both sides of a fold, and folds score over bins exactly what the model scores over values."""
+"""No group lies on both sides of a fold, and scores over bins equal the model's scores over values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import pytest
 
 from tilewise.errors import DataError
 from tilewise.metrics import METRICS
-from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import Bins, lightgbm_params, model_text
-from tilewise.train.cross_validation import cross_validate, make_folds
-from tilewise.train.dataset import Table
-from tilewise.train.labels import labels
-from tilewise.train.result import FoldRecord
-from tilewise.train.settings import ModelSettings, TrainSettings
+from tilewise.train import (
+    Bins,
+    Fit,
+    FoldResult,
+    ModelSettings,
+    Table,
+    TrainingData,
+    TrainSettings,
+    cross_validate,
+    make_folds,
+    make_labels,
+)
+from tilewise.train._boosting import lightgbm_params, model_text
+from tilewise.train.cost_model import Baselines
 
 MODEL = ModelSettings(label="relative", n_estimators=25, num_leaves=15, learning_rate=0.2)
 
@@ -48,16 +55,16 @@ def test_too_few_groups_are_refused(table: Table) -> None:
 
 def test_scores_over_bins_equal_those_of_a_model_over_values(table: Table, bins: Bins) -> None:
     train, test = table.rows_of(np.arange(20)), table.rows_of(np.arange(20, len(table.problems)))
-    wanted = labels(table, MODEL, np.zeros(len(table.problem)))
-    over_bins = bins.fit_predict(MODEL, wanted, train, test, seed=1, threads=1)
+    wanted = make_labels(table, MODEL, np.zeros(len(table.problem)))
+    over_bins = bins.fit_predict(MODEL, wanted, train, test, Fit(1, 1))
     data = lgb.Dataset(
         table.matrix,
         wanted.values,
         weight=wanted.weight,
-        params=lightgbm_params(MODEL, 1, 1),
+        params=dict(lightgbm_params(MODEL, Fit(1, 1))),
         feature_name=list(table.features.names),
     )
-    booster = lgb.Booster(lightgbm_params(MODEL, 1, 1), data.construct().subset(train.tolist()).construct())
+    booster = lgb.Booster(dict(lightgbm_params(MODEL, Fit(1, 1))), data.construct().subset(train.tolist()).construct())
     for _ in range(MODEL.n_estimators):
         booster.update()
     assert np.array_equal(over_bins, booster.predict(table.matrix[test]))
@@ -67,17 +74,17 @@ def test_labels_and_weights_of_one_fit_do_not_leak_into_the_next(table: Table, b
     rows, test = table.rows_of(np.arange(20)), table.rows_of(np.arange(20, 30))
     heavier = dataclasses.replace(MODEL, top_weight=3)
     plain, weighted = (
-        labels(table, MODEL, np.zeros(len(table.problem))),
-        labels(table, heavier, np.zeros(len(table.problem))),
+        make_labels(table, MODEL, np.zeros(len(table.problem))),
+        make_labels(table, heavier, np.zeros(len(table.problem))),
     )
-    before = bins.fit_predict(MODEL, plain, rows, test, 0, 1)
-    bins.fit_predict(MODEL, weighted, rows, test, 0, 1)
-    assert np.array_equal(bins.fit_predict(MODEL, plain, rows, test, 0, 1), before)
+    before = bins.fit_predict(MODEL, plain, rows, test, Fit(0, 1))
+    bins.fit_predict(MODEL, weighted, rows, test, Fit(0, 1))
+    assert np.array_equal(bins.fit_predict(MODEL, plain, rows, test, Fit(0, 1)), before)
 
 
 def test_the_text_does_not_tell_the_number_of_threads(table: Table, bins: Bins) -> None:
     texts = {
-        model_text(bins.fit(MODEL, labels(table, MODEL, np.zeros(len(table.problem))), 0, threads))
+        model_text(bins.fit(MODEL, make_labels(table, MODEL, np.zeros(len(table.problem))), Fit(0, threads)))
         for threads in (1, 2)
     }
     assert len(texts) == 1
@@ -87,16 +94,9 @@ def test_the_text_does_not_tell_the_number_of_threads(table: Table, bins: Bins) 
 @pytest.mark.parametrize("label", ["regret", "residual", "lambdarank", "relative", "log1p"])
 def test_every_row_is_predicted_once_and_metrics_add_up(table: Table, bins: Bins, label: str) -> None:
     model = ModelSettings(label=label, n_estimators=40, num_leaves=15, learning_rate=0.2)
-    seen: list[FoldRecord] = []
-    done = cross_validate(
-        table,
-        bins,
-        Baselines(table, model, 0),
-        make_folds(table, 3, 0),
-        model,
-        TrainSettings(model, n_splits=3, threads=1),
-        seen.append,
-    )
+    seen: list[FoldResult] = []
+    data = TrainingData(table, bins, Baselines(table, model, 0), TrainSettings(model, n_splits=3, threads=1))
+    done = cross_validate(data, make_folds(table, 3, 0), model, seen.append)
     assert tuple(seen) == done.folds
     assert [f.fold for f in seen] == [0, 1, 2]
     assert tuple(done.metrics) == METRICS

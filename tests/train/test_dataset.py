@@ -1,4 +1,4 @@
-"""What training learns from: primary, valid, supported rows of the pool, and never a holdout problem."""
+"""Training tables hold valid labels of supported kernels of the pool, and never a holdout problem."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 from synthetic import CONV, with_few_kernels
 from tilewise.arch import load_arch
-from tilewise.data.labels import labelled
-from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.data import group_keys, holdout_mask, labelled
 from tilewise.errors import DataError
-from tilewise.kernels.pool import Pool
+from tilewise.kernels import Pool
 from tilewise.ops import Target
-from tilewise.train.dataset import Table, build_table, judging
-from tilewise.train.pool import pool_of
+from tilewise.train import Table, build_table, pool_of
+from tilewise.train._dataset import is_judging
 
 TARGET = Target.parse(CONV)
 ARCH = load_arch("sm90")
@@ -122,9 +121,9 @@ def test_problems_with_few_kernels_are_learnt_from_but_judge_nothing(frame: pd.D
 @pytest.mark.parametrize(("many", "of"), [(100, 5000), (3, 30)])
 def test_a_hundred_or_a_tenth_of_the_problems_are_enough_to_judge(many: int, of: int) -> None:
     measured = np.where(np.arange(of) < many, 6, 5)
-    assert judging(measured, np.full(of, 12)).tolist() == [True] * many + [False] * (of - many)
+    assert is_judging(measured, np.full(of, 12)).tolist() == [True] * many + [False] * (of - many)
     measured[0] = 5
-    assert judging(measured, np.full(of, 12)).all()
+    assert is_judging(measured, np.full(of, 12)).all()
 
 
 def test_where_no_problem_has_many_kernels_all_judge(frame: pd.DataFrame) -> None:

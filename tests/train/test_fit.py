@@ -12,10 +12,10 @@ import pytest
 
 from synthetic import CONV, measurements, with_few_kernels
 from tilewise.arch import load_arch
-from tilewise.data.splits import group_keys, holdout_mask
+from tilewise.data import group_keys, holdout_mask
 from tilewise.errors import DataError
 from tilewise.metrics import METRICS
-from tilewise.model.artefact import load_artefact, write_artefact
+from tilewise.model import load_artefact, write_artefact
 from tilewise.ops import Target
 from tilewise.train import TrainingResult, TrainSettings, TuneSettings, pool_of, train
 
@@ -69,6 +69,7 @@ def test_equal_trainings_write_equal_files(
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
+@pytest.mark.long
 def test_threads_make_no_difference_but_to_lambdarank(
     frame: pd.DataFrame, settings: TrainSettings, tmp_path: Path
 ) -> None:
@@ -86,9 +87,9 @@ def test_holdout_rows_change_nothing_but_the_data_hash(
     held = holdout_mask("grouped_conv", group_keys("grouped_conv", frame), settings.holdout_fraction)
     without = train(frame[~held], TARGET, pool_of(frame, TARGET), load_arch("sm90"), settings)
     assert without.parts.booster_text == result.parts.booster_text
-    assert result.parts.estimate is not None
-    assert without.parts.estimate is not None
-    assert without.parts.estimate.weights.tobytes() == result.parts.estimate.weights.tobytes()
+    assert result.parts.cost_model is not None
+    assert without.parts.cost_model is not None
+    assert without.parts.cost_model.weights.tobytes() == result.parts.cost_model.weights.tobytes()
     assert without.cv_metrics == result.cv_metrics
     assert without.data_hash != result.data_hash
 
@@ -151,5 +152,5 @@ def test_problems_with_few_kernels_count_in_no_figure(frame: pd.DataFrame, setti
     assert 0 < judges < result.n_problems
     assert result.cv_metrics["n_problems"] == len(result.out_of_fold.efficiency) == judges
     assert result.by_trees[-1].mean_efficiency == pytest.approx(result.cv_metrics["mean_efficiency"])
-    assert result.parts.trust is not None
-    assert result.parts.trust.counts.sum() == judges
+    assert result.parts.calibration is not None
+    assert result.parts.calibration.counts.sum() == judges

@@ -12,11 +12,16 @@ from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.model import load_artefact, write_artefact
 from tilewise.ops import Target
-from tilewise.train import TrainSettings, pool_of, train
-from tilewise.train.dataset import Table
-from tilewise.train.gain import by_gain, with_most_gain
-from tilewise.train.settings import ModelSettings
-from tilewise.train.tune_settings import TuneSettings
+from tilewise.train import (
+    ModelSettings,
+    Table,
+    TrainSettings,
+    TuneSettings,
+    pool_of,
+    rank_features,
+    select_features,
+    train,
+)
 
 SETTINGS = TrainSettings(ModelSettings(n_estimators=20, num_leaves=15), TuneSettings(n_trials=0), n_splits=3)
 
@@ -29,14 +34,14 @@ def test_a_feature_that_tells_everything_comes_first(table: Table) -> None:
     place = table.features.names.index("estimated_efficiency_log2")
     telling = table.matrix.copy()
     telling[:, place] = table.efficiency
-    ranked = by_gain(dataclasses.replace(table, matrix=telling), SETTINGS)
+    ranked = rank_features(dataclasses.replace(table, matrix=telling), SETTINGS)
     assert ranked[0] == "estimated_efficiency_log2"
     assert sorted(ranked) == sorted(table.features.names)
 
 
 def test_those_of_most_gain_stay_in_the_tables_order(table: Table) -> None:
-    few = with_most_gain(table, fewer(8))
-    assert set(few.features.names) == set(by_gain(table, SETTINGS)[:8])
+    few = select_features(table, fewer(8))
+    assert set(few.features.names) == set(rank_features(table, SETTINGS)[:8])
     places = [table.features.names.index(name) for name in few.features.names]
     assert places == sorted(places)
     assert (few.matrix == table.matrix[:, places]).all()
@@ -46,8 +51,8 @@ def test_those_of_most_gain_stay_in_the_tables_order(table: Table) -> None:
 
 
 def test_none_goes_where_all_are_wanted(table: Table) -> None:
-    assert with_most_gain(table, SETTINGS) is table
-    assert with_most_gain(table, fewer(10_000)) is table
+    assert select_features(table, SETTINGS) is table
+    assert select_features(table, fewer(10_000)) is table
 
 
 def test_a_model_with_few_features_is_written_and_ranks(frame: pd.DataFrame, tmp_path: Path) -> None:

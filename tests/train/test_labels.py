@@ -1,4 +1,4 @@
-"""Labels are what the settings say, and lead back to TFLOPS."""
+"""Labels follow the settings, and convert back to TFLOPS."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.train.dataset import Table
-from tilewise.train.labels import Labels, labels, to_tflops
-from tilewise.train.ranking import MOST_RESIDUAL
-from tilewise.train.settings import ModelSettings
+from tilewise.train import MOST_RESIDUAL, Labels, ModelSettings, Table, make_labels
+from tilewise.train._training_labels import to_tflops
 
 
 def learn(table: Table, **settings: Any) -> Labels:
-    return labels(table, ModelSettings(**settings), np.zeros(len(table.problem)))
+    return make_labels(table, ModelSettings(**settings), np.zeros(len(table.problem)))
 
 
 def test_residuals_lead_back_where_the_estimate_is_not_far_off(table: Table) -> None:
     off = np.random.default_rng(0).uniform(-0.5, 0.5, len(table.problem))
     baseline = np.log(table.tflops) + off
-    values = labels(table, ModelSettings(label="residual"), baseline).values
+    values = make_labels(table, ModelSettings(label="residual"), baseline).values
     assert to_tflops("residual", baseline + values, None) == pytest.approx(table.tflops)
-    wild = labels(table, ModelSettings(label="residual"), baseline + 5 * np.sign(off)).values
+    wild = make_labels(table, ModelSettings(label="residual"), baseline + 5 * np.sign(off)).values
     assert set(np.abs(wild)) == {MOST_RESIDUAL}
 
 
@@ -76,8 +74,8 @@ def test_noisy_rows_weigh_less(table: Table) -> None:
 def test_rows_of_problems_that_the_estimate_gets_wrong_weigh_more(table: Table) -> None:
     settings = ModelSettings(label="residual", top_weight=0, hard_weight=3)
     right = np.log(table.tflops)
-    assert set(labels(table, settings, right).weight) == {1.0}  # type: ignore[arg-type]
-    weight = labels(table, settings, np.where(table.problem == 0, -right, right)).weight
+    assert set(make_labels(table, settings, right).weight) == {1.0}  # type: ignore[arg-type]
+    weight = make_labels(table, settings, np.where(table.problem == 0, -right, right)).weight
     assert weight is not None
     slowest = table.efficiency[table.problem == 0].min()
     assert weight == pytest.approx(np.where(table.problem == 0, 1 + 3 * (1 - slowest), 1.0))

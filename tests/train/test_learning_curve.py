@@ -12,10 +12,18 @@ import pytest
 from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.ops import Target
-from tilewise.train import TrainingResult, TrainSettings, pool_of, train
-from tilewise.train import learning_curve as module
-from tilewise.train.cross_validation import Fold, make_folds
-from tilewise.train.dataset import build_table
+from tilewise.train import (
+    Fold,
+    ModelSettings,
+    TrainingData,
+    TrainingResult,
+    TrainSettings,
+    build_table,
+    make_folds,
+    pool_of,
+    train,
+)
+from tilewise.train import _learning_curve as module
 
 
 def test_the_curve_by_trees_ends_with_the_figures_of_the_cross_validation(result: TrainingResult) -> None:
@@ -38,15 +46,15 @@ def test_parts_are_nested_and_keep_groups_together(
     pairs = dataclasses.replace(table, group=table.group // 2)
     (fold, *_), parts = make_folds(pairs, 3, 0), []
 
-    def remember(_: Any, __: Any, ___: Any, part: Fold, *others: Any) -> Any:
+    def remember(_: TrainingData, part: Fold, __: ModelSettings) -> np.ndarray:
         parts.append(part)
         return np.zeros(len(table.rows_of(part.test)))
 
     monkeypatch.setattr(module, "fold_score", remember)
-    monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(module, "MIN_PROBLEMS", 2)
     grown = {n: np.full(len(table.problems), 0.1 * n) for n in (1, 2, 8)}
     model = dataclasses.replace(settings.model, n_estimators=8)
-    points = module.curve_by_problems(pairs, None, None, fold, model, settings, grown)  # type: ignore[arg-type]
+    points = module.curve_by_problems(TrainingData.prepare(pairs, settings), fold, model, grown)
     assert [p.n for p in points] == [*(len(p.train) for p in parts), len(fold.train)]
     assert points[-1].mean_efficiency == pytest.approx(0.2), "the one with a quarter of the trees"
     for smaller, larger in zip(parts, [*parts[1:], fold], strict=True):
@@ -55,17 +63,18 @@ def test_parts_are_nested_and_keep_groups_together(
 
 
 def test_a_continued_model_has_none_by_problems(result: TrainingResult, frame: pd.DataFrame, tmp_path: Any) -> None:
-    from tilewise.model.artefact import write_artefact
-    from tilewise.train.warm import Base
+    from tilewise.model import write_artefact
+    from tilewise.train import BaseModel, continue_training
 
     write_artefact(tmp_path / "model", result.parts)
-    base = Base.load(tmp_path / "model")
+    base = BaseModel.load(tmp_path / "model")
     target = Target.parse(CONV)
-    again = train(frame, target, pool_of(frame, target), load_arch("sm90"), result.settings, base=base)
+    again = continue_training(frame, target, base, result.settings)
     assert again.by_problems == ()
     assert again.by_trees[-1].mean_efficiency == again.cv_metrics["mean_efficiency"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [1, 5])
 def test_few_trees_are_a_curve_too(frame: pd.DataFrame, settings: TrainSettings, n: int) -> None:
     target = Target.parse(CONV)

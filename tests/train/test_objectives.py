@@ -1,4 +1,4 @@
-"""What trials are judged by, on figures typed by hand."""
+"""Objectives of tuning trials, on figures typed by hand."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
-from tilewise.train.objectives import choose, efficiency_values, pareto_front, selection_time, trials_without_gain
-from tilewise.train.result import TrialRecord, TrialState
-from tilewise.train.tune_settings import TuneSettings
+from tilewise.train import TrialResult, TuneSettings
+from tilewise.train._training_result import TrialState
+from tilewise.train.tuning import pareto_front
+from tilewise.train.tuning._objectives import choose, efficiency_values, selection_time, trials_without_gain
 
 ALL = ("mean", "p10", "selection_time")
 
 
-def trial(number: int, *values: float, state: TrialState = "complete", names: Sequence[str] = ALL) -> TrialRecord:
+def trial(number: int, *values: float, state: TrialState = "complete", names: Sequence[str] = ALL) -> TrialResult:
     by_name = dict(zip(names, values, strict=True))
-    return TrialRecord(number, {}, values[0], (values[0],), state, by_name, given=number == 0)
+    return TrialResult(number, {}, values[0], (values[0],), state, by_name, is_initial=number == 0)
 
 
 def test_efficiencies_and_what_needs_the_trees() -> None:
@@ -54,9 +55,9 @@ def test_one_objective_takes_the_best_complete_trial_and_the_earlier_of_equals()
 
 
 def test_what_is_taken_is_no_worse_than_the_given_on_any_fold() -> None:
-    def folds(number: int, *values: float) -> TrialRecord:
+    def folds(number: int, *values: float) -> TrialResult:
         value = float(np.mean(values))
-        return TrialRecord(number, {}, value, values, "complete", {"mean": value}, given=number == 0)
+        return TrialResult(number, {}, value, values, "complete", {"mean": value}, is_initial=number == 0)
 
     given, lucky, better, best = folds(0, 0.9, 0.8), folds(1, 0.99, 0.79), folds(2, 0.91, 0.81), folds(3, 0.91, 0.82)
     settings = TuneSettings(objectives=("mean",))

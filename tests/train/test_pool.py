@@ -1,4 +1,4 @@
-"""The pool of a table is what was measured, whatever the arch; its default is stated by a rule."""
+"""The pool of a table holds the measured kernels of any architecture; a rule defines its default."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from synthetic import CONV, measurements
 from tilewise.errors import DataError
-from tilewise.kernels.pool import load_pool
+from tilewise.kernels import load_pool
 from tilewise.ops import Target
-from tilewise.train.pool import pool_of
+from tilewise.train import pool_of
 
 FRAME = measurements(n_problems=25, n_kernels=40, failures=0)
 TARGET = Target.parse(CONV)

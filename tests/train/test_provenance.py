@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.train.provenance import LIBRARIES, UNKNOWN, git_revision, library_versions
+from tilewise.train import git_revision
+from tilewise.train._provenance import LIBRARIES, UNKNOWN, library_versions
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Objectives over whole problems: derivatives of what they say they reduce, scores that stay logarithms of rates."""
+"""Objectives over whole problems: their derivatives match their loss, and scores stay logarithms of rates."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 
 from tilewise.metrics import select
-from tilewise.train.boosting import Bins
-from tilewise.train.labels import Labels
-from tilewise.train.ranking import (
-    MOST_RESIDUAL,
-    REGRET_WEIGHT,
-    SHARPNESS,
-    TEMPERATURE,
-    ExpectedRegret,
-    LambdaRank,
-    Objective,
-    grades,
-)
-from tilewise.train.settings import ModelSettings
+from tilewise.train import MOST_RESIDUAL, Bins, Fit, Labels, ModelSettings
+from tilewise.train._ranking import REGRET_WEIGHT, SHARPNESS, TEMPERATURE, ExpectedRegret, LambdaRank, Objective, grades
 
 RNG = np.random.default_rng(3)
 PROBLEM = np.repeat(np.arange(4), [3, 1, 5, 4])
@@ -83,7 +72,7 @@ def test_trees_mend_the_order_and_keep_the_scale(label: str) -> None:
     }
     bins = Bins(np.stack([kernel, rng.normal(size=1200)], axis=1), ("kernel", "noise"), 255, 1)
     train, test = np.flatnonzero(problem < 100), np.flatnonzero(problem >= 100)
-    added = bins.fit_predict(settings, Labels(grades(efficiency), None, objectives[label]), train, test, 0, 1)
+    added = bins.fit_predict(settings, Labels(grades(efficiency), None, objectives[label]), train, test, Fit(0, 1))
     regrets = [
         1 - select(problem[test] - 100, np.exp(rate[test]), score).efficiency.mean()
         for score in (baseline[test], baseline[test] + added)
@@ -96,7 +85,7 @@ def test_a_fit_by_squares_forgets_the_ranking_before_it() -> None:
     matrix = np.arange(40.0)[:, None]
     bins, rows, settings = Bins(matrix, ("x",), 255, 1), np.arange(40), ModelSettings(n_estimators=5, num_leaves=4)
     squares = Labels(matrix[:, 0] % 7, None)
-    before = bins.fit_predict(settings, squares, rows, rows, 0, 1)
+    before = bins.fit_predict(settings, squares, rows, rows, Fit(0, 1))
     ranked = Labels(grades(matrix[:, 0] / 40), None, LambdaRank(matrix[:, 0] / SHARPNESS, rows // 8, 1.0))
-    bins.fit_predict(settings, ranked, rows, rows, 0, 1)
-    assert bins.fit_predict(settings, squares, rows, rows, 0, 1).tolist() == before.tolist()
+    bins.fit_predict(settings, ranked, rows, rows, Fit(0, 1))
+    assert bins.fit_predict(settings, squares, rows, rows, Fit(0, 1)).tolist() == before.tolist()

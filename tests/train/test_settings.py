@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from tilewise.cli.compose import compose
 from tilewise.errors import ConfigError
-from tilewise.train.settings import ModelSettings, TrainSettings, settings_from_config, with_params
-from tilewise.train.tune_settings import TUNABLE, TuneSettings
+from tilewise.train import ModelSettings, TrainSettings, TuneSettings, settings_from_config, with_params
+from tilewise.train._tune_settings import TUNABLE
 
 CONFIG: dict[str, Any] = {
     "model": {"label": "log1p", "n_estimators": 7, "extra_labels": ["latency"]},
@@ -106,3 +108,10 @@ def test_a_configuration_with_a_mistake_is_refused(section: str, key: str, value
 def test_tuned_parameters_replace_given_ones() -> None:
     assert with_params(ModelSettings(), {"num_leaves": 9}) == ModelSettings(num_leaves=9)
     assert all(hasattr(ModelSettings(), name) for name in TUNABLE)
+
+
+def test_defaults_are_those_of_the_configuration() -> None:
+    """The dataclasses repeat the values of conf, so that a library call trains as the command line does."""
+    composed = OmegaConf.to_container(compose(["tuned=false"]), resolve=True)
+    assert isinstance(composed, dict)
+    assert settings_from_config({str(name): value for name, value in composed.items()}) == TrainSettings()

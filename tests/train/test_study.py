@@ -20,15 +20,11 @@ import pytest
 
 from synthetic import CONV
 from tilewise.errors import ConfigError
-from tilewise.train import study as studies
-from tilewise.train.baseline import Baselines
-from tilewise.train.boosting import Bins, Growth
-from tilewise.train.cross_validation import make_folds
-from tilewise.train.dataset import Table
-from tilewise.train.settings import ModelSettings, TrainSettings
-from tilewise.train.study import FoldPruner, fingerprint, importances
-from tilewise.train.tune import tune
-from tilewise.train.tune_settings import TuneSettings
+from tilewise.train import Bins, ModelSettings, Table, TrainingData, TrainSettings, TuneSettings, make_folds
+from tilewise.train._boosting import Growth
+from tilewise.train.tuning import _study as studies
+from tilewise.train.tuning import tune
+from tilewise.train.tuning._study import FoldPruner, fingerprint, parameter_importances
 from train.conftest import search
 
 SETTINGS = TrainSettings(
@@ -63,6 +59,7 @@ class TestResume:
         search(table, with_tune(storage=storage, n_trials=4))
         assert search(table, with_tune(storage=storage)) == search(table, SETTINGS)
 
+    @pytest.mark.long
     def test_a_killed_trial_fails_and_is_repeated(
         self, table: Table, storage: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -74,7 +71,7 @@ class TestResume:
         trials = search(table, with_tune(storage=storage, n_trials=3)).trials
         assert [t.state for t in trials][2:] == ["failed", trials[3].state]
         assert trials[3].state != "failed"
-        assert trials[3].params["num_leaves"] == 7  # what the killed one had
+        assert trials[3].params["num_leaves"] == 7  # as in the killed trial
         assert sum(t.state != "failed" for t in trials) == 3
 
     @staticmethod
@@ -169,11 +166,12 @@ def test_a_file_that_is_no_database_is_named(table: Table, tmp_path: Path) -> No
         search(table, with_tune(storage=f"sqlite:///{tmp_path}/no.db"))
 
 
+@pytest.mark.long
 def test_workers_share_a_study(table: Table, storage: str) -> None:
     settings = with_tune(storage=storage, workers=2, n_trials=7, prune_gap=1.0)
     tuning = search(table, settings)
     assert sum(t.state != "failed" for t in tuning.trials) == 7
-    assert sum(t.given for t in tuning.trials) == 1
+    assert sum(t.is_initial for t in tuning.trials) == 1
     alone = {t.number: t for t in search(table, with_tune(n_trials=7, prune_gap=1.0)).trials}
     for trial in tuning.trials:  # STARTUP_TRIALS draw by number alone: values too must be those of a single process
         assert trial == alone[trial.number]
@@ -193,7 +191,7 @@ def test_several_objectives_give_a_front(table: Table) -> None:
     tuning = search(table, settings)
     assert {t.state for t in tuning.trials} == {"complete"}
     given = tuning.trials[0]
-    assert given.given
+    assert given.is_initial
     chosen = next(t for t in tuning.trials if t.params["num_leaves"] == tuning.model.num_leaves)
     assert chosen.values["selection_time"] <= given.values["selection_time"]
     small = min(tuning.trials, key=lambda t: t.params["num_leaves"])
@@ -240,9 +238,10 @@ def test_a_hopeless_trial_ends_within_its_first_fold(table: Table) -> None:
 
     settings = with_tune(n_trials=2, n_estimators=24, prune_gap=0.0, space={"num_leaves": (2, 3)}, early_stopping=0)
     folds = make_folds(table, settings.n_splits, settings.seed)
-    bins = Counting(table.matrix, table.features.names, 255, 1)
-    baselines = Baselines(table, settings.model, settings.seed)
-    given, other = tune(table, bins, baselines, folds, settings).trials
+    data = dataclasses.replace(
+        TrainingData.prepare(table, settings), bins=Counting(table.matrix, table.features.names, 255, 1)
+    )
+    given, other = tune(data, folds).trials
     n_folds = settings.tune.n_folds
     assert (given.state, other.state) == ("complete", "pruned")
     assert grown[:n_folds] == [24] * n_folds
@@ -265,5 +264,5 @@ def test_important_is_what_tells_the_best_trials_not_the_worst(n_objectives: int
         )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = importances(study)
+        found = parameter_importances(study)
     assert found["x"] > 2 * found["y"]

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from tilewise.metrics import DEPTH, Floats
-from tilewise.model.artefact import load_artefact, write_artefact
-from tilewise.model.trust import COVARIATES, Calibration
+from tilewise.model import COVARIATES, Calibration, load_artefact, write_artefact
 from tilewise.train import TrainingResult
-from tilewise.train.trust import MOST_BINS, PER_BIN, fit_calibration
+from tilewise.train._fit_confidence import MAX_BINS, PROBLEMS_PER_BIN, Rankings, fit_calibration
 
 N = len(COVARIATES)
 
@@ -29,7 +28,7 @@ def draw(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 def fitted(covariates: Floats, losses: Floats) -> Calibration:
     parts = [np.flatnonzero(np.arange(len(losses)) % 5 == i) for i in range(5)]
-    return fit_calibration(covariates, losses, parts, np.ones((1, 3), dtype=np.int64), 1.0)
+    return fit_calibration(Rankings(covariates, losses, parts), np.ones((1, 3), dtype=np.int64), 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +70,9 @@ def test_each_bin_is_covered(trials: list) -> None:  # type: ignore[type-arg]
 def test_k_keeps_its_promise_and_adapts(trials: list) -> None:  # type: ignore[type-arg]
     within, depths = [], []
     for c, _, losses, bins in trials:
-        k = np.array([c.depth(b) or DEPTH for b in bins])
+        k = np.array([c.smallest_k(b) or DEPTH for b in bins])
         within.append((losses[np.arange(len(k)), k - 1] <= 0.03).mean())
-        depths.append([c.depth(b) or DEPTH for b in range(len(c.counts))])
+        depths.append([c.smallest_k(b) or DEPTH for b in range(len(c.counts))])
     assert np.mean(within) > 0.89
     low, high = np.mean(depths, axis=0)[[0, -1]]
     assert low == 1
@@ -88,7 +87,7 @@ def test_the_line_finds_what_matters(trials: list) -> None:  # type: ignore[type
 
 def test_bins_hold_enough_to_speak() -> None:
     rng = np.random.default_rng(1)
-    for n, bins in ((30, 1), (2 * PER_BIN, 2), (PER_BIN * MOST_BINS * 2, MOST_BINS)):
+    for n, bins in ((30, 1), (2 * PROBLEMS_PER_BIN, 2), (PROBLEMS_PER_BIN * MAX_BINS * 2, MAX_BINS)):
         c = fitted(*draw(n, rng))
         assert len(c.counts) == bins
         assert c.counts.sum() == n
@@ -99,11 +98,11 @@ def test_problems_that_never_lose_need_one_kernel() -> None:
     covariates, losses = draw(200, np.random.default_rng(2))
     c = fitted(covariates, np.zeros_like(losses))
     assert c.bound(0, 1) == 0.0
-    assert c.depth(0, tolerance=0.0) == 1
+    assert c.smallest_k(0, tolerance=0.0) == 1
 
 
 def test_a_training_calibrates(result: TrainingResult, frame: pd.DataFrame, tmp_path: object) -> None:
-    calibration = result.parts.trust
+    calibration = result.parts.calibration
     assert calibration is not None
     assert calibration.counts.sum() == result.n_problems
     keys = {tuple(k) for k in calibration.keys.tolist()}
@@ -117,13 +116,13 @@ def test_it_travels_with_the_model(result: TrainingResult, tmp_path) -> None:  #
     write_artefact(tmp_path / "m", result.parts)
     model = load_artefact(tmp_path / "m")
     assert model.calibration is not None
-    assert result.parts.trust is not None
-    assert json.dumps(model.calibration.to_dict()) == json.dumps(result.parts.trust.to_dict())
+    assert result.parts.calibration is not None
+    assert json.dumps(model.calibration.to_dict()) == json.dumps(result.parts.calibration.to_dict())
     problem = result.parts.selftest_problems[0]
-    trust = model.trust(problem, model.score(problem))
-    assert trust is not None
-    assert trust.octaves == 0.0  # it was learnt from
-    assert trust.regret[0] == 0 <= trust.regret[1] <= 1
-    write_artefact(tmp_path / "without", dataclasses.replace(result.parts, trust=None))
+    confidence = model.confidence(problem, model.score(problem))
+    assert confidence is not None
+    assert confidence.shape_distance == 0.0  # it was learnt from
+    assert confidence.regret[0] == 0 <= confidence.regret[1] <= 1
+    write_artefact(tmp_path / "without", dataclasses.replace(result.parts, calibration=None))
     older = load_artefact(tmp_path / "without")
-    assert older.trust(problem, older.score(problem)) is None
+    assert older.confidence(problem, older.score(problem)) is None

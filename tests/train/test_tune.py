@@ -1,4 +1,4 @@
-"""Tuning is a bounded, seeded search that starts from what was given."""
+"""Tuning is a bounded, seeded search that starts from the initial parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tilewise.train.dataset import Table
-from tilewise.train.result import Tuning
-from tilewise.train.settings import ModelSettings, TrainSettings
-from tilewise.train.tune_settings import TuneSettings
+from tilewise.train import ModelSettings, Table, TrainSettings, TuneSettings, TuningResult
 from train.conftest import search
 
 SPACE = {"num_leaves": (3, 31), "feature_fraction": (0.2, 0.9)}
@@ -47,4 +44,4 @@ def test_equal_seeds_search_alike(table: Table) -> None:
 @pytest.mark.parametrize("budget", [{"n_trials": 0}, {"n_trials": 1}, {"space": {}}])
 def test_without_a_budget_the_given_parameters_stay(table: Table, budget: dict[str, object]) -> None:
     settings = dataclasses.replace(SETTINGS, tune=dataclasses.replace(SETTINGS.tune, **budget))  # type: ignore[arg-type]
-    assert search(table, settings) == Tuning(SETTINGS.model)
+    assert search(table, settings) == TuningResult(SETTINGS.model)

@@ -1,4 +1,4 @@
-"""A warm start adds trees to what is there, and loses nothing of it."""
+"""A continued model keeps the base model's trees and adds new ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ import pytest
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
-from tilewise.data.splits import group_keys
+from tilewise.data import group_keys
 from tilewise.errors import ArtefactError, ConfigError
-from tilewise.evaluate.holdout import evaluate
-from tilewise.model.artefact import load_artefact, read_parts, write_artefact
+from tilewise.evaluate import evaluate
+from tilewise.model import load_artefact, read_parts, write_artefact
 from tilewise.ops import Target
-from tilewise.train import Base, ModelSettings, TrainingResult, TrainSettings, pool_of, train
-from tilewise.train.tune_settings import TuneSettings
-from tilewise.train.warm import append_trees
+from tilewise.train import (
+    BaseModel,
+    ModelSettings,
+    TrainingResult,
+    TrainSettings,
+    TuneSettings,
+    continue_training,
+    pool_of,
+    train,
+)
+from tilewise.train._warm_start import append_trees
 
 TARGET, SM90 = Target.parse(CONV), load_arch("sm90")
 SETTINGS = TrainSettings(
@@ -54,9 +62,10 @@ def folder(frame: pd.DataFrame, fresh: np.ndarray, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def continued(frame: pd.DataFrame, fresh: np.ndarray, folder: Path) -> TrainingResult:
-    return train(frame[fresh], TARGET, pool_of(frame, TARGET), SM90, SETTINGS, base=Base.load(folder))
+    return continue_training(frame[fresh], TARGET, BaseModel.load(folder), SETTINGS)
 
 
+@pytest.mark.long
 def test_trees_are_added_and_the_rest_stays(continued: TrainingResult, folder: Path, tmp_path: Path) -> None:
     base = load_artefact(folder)
     write_artefact(tmp_path / "m", continued.parts)
@@ -86,9 +95,10 @@ def test_it_is_not_worse_on_the_old_holdout(
     assert after["p10_efficiency"] >= before["p10_efficiency"] - 0.02
 
 
+@pytest.mark.long
 def test_a_second_step_remembers_the_first(continued: TrainingResult, frame: pd.DataFrame, tmp_path: Path) -> None:
     write_artefact(tmp_path / "m", continued.parts)
-    again = train(frame, TARGET, pool_of(frame, TARGET), SM90, SETTINGS, base=Base.load(tmp_path / "m"))
+    again = continue_training(frame, TARGET, BaseModel.load(tmp_path / "m"), SETTINGS)
     lineage = again.parts.manifest["warm_start"]
     assert lineage[:1] == continued.parts.manifest["warm_start"]
     assert lineage[1]["base"] == load_artefact(tmp_path / "m").content_hash
@@ -99,12 +109,13 @@ def test_parts_are_read_as_they_were_written(folder: Path, tmp_path: Path) -> No
     assert load_artefact(tmp_path / "m").content_hash == load_artefact(folder).content_hash
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
             {"model": ModelSettings(label="log1p")},
-            f"model.label must be that of the model .* {ModelSettings().label}, got log1p",
+            f"model.label must be that of the continued model, {ModelSettings().label}, got log1p",
         ),
         ({"holdout_fraction": 0.3}, "holdout.fraction must be at most 0.18"),
     ],
@@ -112,9 +123,10 @@ def test_parts_are_read_as_they_were_written(folder: Path, tmp_path: Path) -> No
 def test_what_cannot_be_continued(change: dict[str, object], message: str, frame: pd.DataFrame, folder: Path) -> None:
     settings = dataclasses.replace(SETTINGS, **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message):
-        train(frame, TARGET, pool_of(frame, TARGET), SM90, settings, base=Base.load(folder))
+        continue_training(frame, TARGET, BaseModel.load(folder), settings)
 
 
+@pytest.mark.long
 def test_added_models_score_the_sum() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 4))
@@ -127,5 +139,5 @@ def test_added_models_score_the_sum() -> None:
     other = lgb.train(params, lgb.Dataset(x[:, :3], x[:, 0]), 2).model_to_string()
     with pytest.raises(ArtefactError, match="different features"):
         append_trees(text, other)
-    with pytest.raises(ArtefactError, match="not a whole LightGBM text model"):
+    with pytest.raises(ArtefactError, match="not a complete LightGBM text model"):
         append_trees("nonsense", text)

@@ -1,9 +1,18 @@
-"""Selection without Python: a model as one file, and the C library that reads it (include/tilewise.h, docs/c-api.md).
+"""Selection without Python: export of a model as one file, and the C library that reads it.
 
-The library is the ranking core behind a C API, so both pick the same kernel; ``python -m tilewise.capi`` makes both.
+The library is the ranking core behind a C API (include/tilewise.h, docs/c-api.md), so Python and C select the same
+kernel. ``python -m tilewise.capi`` exports models and compiles the library. Imports :mod:`tilewise.model`, `kernels`
+and `ops`.
 """
 
-from tilewise.capi.build import build, build_helper
-from tilewise.capi.file import export_model, model_bytes
+from __future__ import annotations
 
-__all__ = ["build", "build_helper", "export_model", "model_bytes"]
+from tilewise.capi._build import build, build_helper
+from tilewise.capi._export_file import export_model, model_bytes
+
+__all__ = [
+    "build",
+    "build_helper",
+    "export_model",
+    "model_bytes",
+]

@@ -1,4 +1,4 @@
-"""``python -m tilewise.capi export MODEL_FOLDER FILE`` and ``python -m tilewise.capi build``."""
+"""Command line: ``python -m tilewise.capi export MODEL_FOLDER FILE`` and ``python -m tilewise.capi build``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tilewise.capi.build import INCLUDE, build, build_helper
-from tilewise.capi.file import export_model
+from tilewise.capi._build import INCLUDE, build, build_helper
+from tilewise.capi._export_file import export_model
 from tilewise.errors import TilewiseError, UsageError
-from tilewise.model.artefact import load_artefact
+from tilewise.model import load_artefact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit status: 0 done, 2 the caller's mistake, 1 other errors."""
+    """Run a command line. Return the exit status: 0, 2 for a usage error, or 1 for other errors."""
     parser = argparse.ArgumentParser(prog="python -m tilewise.capi", description="Selection without Python.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     export = verbs.add_parser("export", help="write a model folder as the one file that the C library reads")
     export.add_argument("model", help="a model folder, e.g. models/gemm_universal_bf16_sm90")
-    export.add_argument("file", help="where to, e.g. gemm.twm")
-    verbs.add_parser("build", help="compile the library and gpu_helper, print where they are")
+    export.add_argument("file", help="the file to write, e.g. gemm.twm")
+    verbs.add_parser("build", help="compile the library and gpu_helper, and print their paths")
     args = parser.parse_args(argv)
     try:
         if args.verb == "export":

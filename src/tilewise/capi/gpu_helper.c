@@ -1,5 +1,5 @@
-/* gpu_helper M N K [--validate]: select a kernel for a matrix product, run it, print JSON. The model is the one that
- * TILEWISE_GEMM_MODEL names, or --model FILE. Exit status 0, or 1 with "status": "error". */
+/* gpu_helper M N K [--validate] [--model FILE]: select a kernel for a matrix product, run it and print JSON. Without
+ * --model, TILEWISE_GEMM_MODEL names the model file. The exit status is 0, or 1 with "status": "error". */
 #include "include/tilewise.h"
 
 #include <errno.h>
@@ -10,13 +10,14 @@
 
 enum { CHECKED = 4096, SIZE_MOST = 1 << 16 };
 
-/* Small integers: their sums are exact, so a right result differs from them by its rounding alone. */
+/* Return an element of a test matrix: a small integer, so that sums are exact and a correct result differs from
+ * them by its rounding alone. */
 static int entry(int64_t row, int64_t column)
 {
     return (int)((row * 7 + column * 5 + row * column % 3) % 5) - 2;
 }
 
-/* bf16's bits are the first of a float's; fp16 counts its exponent from elsewhere. */
+/* Return the number with these bits. bf16 has the high bits of a float; fp16 has another exponent bias. */
 static double decode(uint16_t bits, int is_bf16)
 {
     uint32_t wide = (uint32_t)bits << 16;
@@ -29,6 +30,7 @@ static double decode(uint16_t bits, int is_bf16)
     return bits >> 15 ? -size : size;
 }
 
+/* Return the bits of an integer from -2 to 2. */
 static uint16_t encode(int x, int is_bf16)
 {
     static const uint16_t FP16[5] = {0xc000, 0xbc00, 0x0000, 0x3c00, 0x4000};
@@ -36,6 +38,7 @@ static uint16_t encode(int x, int is_bf16)
     return (is_bf16 ? BF16 : FP16)[x + 2];
 }
 
+/* Print a JSON string. */
 static void print_text(const char *text)
 {
     putchar('"');
@@ -48,6 +51,7 @@ static void print_text(const char *text)
     putchar('"');
 }
 
+/* Print an error as JSON and return the exit status. */
 static int failed(const char *why)
 {
     printf("{\"status\": \"error\", \"error\": ");
@@ -56,19 +60,21 @@ static int failed(const char *why)
     return 1;
 }
 
-/* The share of results that are as near to the exact sum as the type can be; each of them, or CHECKED in equal steps. */
+/* Return the share of results that equal the exact sum up to rounding. At most CHECKED results are checked, at
+ * equal steps. */
 static double accuracy(const uint16_t *c, int64_t m, int64_t n, int64_t k, int is_bf16)
 {
     int64_t count = m * n, step = count / CHECKED + 1, right = 0, checked = 0;
     for (int64_t at = 0; at < count; at += step, checked++) {
         int64_t sum = 0;
         for (int64_t i = 0; i < k; i++)
-            sum += entry(at / n, i) * entry(i, at % n);
+            sum += (int64_t)entry(at / n, i) * entry(i, at % n);
         right += fabs(decode(c[at], is_bf16) - (double)sum) <= fabs((double)sum) * ldexp(1, is_bf16 ? -8 : -11);
     }
     return (double)right / (double)checked;
 }
 
+/* Return the size that a text holds, or -1. */
 static int64_t size_of(const char *text)
 {
     char *end;
@@ -77,6 +83,7 @@ static int64_t size_of(const char *text)
     return *text && !*end && !errno && size >= 1 && size <= SIZE_MOST ? size : -1;
 }
 
+/* Run the command line. */
 int main(int argc, char **argv)
 {
     int64_t size[3] = {0};
@@ -87,8 +94,13 @@ int main(int argc, char **argv)
             validate = 1;
         else if (!strcmp(argv[i], "--model") && i + 1 < argc)
             path = argv[++i];
-        else if (given == 3 || (size[given++] = size_of(argv[i])) < 0)
-            return failed("usage: gpu_helper M N K [--validate] [--model FILE], with sizes from 1 to 65536");
+        else {
+            const int64_t value = given < 3 ? size_of(argv[i]) : -1;
+            if (value < 0)
+                return failed("usage: gpu_helper M N K [--validate] [--model FILE], with sizes from 1 to 65536");
+            size[given] = value;
+            given++;
+        }
     }
     if (given != 3 || !path)
         return failed(path ? "M, N and K are needed" : "set TILEWISE_GEMM_MODEL, or give --model FILE");
@@ -107,7 +119,7 @@ int main(int argc, char **argv)
     for (int64_t i = 0; !code && i < m * k; i++)
         a[i] = encode(entry(i / k, i % k), is_bf16);
     for (int64_t i = 0; !code && i < k * n; i++)
-        b[i] = encode(entry(i % k, i / k), is_bf16); /* by column */
+        b[i] = encode(entry(i % k, i / k), is_bf16); /* column-major */
     if (!code)
         code = tilewise_run(model, &problem, a, b, c, &ms);
     if (code) {

@@ -1,12 +1,14 @@
-#include "model.h"
+/* Problems: checks, sizes and columns. problem.h has the contract. */
+#include "problem.h"
+#include "error.h"
 
 #include <string.h>
 
-typedef __int128 wide; /* holds any product of two sizes */
+typedef __int128 int128; /* holds any product of two sizes */
 
 const char *const TW_LAYOUT_NAMES[TW_LAYOUTS] = {"rcr", "rrr", "crr", "ccr"};
 
-/* The product of sizes that are all at least 1; -1 where it leaves int64. */
+/* Return the product of sizes that are all at least 1, or -1 if it does not fit int64. */
 static int64_t product(const int64_t *sizes, int count)
 {
     int64_t result = 1;
@@ -16,6 +18,7 @@ static int64_t product(const int64_t *sizes, int count)
     return result;
 }
 
+/* Return the index of a layout in TW_LAYOUT_NAMES, or -1. */
 static int layout_of(const char *layout)
 {
     for (int i = 0; i < TW_LAYOUTS; i++)
@@ -24,15 +27,16 @@ static int layout_of(const char *layout)
     return -1;
 }
 
+/* Return TILEWISE_OK or TILEWISE_BAD_PROBLEM. */
 static int check_gemm(const tilewise_gemm *p)
 {
     if (p->m < 1 || p->n < 1 || p->k < 1)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "M, N and K must be at least 1, got %lld, %lld, %lld", (long long)p->m,
-                       (long long)p->n, (long long)p->k);
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "M, N and K must be at least 1, got %lld, %lld, %lld",
+                            (long long)p->m, (long long)p->n, (long long)p->k);
     if (layout_of(p->layout) < 0)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "layout must be rcr, rrr, crr or ccr, got '%.8s'", p->layout);
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "layout must be rcr, rrr, crr or ccr, got '%.8s'", p->layout);
     if (product((int64_t[]){2, p->m, p->n, p->k}, 4) < 0)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "2 M N K is beyond int64");
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "2 M N K must fit int64");
     return TILEWISE_OK;
 }
 
@@ -41,6 +45,7 @@ typedef struct {
     int64_t size, filter, stride, pad, dilation;
 } axis;
 
+/* Write the depth, height and width axes of a convolution. */
 static void axes_of(const tilewise_conv *p, axis axes[3])
 {
     axes[0] = (axis){"depth", p->di, p->z, p->stride_d, p->pad_d, p->dilation_d};
@@ -48,10 +53,10 @@ static void axes_of(const tilewise_conv *p, axis axes[3])
     axes[2] = (axis){"width", p->wi, p->x, p->stride_w, p->pad_w, p->dilation_w};
 }
 
-/* By how much the dilated filter may move; negative where it is larger than the padded input. */
-static wide play(const axis *a)
+/* Return by how much the dilated filter can move; negative if it is larger than the padded input. */
+static int128 filter_range(const axis *a)
 {
-    return a->size + 2 * (wide)a->pad - (a->dilation * ((wide)a->filter - 1) + 1);
+    return a->size + 2 * (int128)a->pad - (a->dilation * ((int128)a->filter - 1) + 1);
 }
 
 void tw_output_sizes(const tilewise_conv *p, int64_t sizes[3])
@@ -59,63 +64,62 @@ void tw_output_sizes(const tilewise_conv *p, int64_t sizes[3])
     axis axes[3];
     axes_of(p, axes);
     for (int i = 0; i < 3; i++)
-        sizes[i] = (int64_t)(play(&axes[i]) / axes[i].stride + 1);
+        sizes[i] = (int64_t)(filter_range(&axes[i]) / axes[i].stride + 1);
 }
 
+/* Return TILEWISE_OK or TILEWISE_BAD_PROBLEM. */
 static int check_conv(const tilewise_conv *p)
 {
     axis axes[3];
     axes_of(p, axes);
     if (p->n < 1 || p->c < 1 || p->k < 1 || p->g < 1)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "N, C, K and G must be at least 1");
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "N, C, K and G must be at least 1");
     if (p->c % p->g || p->k % p->g)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "C and K must be divisible by G");
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "C and K must be divisible by G");
     for (int i = 0; i < 3; i++) {
         const axis *a = &axes[i];
         if (a->size < 1 || a->filter < 1 || a->stride < 1 || a->dilation < 1 || a->pad < 0)
-            return tw_fail(TILEWISE_BAD_PROBLEM, "%s: size, filter, stride and dilation must be at least 1, pad 0",
-                           a->name);
-        if (play(a) < 0)
-            return tw_fail(TILEWISE_BAD_PROBLEM, "%s: the filter reaches beyond the padded input", a->name);
-        if (play(a) / a->stride >= INT64_MAX)
-            return tw_fail(TILEWISE_BAD_PROBLEM, "%s: the output is beyond int64", a->name);
+            return tw_set_error(TILEWISE_BAD_PROBLEM,
+                                "%s: size, filter, stride and dilation must be at least 1, and pad at least 0",
+                                a->name);
+        if (filter_range(a) < 0)
+            return tw_set_error(TILEWISE_BAD_PROBLEM, "%s: the dilated filter must not be larger than the padded input",
+                                a->name);
+        if (filter_range(a) / a->stride >= INT64_MAX)
+            return tw_set_error(TILEWISE_BAD_PROBLEM, "%s: the output size must fit int64", a->name);
     }
     int64_t out[3];
     tw_output_sizes(p, out);
     if (product((int64_t[]){2, p->n, out[0], out[1], out[2], p->k, p->z, p->y, p->x, p->c / p->g}, 10) < 0)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "the number of FLOPs is beyond int64");
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "the number of FLOPs must fit int64");
     if (product((int64_t[]){p->n, p->di, p->hi, p->wi, p->c}, 5) < 0)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "the number of input elements is beyond int64");
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "the number of input elements must fit int64");
     return TILEWISE_OK;
 }
 
 int tw_problem_check(const tilewise_problem *p)
 {
     if (!p)
-        return tw_fail(TILEWISE_BAD_ARGUMENT, "problem is NULL");
+        return tw_set_error(TILEWISE_BAD_ARGUMENT, "problem is NULL");
     if (p->size != sizeof *p)
-        return tw_fail(TILEWISE_BAD_ARGUMENT, "problem.size is %u, here a problem has %zu bytes", p->size, sizeof *p);
+        return tw_set_error(TILEWISE_BAD_ARGUMENT,
+                            "problem.size must be sizeof(tilewise_problem), %zu in this library, got %u", sizeof *p,
+                            p->size);
     if (p->op != TILEWISE_GEMM && p->op != TILEWISE_CONV)
-        return tw_fail(TILEWISE_BAD_ARGUMENT, "problem.op is %u, neither TILEWISE_GEMM nor TILEWISE_CONV", p->op);
+        return tw_set_error(TILEWISE_BAD_ARGUMENT, "problem.op must be TILEWISE_GEMM or TILEWISE_CONV, got %u", p->op);
     return p->op == TILEWISE_GEMM ? check_gemm(&p->of.gemm) : check_conv(&p->of.conv);
 }
 
-int tw_problem_inputs(const tilewise_model *model, const tilewise_problem *p, int64_t *inputs)
+void tw_problem_columns(const tilewise_problem *p, const int64_t layouts[TW_LAYOUTS], int64_t *inputs)
 {
-    int failed = tw_problem_check(p);
-    if (failed)
-        return failed;
-    if (p->op != model->op)
-        return tw_fail(TILEWISE_BAD_PROBLEM, "the problem is of another op than the model, %s", model->target);
     if (p->op == TILEWISE_GEMM) {
         const tilewise_gemm *gemm = &p->of.gemm;
         inputs[0] = gemm->m, inputs[1] = gemm->n, inputs[2] = gemm->k;
-        inputs[3] = model->layouts[layout_of(gemm->layout)];
+        inputs[3] = layouts[layout_of(gemm->layout)];
     } else {
-        _Static_assert(sizeof p->of.conv == TW_MOST_INPUTS * sizeof *inputs, "the columns of tilewise.ops, in order");
+        _Static_assert(sizeof p->of.conv == TW_MAX_INPUTS * sizeof *inputs, "the columns of tilewise.ops, in order");
         memcpy(inputs, &p->of.conv, sizeof p->of.conv);
     }
-    return TILEWISE_OK;
 }
 
 int tw_direction(uint32_t op, const char *variant)

@@ -1,4 +1,5 @@
-/* The reference kernels: every product in the order of the formula, sums in double. */
+/* The reference kernels: products in the order of the formula, sums in double. */
+#include "error.h"
 #include "model.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@ typedef struct {
     void (*store)(void *to, double x);
 } element;
 
+/* Return the number at `from`. */
 static float load_fp32(const void *from)
 {
     float x;
@@ -19,13 +21,15 @@ static float load_fp32(const void *from)
     return x;
 }
 
+/* Store x, rounded to fp32. */
 static void store_fp32(void *to, double x)
 {
     float y = (float)x;
     memcpy(to, &y, sizeof y);
 }
 
-/* A number of 1 sign bit, 15 - `fraction` bits of exponent and `fraction` bits of fraction. */
+/* Return the number at `from`, which has 1 sign bit, 15 - `fraction` bits of exponent and `fraction` bits of
+ * fraction. */
 static float load_16(const void *from, int fraction)
 {
     uint16_t bits;
@@ -38,7 +42,7 @@ static float load_16(const void *from, int fraction)
     return (float)(bits >> 15 ? -x : x);
 }
 
-/* Round to the nearest, ties to even, in one step. */
+/* Store x in the format of load_16, rounded once, to the nearest, ties to even. */
 static void store_16(void *to, double x, int fraction)
 {
     const int top = (1 << (15 - fraction)) - 1, bias = top >> 1;
@@ -50,10 +54,10 @@ static void store_16(void *to, double x, int fraction)
         bits = (uint16_t)(top << fraction);
     } else {
         int exponent;
-        frexp(size, &exponent); /* size = 0.5 to 1 times 2^exponent */
+        frexp(size, &exponent); /* size is 0.5 to 1 times 2^exponent */
         exponent = size > 0 && exponent - 1 >= 1 - bias ? exponent - 1 : 1 - bias;
         double units = nearbyint(ldexp(size, fraction - exponent)); /* up to 2^(fraction + 1) */
-        /* a subnormal number has no leading one; one that rounds up to the next power of two carries by itself */
+        /* A subnormal number has no leading one. Rounding up to the next power of two carries into the exponent. */
         double whole = units + ldexp(exponent + bias - 1, fraction);
         bits = (uint16_t)(whole < ldexp(top, fraction) ? whole : ldexp(top, fraction));
     }
@@ -61,17 +65,35 @@ static void store_16(void *to, double x, int fraction)
     memcpy(to, &bits, sizeof bits);
 }
 
-static float load_bf16(const void *from) { return load_16(from, 7); }
-static float load_fp16(const void *from) { return load_16(from, 10); }
-static void store_bf16(void *to, double x) { store_16(to, x, 7); }
-static void store_fp16(void *to, double x) { store_16(to, x, 10); }
+/* Return the bf16 number at `from`. */
+static float load_bf16(const void *from)
+{
+    return load_16(from, 7);
+}
+/* Return the fp16 number at `from`. */
+static float load_fp16(const void *from)
+{
+    return load_16(from, 10);
+}
+/* Store x, rounded to bf16. */
+static void store_bf16(void *to, double x)
+{
+    store_16(to, x, 7);
+}
+/* Store x, rounded to fp16. */
+static void store_fp16(void *to, double x)
+{
+    store_16(to, x, 10);
+}
 
+/* Return the element type of a dtype; NULL if it is unknown. */
 static const element *element_of(const char *dtype)
 {
     static const struct {
         const char *name;
         element element;
-    } known[] = {{"fp32", {4, load_fp32, store_fp32}}, {"bf16", {2, load_bf16, store_bf16}},
+    } known[] = {{"fp32", {4, load_fp32, store_fp32}},
+                 {"bf16", {2, load_bf16, store_bf16}},
                  {"fp16", {2, load_fp16, store_fp16}}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(dtype, known[i].name))
@@ -79,7 +101,7 @@ static const element *element_of(const char *dtype)
     return NULL;
 }
 
-/* `count` elements as floats; NULL where memory is short. */
+/* Return `count` elements as floats, which the caller frees; NULL when out of memory. */
 static float *load_all(const element *e, const void *from, int64_t count)
 {
     float *x = calloc((size_t)count, sizeof *x);
@@ -89,9 +111,10 @@ static float *load_all(const element *e, const void *from, int64_t count)
 }
 
 typedef struct {
-    int64_t a, b, result; /* elements */
+    int64_t a, b, result; /* number of elements */
 } counts;
 
+/* Add the product of A and B to `sum`, all in the problem's layout. */
 static void gemm(const tilewise_gemm *p, const float *a, const float *b, double *sum)
 {
     /* element (row, column) lies at row * step[0] + column * step[1] */
@@ -107,7 +130,8 @@ static void gemm(const tilewise_gemm *p, const float *a, const float *b, double 
         }
 }
 
-/* Every pair of an input pixel and the output pixel that a filter tap joins it with, all channels of their groups. */
+/* Add the convolution in the given direction to `sum`: the products of each input pixel and the output pixels that
+ * filter positions connect it with, over all channels of their groups. */
 static void conv(const tilewise_conv *p, int direction, const float *a, const float *b, double *sum)
 {
     const int64_t c = p->c / p->g, k = p->k / p->g;
@@ -139,6 +163,7 @@ static void conv(const tilewise_conv *p, int direction, const float *a, const fl
     }
 }
 
+/* Return the numbers of elements of both operands and the result. */
 static counts counts_of(const tilewise_problem *problem, int direction)
 {
     if (problem->op == TILEWISE_GEMM) {
@@ -150,23 +175,25 @@ static counts counts_of(const tilewise_problem *problem, int direction)
     tw_output_sizes(p, out);
     int64_t x = p->n * p->di * p->hi * p->wi * p->c, w = p->k * p->z * p->y * p->x * (p->c / p->g);
     int64_t y = p->n * out[0] * out[1] * out[2] * p->k;
-    return direction == TW_FORWARD ? (counts){x, w, y} : direction == TW_BWD_DATA ? (counts){y, w, x} : (counts){x, y, w};
+    return direction == TW_FORWARD    ? (counts){x, w, y}
+           : direction == TW_BWD_DATA ? (counts){y, w, x}
+                                      : (counts){x, y, w};
 }
 
 int tilewise_reference(const char *dtype, const char *variant, const tilewise_problem *problem, const void *a,
                        const void *b, void *result)
 {
     if (!dtype || !variant || !a || !b || !result)
-        return tw_fail(TILEWISE_BAD_ARGUMENT, "dtype, variant or an array is NULL");
+        return tw_set_error(TILEWISE_BAD_ARGUMENT, "dtype, variant and arrays must not be NULL");
     int failed = tw_problem_check(problem);
     if (failed)
         return failed;
     const element *e = element_of(dtype);
     if (!e)
-        return tw_fail(TILEWISE_UNSUPPORTED, "the reference has no %s; it has fp32, bf16 and fp16", dtype);
+        return tw_set_error(TILEWISE_UNSUPPORTED, "dtype must be fp32, bf16 or fp16, got %s", dtype);
     const int direction = tw_direction(problem->op, variant);
     if (direction < 0)
-        return tw_fail(TILEWISE_BAD_ARGUMENT, "variant %s is none of the problem's op", variant);
+        return tw_set_error(TILEWISE_BAD_ARGUMENT, "variant %s does not belong to the problem's op", variant);
     const counts n = counts_of(problem, direction);
     double *sum = calloc((size_t)n.result, sizeof *sum);
     float *x = sum ? load_all(e, a, n.a) : NULL, *y = x ? load_all(e, b, n.b) : NULL;
@@ -178,8 +205,8 @@ int tilewise_reference(const char *dtype, const char *variant, const tilewise_pr
         for (int64_t i = 0; i < n.result; i++)
             e->store((char *)result + (size_t)i * e->bytes, sum[i]);
     } else {
-        failed = tw_fail(TILEWISE_NO_MEMORY, "out of memory for %lld + %lld + %lld elements", (long long)n.a,
-                         (long long)n.b, (long long)n.result);
+        failed = tw_set_error(TILEWISE_NO_MEMORY, "out of memory for %lld + %lld + %lld elements", (long long)n.a,
+                              (long long)n.b, (long long)n.result);
     }
     free(y);
     free(x);
@@ -192,14 +219,14 @@ int tilewise_run(const tilewise_model *m, const tilewise_problem *problem, const
 {
     struct timespec begin, end;
     if (time_ms)
-        *time_ms = -1.0f;
-    const int best = tw_best(m, problem);
+        *time_ms = -1.0F;
+    const int best = tw_best_kernel(m, problem);
     if (best < 0)
         return best;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     int failed = tilewise_reference(m->dtype, m->variant, problem, a, b, result);
     clock_gettime(CLOCK_MONOTONIC, &end);
     if (!failed && time_ms)
-        *time_ms = (float)((end.tv_sec - begin.tv_sec) * 1e3 + (end.tv_nsec - begin.tv_nsec) * 1e-6);
+        *time_ms = (float)((double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) * 1e-6);
     return failed;
 }

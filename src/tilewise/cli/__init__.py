@@ -1,1 +1,5 @@
-"""The command line: one module a verb, each with ``run(cfg) -> None`` that composes the rooms."""
+"""The command line, `tilewise VERB [ACTION] [key=value ...]`: one module per verb, with a function `run(cfg)`.
+
+Modules in `measuring`, `models` and `runtime` are imported only when their verb runs. `main` parses the command,
+`compose` reads conf/. The packages export nothing: the entry point is :func:`tilewise.cli.main.main`.
+"""

@@ -1,18 +1,18 @@
-"""From overrides to one configuration: the command line, DVC and MLflow all come through :func:`compose`.
+"""Composition of the configuration: the command line, DVC and MLflow all turn overrides into one with :func:`compose`.
 
-Beside plain Hydra overrides there are two of our own, both rewritten into plain ones by :func:`expand`:
+Two overrides are tilewise's own; :func:`expand` rewrites them into plain Hydra overrides:
 
-* ``params=params.yaml`` starts from a composed file. DVC tracks that file, so its stages must read it; it holds no
-  interpolations, so it is read as *the overrides that make conf/ equal to it*, and what conf/ derives stays derived.
+* ``params=params.yaml`` starts from a composed file. DVC tracks that file, so the stages must read it. The file holds
+  no interpolations, so it is read as the overrides that make conf/ equal to it, and derived values stay derived.
 * ``target=NAME`` chooses op, variant, dtype and arch by the target's name.
 
-``filter=EXPRESSION`` needs no quotes beside the shell's.
+``filter=EXPRESSION`` needs no quotes other than the shell's.
 
-What tuning found for a target (:mod:`tilewise.cli.tuned`) takes the place of defaults, not of what anybody sets. It is
-merged here, not in params.yaml: that file is one for all targets.
+Tuned settings of a target (:mod:`tilewise.cli._tuned`) replace defaults, never values that the caller sets. They are
+merged here and not in params.yaml, because that file serves all targets.
 
-``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes params.yaml (``make params``), and with ``--section
-model`` what a target's training will be told: DVC trains a target anew if that changes.
+``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes params.yaml (``make params``). With ``--section model``
+it writes the settings of a target's training: DVC trains a target again if they change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 import hydra
 import yaml
@@ -39,27 +39,36 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tilewise.arch import conf_dir
-from tilewise.cli.tuned import default_values, tuned_values
+from tilewise.cli._tuned import default_values, tuned_values
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.ops import Target
 
-__all__ = ["clear_errors", "compose", "expand", "group_options", "overrides_for", "params_text", "to_text"]
+__all__ = [
+    "clear_errors",
+    "compose",
+    "expand",
+    "group_options",
+    "overrides_for",
+    "params_text",
+    "to_text",
+    "tuned_values",
+]
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
 _TARGET_GROUPS = ("op", "variant", "dtype", "arch")
-# Where null means "without": everywhere else it would only fail later, and less clearly.
+# Keys whose value may be null ("without"). Elsewhere null would fail later, with a less clear error.
 _MAY_BE_NULL = "gate.floors."
-_RAW = ("filter",)  # an expression as it stands: full of characters that Hydra's grammar gives a meaning
-_ADDED = "++"  # Hydra's prefix for "set, or add": an option of a group may have keys that the default lacks
+_RAW = ("filter",)  # passed through unparsed: its characters have a meaning in Hydra's grammar
+_ADDED = "++"  # Hydra's prefix for "set or add": an option of a group may have keys that the default lacks
 
 
 def compose(overrides: Sequence[str] = ()) -> DictConfig:
-    """The configuration for `overrides`, with every interpolation resolved; read-only.
+    """Return the configuration for `overrides`: read-only, with every interpolation resolved.
 
     Raises:
-        ConfigError: an override does not parse, names no known key or option, or has a value of the wrong kind.
+        ConfigError: an override does not parse, has an unknown key or option, or a value of the wrong kind.
     """
     plain = expand(overrides)
     cfg = copy.deepcopy(_compose(tuple(plain)))
@@ -72,21 +81,21 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def params_text(overrides: Sequence[str] = ()) -> str:
-    """The YAML of params.yaml for `overrides`, byte for byte what ``dvc exp run`` writes: before any tuned settings.
+    """Return the YAML of params.yaml for `overrides`, without tuned settings; ``dvc exp run`` writes the same bytes.
 
     Raises:
         ConfigError: as :func:`compose`.
     """
-    compose(overrides)  # refuses what is wrong
+    compose(overrides)  # checks the overrides
     return to_text(_compose(tuple(expand(overrides))))
 
 
 def expand(overrides: Sequence[str]) -> list[str]:
-    """`overrides` as plain Hydra overrides: ``params=``, ``target=`` and JSON objects rewritten.
+    """Return `overrides` as plain Hydra overrides, with ``params=``, ``target=`` and JSON objects rewritten.
 
     Raises:
-        ConfigError: an override has no ``=``, the file of ``params=`` is missing or no mapping, or the target is
-            unknown or contradicts a choice made beside it.
+        ConfigError: an override has no ``=``, the file of ``params=`` is missing or not a composed configuration, or
+            the target is unknown or contradicts another override.
     """
     given = [_split(text) for text in overrides]
     own = {key: value for key, value in given if key in ("params", "target")}
@@ -96,15 +105,15 @@ def expand(overrides: Sequence[str]) -> list[str]:
         chosen |= _target_choices(own["target"] or "", chosen)
     values = _read_params(Path(own["params"] or "")) if "params" in own else []
     started = {key: value for key, value in values if key in _TARGET_GROUPS}
-    anew = {group for group, option in chosen.items() if started.get(group) != option}
+    changed_groups = {group for group, option in chosen.items() if started.get(group) != option}
     choices = started | chosen
-    settings = [(key, value) for key, value in values if key not in started and _group(key) not in anew]
+    settings = [(key, value) for key, value in values if key not in started and _group(key) not in changed_groups]
     rest = [(key, value) for key, value in rest if key not in choices]
     return [key if value is None else f"{key}={value}" for key, value in [*choices.items(), *settings, *rest]]
 
 
 def overrides_for(cfg: DictConfig, sections: Sequence[str]) -> list[str]:
-    """The overrides that give `cfg` again, as far as these sections go: its target, and what is not the default's."""
+    """Return the overrides that reproduce these sections of `cfg`: its target, and the values that are not defaults."""
     base = dict(_leaves(_plain(_compose(tuple(expand([f"target={cfg.target}"]))))))
     differences = [
         f"{key}={_literal(value)}"
@@ -115,12 +124,12 @@ def overrides_for(cfg: DictConfig, sections: Sequence[str]) -> list[str]:
 
 
 def to_text(cfg: DictConfig) -> str:
-    """`cfg` as YAML."""
+    """Return `cfg` as YAML."""
     return OmegaConf.to_yaml(cfg)
 
 
 def group_options() -> dict[str, list[str]]:
-    """The groups of conf/ and the options of each."""
+    """Return the options of each group of conf/."""
     folders = sorted(path for path in conf_dir().iterdir() if path.is_dir())
     return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
 
@@ -129,7 +138,7 @@ def _compose(plain: tuple[str, ...]) -> DictConfig:
     return _composed(conf_dir().resolve(), plain)
 
 
-@lru_cache(maxsize=32)  # one command composes the same base more than once, at 0.1 s each
+@lru_cache(maxsize=32)  # one command composes the same base several times, at 0.1 s each
 def _composed(folder: Path, plain: tuple[str, ...]) -> DictConfig:
     with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(str(folder), version_base="1.3"):
         cfg = hydra.compose("config", overrides=list(plain))
@@ -138,7 +147,7 @@ def _composed(folder: Path, plain: tuple[str, ...]) -> DictConfig:
 
 
 def _take_tuned(cfg: DictConfig, plain: Sequence[str]) -> None:
-    """Let tuned settings take the place of defaults, where no override, experiment or params.yaml says otherwise."""
+    """Replace defaults by tuned settings, except where an override, experiment or params.yaml sets the value."""
     given = {override.key_or_group for override in _parse(plain)}
     default = default_values()
     for key, value in tuned_values(cfg.target).items():
@@ -148,7 +157,7 @@ def _take_tuned(cfg: DictConfig, plain: Sequence[str]) -> None:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn errors of Hydra and OmegaConf, which may fill a page, into a :class:`ConfigError` of one line."""
+    """Turn the long errors of Hydra and OmegaConf into a :class:`ConfigError` of one line."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -157,7 +166,7 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def _no_hydra_around() -> Iterator[None]:
-    """Let Hydra be initialised inside a multirun's job, where it is at work already."""
+    """Allow initialising Hydra inside a multirun's job, where Hydra is active already."""
     singleton = GlobalHydra.instance()
     outer, singleton.hydra = singleton.hydra, None
     try:
@@ -166,19 +175,19 @@ def _no_hydra_around() -> Iterator[None]:
         singleton.hydra = outer
 
 
-# --- our own overrides ------------------------------------------------------------------------------------------------
+# --- tilewise's overrides ---------------------------------------------------------------------------------------------
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Key and value of one override; a deletion (``~key``) has no value."""
+    """Split an override into key and value; a deletion (``~key``) has no value."""
     key, equals, value = text.partition("=")
     if not equals and not text.startswith("~"):
-        raise ConfigError(f"{text!r} is no override; expected key=value")
+        raise ConfigError(f"{text!r} is not an override; expected key=value")
     return key, value if equals else None
 
 
 def _from_json(value: str | None) -> str | None:
-    """A JSON object as Hydra's grammar wants it (keys without quotes); anything else as it is."""
+    """Rewrite a JSON object in Hydra's grammar (keys without quotes); return any other value unchanged."""
     if value is None or not value.startswith("{"):
         return value
     try:
@@ -188,7 +197,7 @@ def _from_json(value: str | None) -> str | None:
 
 
 def _raw(value: str | None) -> str | None:
-    """A text that Hydra shall take as it is."""
+    """Quote a text so that Hydra does not parse it."""
     return value if value in (None, "", "null") else _literal(value)
 
 
@@ -197,12 +206,14 @@ def _target_choices(name: str, chosen: Mapping[str, str]) -> dict[str, str]:
     choices = {group: getattr(target, group) for group in _TARGET_GROUPS}
     for group, option in choices.items():
         if chosen.get(group, option) != option:
-            raise ConfigError(f"target={name} says {group}={option}, but {group}={chosen[group]} is given beside it")
+            raise ConfigError(
+                f"target={name} means {group}={option}, but {group}={chosen[group]} is set, too; remove one of them"
+            )
     return choices
 
 
 def _read_params(path: Path) -> list[tuple[str, str]]:
-    """The overrides that make conf/ equal to the composed file at `path`."""
+    """Return the overrides that make conf/ equal to the composed file at `path`."""
     try:
         values = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -221,17 +232,16 @@ def _differs(base: Mapping[str, Plain], key: str, value: Plain) -> bool:
 
 
 def _group(key: str) -> str:
-    """The group that a setting belongs to, if any: what the caller chooses anew is not taken from params.yaml."""
+    """Return the first part of a setting's key, which is the name of its group if it has one."""
     return key.removeprefix(_ADDED).split(".", 1)[0]
 
 
 def _plain(cfg: DictConfig) -> dict[str, Plain]:
-    values: Any = OmegaConf.to_container(cfg)
-    return dict(values)
+    return cast("dict[str, Plain]", OmegaConf.to_container(cfg))
 
 
 def _leaves(values: Mapping[str, Plain], prefix: str = "") -> Iterator[tuple[str, Plain]]:
-    """Dotted key and value of everything that is no (filled) mapping."""
+    """Yield dotted key and value of every leaf; an empty mapping is a leaf."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, f"{prefix}{key}.")
@@ -240,9 +250,9 @@ def _leaves(values: Mapping[str, Plain], prefix: str = "") -> Iterator[tuple[str
 
 
 def _literal(value: Plain) -> str:
-    """`value` in the grammar of Hydra's overrides."""
+    """Return `value` in the grammar of Hydra's overrides."""
     if isinstance(value, str):
-        # a backslash is itself, unless a quote follows
+        # a backslash is literal unless a quote follows
         return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
     if isinstance(value, list):
         return f"[{','.join(map(_literal, value))}]"
@@ -251,11 +261,11 @@ def _literal(value: Plain) -> str:
     return "null" if value is None else str(value).lower()
 
 
-# --- what is wrong with an override -----------------------------------------------------------------------------------
+# --- errors in overrides -----------------------------------------------------------------------------------
 
 
 def _check_kinds(cfg: DictConfig, plain: Sequence[str]) -> None:
-    """Refuse a value of another kind than the one conf/ has: ``n_splits=abc`` would only fail much later."""
+    """Refuse a value of another kind than the one in conf/: ``n_splits=abc`` would fail much later."""
     parsed = [override for override in _parse(plain) if not override.is_add() and not override.is_delete()]
     groups = group_options()
     base = _compose(tuple(str(override.input_line) for override in parsed if override.key_or_group in groups))
@@ -286,7 +296,7 @@ def _kind(value: object) -> str:
 
 
 def _explain(error: Exception) -> str:
-    """One line for an error of Hydra or OmegaConf, which may fill a page."""
+    """Return one line for an error of Hydra or OmegaConf."""
     text = str(error)
     if isinstance(error, OverrideParseException):
         return f"cannot read {error.override!r}: {text.splitlines()[0]}; put special characters in quotes"
@@ -299,8 +309,8 @@ def _explain(error: Exception) -> str:
         key = unknown[1].split("@")[0]
         keys = [*group_options(), *(leaf for leaf, _ in _leaves(_plain(_compose(()))))]
         near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
-        remedy = f"did you mean {near[0]!r}?" if near else "--cfg prints all there are"
-        return f"{key!r} is no key of the configuration; {remedy}"
+        remedy = f"did you mean {near[0]!r}?" if near else "--cfg prints all keys"
+        return f"{key!r} is not a key of the configuration; {remedy}"
     return " ".join(text.split())
 
 
@@ -318,6 +328,6 @@ def _main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from tilewise.cli.main import reporting_errors  # not above: main imports this module when it runs a verb
+    from tilewise.cli.main import reporting_errors  # not at the top: main imports this module when it runs a verb
 
     raise SystemExit(reporting_errors(lambda: _main(sys.argv[1:])))

@@ -1,13 +1,13 @@
-"""``tilewise VERB [ACTION] [key=value ...]``: finds the verb, composes its configuration, reports errors in one line.
+"""The entry point: ``tilewise VERB [ACTION] [key=value ...]``.
 
-A verb's module is imported only when it runs: ``tilewise select`` must not pay for the training libraries.
+A verb's module is imported only when the verb runs, so that ``tilewise select`` does not load the training libraries.
+Errors are reported in one line.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,44 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tilewise
+from tilewise.cli._verbs import VERBS, refuse_unread
 from tilewise.errors import PromotionRefusedError, TilewiseError, UnfinishedError, UsageError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["VERBS", "Verb", "main", "reporting_errors"]
+__all__ = ["main", "reporting_errors"]
 
-
-@dataclass(frozen=True)
-class Verb:
-    """One verb: what the overview says of it, and the second words it takes."""
-
-    summary: str
-    actions: tuple[str, ...] = ()
-
-
-VERBS: dict[str, Verb] = {
-    "collect": Verb("measure kernels on this machine's GPUs"),
-    "plan": Verb("propose what to measure next, within a budget of seconds"),
-    "ingest": Verb("import measurements that others made"),
-    "data": Verb("check, merge and describe measurements", ("prepare", "merge", "describe")),
-    "instances": Verb(
-        "expand, list, filter, convert and compare sets of kernels",
-        ("expand", "list", "count", "filter", "export", "convert", "compare"),
-    ),
-    "train": Verb("fit a target's model and log it to MLflow"),
-    "evaluate": Verb("score a model on the holdout problems"),
-    "compare": Verb("compare two models on the same problems"),
-    "promote": Verb("let the gate decide whether a model replaces @production"),
-    "rollback": Verb("put @previous back into @production"),
-    "shadow": Verb("what dispatchers observed of two models; roll back by it", ("report", "rollback")),
-    "registry": Verb("list the registered models, show or compare their versions", ("list", "show", "diff")),
-    "select": Verb("pick the kernel for one problem"),
-    "explain": Verb("tell why a kernel is selected, or was"),
-    "cache": Verb("what dispatchers measured and were asked for", ("list", "merge", "prune", "problems", "export")),
-    "validate": Verb("check a model on the hardware: training shapes, unseen shapes, gradients"),
-    "search": Verb("look for configurations beyond the pool"),
-}
 
 _USAGE = """\
 usage: tilewise VERB [ACTION] [key=value ...]
@@ -63,7 +33,7 @@ usage: tilewise VERB [ACTION] [key=value ...]
 
 _SETTINGS = """\
 Settings are Hydra overrides of the files in conf/: group=option, or key=value with dots (model.num_leaves=31).
-Besides, target=NAME chooses op, variant, dtype and arch at once, params=FILE starts from a composed file.
+target=NAME chooses op, variant, dtype and arch at once; params=FILE starts from a composed file.
 TILEWISE_DEBUG=1 shows the traceback of an error."""
 
 EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_REFUSED, EXIT_UNFINISHED, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -71,7 +41,7 @@ EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_REFUSED, EXIT_UNFINISHED, EXIT_INTERRUPTED
 
 @dataclass(frozen=True)
 class _Request:
-    """One command line, taken apart."""
+    """A parsed command line."""
 
     verb: str
     overrides: tuple[str, ...]
@@ -81,27 +51,31 @@ class _Request:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit status.
+    """Run one command line and return its exit status.
 
-    0 done, 2 the caller's mistake, 3 the gate refused, 4 measuring stopped before it was done, 1 other errors.
+    0: done. 1: another error. 2: a mistake of the caller. 3: the gate refused. 4: measuring stopped before its end.
     """
     return reporting_errors(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
 
 
 def reporting_errors(action: Callable[[], int | None]) -> int:
-    """Do `action`; an error is one line on stderr. Returns the exit status, that of `action` if it has one."""
+    """Run `action`, print an error as one line on stderr, and return the exit status.
+
+    The status is the return value of `action`, 0 without one. TILEWISE_DEBUG=1 lets errors through.
+    """
     try:
         return action() or EXIT_OK
     except KeyboardInterrupt:
         print("tilewise: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would complain
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails
         return EXIT_OK
     except Exception as error:
         if os.environ.get("TILEWISE_DEBUG", "0") not in ("", "0"):
             raise
-        print(f"tilewise: error: {_one_line(error)}", file=sys.stderr)
+        kind = "refused" if isinstance(error, PromotionRefusedError) else "error"  # a refusal is a regular result
+        print(f"tilewise: {kind}: {_one_line(error)}", file=sys.stderr)
         return _exit_status(error)
 
 
@@ -123,7 +97,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> _Request:
-    """Take a command line apart; ``--key value`` is ``key=value``, as ``mlflow run`` hands parameters on."""
+    """Parse a command line. ``--key value``, the form of ``mlflow run``, means ``key=value``."""
     name, *words = argv
     if name not in VERBS:
         raise UsageError(f"unknown verb {name!r}; known are {', '.join(VERBS)}")
@@ -142,6 +116,7 @@ def _parse(argv: Sequence[str]) -> _Request:
         else:
             actions.append(word)
     overrides += _action(name, actions)
+    refuse_unread(name, [override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides])
     return _Request(name, tuple(overrides), "--multirun" in flags, "--cfg" in flags, "--help" in flags)
 
 
@@ -166,7 +141,7 @@ def _single(request: _Request) -> None:
 
 
 def _multirun(request: _Request) -> None:
-    """One run for each combination, through Hydra's launcher and sweeper."""
+    """Run the verb once per combination, through Hydra's launcher and sweeper."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
@@ -180,21 +155,21 @@ def _multirun(request: _Request) -> None:
         _verb(request.verb)(compose([*params, *HydraConfig.get().overrides.task]))
 
     sys.argv = [f"tilewise {request.verb}", "--multirun", *swept]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hand errors on to main() instead of printing them and leaving
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors to main() instead of printing them and exiting
     with clear_errors():
         hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(job)()
 
 
 def _verb(name: str) -> Callable[[DictConfig], None]:
-    run: Callable[[DictConfig], None] = importlib.import_module(f"tilewise.cli.{name}").run
+    run: Callable[[DictConfig], None] = importlib.import_module(f"tilewise.cli.{VERBS[name].package}.{name}").run
     return run
 
 
 def _exit_status(error: Exception) -> int:
     if isinstance(error, PromotionRefusedError):
-        return EXIT_REFUSED  # a result, which a pipeline may take as one
+        return EXIT_REFUSED  # a regular result, which a pipeline may handle
     if isinstance(error, UnfinishedError):
-        return EXIT_UNFINISHED  # the same command goes on
+        return EXIT_UNFINISHED  # the same command continues
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
 
 
@@ -219,13 +194,13 @@ def _verb_help(name: str) -> str:
     actions = [f"actions: {', '.join(VERBS[name].actions)}", ""] if VERBS[name].actions else []
     groups = [f"  {group:<10}  {', '.join(options)}" for group, options in group_options().items()]
     usage = _USAGE.replace("VERB", name).replace(" [ACTION]", " ACTION" if VERBS[name].actions else "")
-    return "\n".join([usage, "", _docstring(name), "", *actions, "groups:", *groups, "", _SETTINGS])
+    reads = f"reads: {', '.join(VERBS[name].reads)}"
+    return "\n".join([usage, "", _docstring(name), "", *actions, reads, "", "groups:", *groups, "", _SETTINGS])
 
 
 def _docstring(name: str) -> str:
-    """The docstring of a verb's module, read from its source: help should not import a training library."""
-    spec = importlib.util.find_spec(f"tilewise.cli.{name}")
-    source = Path(spec.origin).read_text() if spec and spec.origin else ""
+    """Return the docstring of a verb's module from its source, so that help imports no training library."""
+    source = (Path(__file__).parent / VERBS[name].package / f"{name}.py").read_text()
     return ast.get_docstring(ast.parse(source)) or VERBS[name].summary
 
 

@@ -1,4 +1,4 @@
-"""Write the problem sets that are part of tilewise, or say what they hold.
+"""Write the problem sets that are part of tilewise, or count their problems by label.
 
 python -m tilewise.cli.problems write                  after a generator or the list of sets has changed
 python -m tilewise.cli.problems describe [NAME_OR_FILE ...] [--op OP] [--page docs/problems.md]
@@ -15,10 +15,9 @@ import numpy as np
 
 from tilewise.cli.compose import compose
 from tilewise.cli.main import reporting_errors
-from tilewise.collect.plan import Item
-from tilewise.collect.problems import SETS, problem_set
-from tilewise.collect.problems.kinds import labels
-from tilewise.data.splits import holdout_mask
+from tilewise.collect import Item
+from tilewise.collect.problems import SETS, load_problem_set, problem_labels
+from tilewise.data import holdout_mask
 from tilewise.files import write_text
 from tilewise.markdown import fill, table
 from tilewise.ops import OPS
@@ -31,11 +30,11 @@ def _main(argv: Sequence[str]) -> None:
     parser.add_argument("action", choices=("write", "describe"))
     parser.add_argument("sets", nargs="*", help="names or .csv files; default: every named set")
     parser.add_argument("--op", choices=tuple(OPS), default="grouped_conv", help="the op of .csv files")
-    parser.add_argument("--page", type=Path, help="put the counts into this page instead of printing them")
+    parser.add_argument("--page", type=Path, help="fill this page with the counts instead of printing them")
     args = parser.parse_args(argv)
     if args.action == "write":
         if args.sets or args.page:
-            parser.error("write takes nothing else: it writes every set")
+            parser.error("write takes no other arguments: it writes every set")
         for written in SETS.values():
             write_text(written.path, written.text())
         return
@@ -48,17 +47,17 @@ def _main(argv: Sequence[str]) -> None:
 
 def _counts_of(name: str, op_of_files: str) -> str:
     op = SETS[name].op if name in SETS else op_of_files
-    return counts(problem_set(op, name), op, float(compose().holdout.fraction))
+    return counts(load_problem_set(op, name), op, float(compose().holdout.fraction))
 
 
 def counts(items: Sequence[Item], op: str, fraction: float) -> str:
-    """A Markdown table: how many problems carry each label, and how many of them train and validate."""
-    held = np.asarray(holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction))
-    of_item = [labels(item) for item in items]
-    has = {label: np.array([label in found for found in of_item]) for label in frozenset().union(*of_item)}
-    rows = [("all", np.ones(len(items), dtype=bool)), *sorted(has.items())]
-    numbers = [(label, *(str(int(n.sum())) for n in (fits, fits & ~held, fits & held))) for label, fits in rows]
-    return table(("", "problems", "training", "validation"), numbers)
+    """Return a Markdown table: problems by label, and how many of them are used for training and validation."""
+    held_out = np.asarray(holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction))
+    labels = [problem_labels(item) for item in items]
+    masks = {label: np.array([label in of_item for of_item in labels]) for label in frozenset().union(*labels)}
+    rows = [("all", np.ones(len(items), dtype=bool)), *sorted(masks.items())]
+    counted = [(label, *(str(int(n.sum())) for n in (mask, mask & ~held_out, mask & held_out))) for label, mask in rows]
+    return table(("", "problems", "training", "validation"), counted)
 
 
 if __name__ == "__main__":

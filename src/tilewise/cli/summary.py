@@ -1,8 +1,8 @@
-"""What ``make repro`` ends with: the holdout table, the gate's decision, and one selection from ``@production``.
+"""Print the result of ``make repro``: the holdout table, the gate's decision, and one selection from ``@production``.
 
 python -m tilewise.cli.summary problem={...} [target=NAME]
 
-It only reads what the pipeline wrote; no verb of its own, as each part has one (evaluate, promote, select).
+The script only reads the pipeline's reports. The verbs evaluate, promote and select show the parts in detail.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from tilewise.cli._console import plain_console
+from tilewise.cli._figures import show_figures
 from tilewise.cli.compose import compose
-from tilewise.cli.figures import show_figures
 from tilewise.cli.main import reporting_errors
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import DataError
-from tilewise.evaluate.result import NoiseCeiling
+from tilewise.evaluate import NoiseCeiling
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -30,9 +29,9 @@ def run(cfg: DictConfig) -> None:
 
     Raises:
         DataError: the pipeline has not written its reports yet.
-        UnknownTargetError: nothing is in production.
+        UnknownTargetError: no model is in production.
     """
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = plain_console(width=None if sys.stdout.isatty() else 110)
     metrics, promotion = (_read(Path(cfg.reports) / name) for name in ("metrics.json", "promotion.json"))
     ceiling = metrics["noise_ceiling"]
     show_figures(

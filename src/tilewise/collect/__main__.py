@@ -1,10 +1,10 @@
-"""Run a plan on a bare GPU machine: ``python -m tilewise.collect PLAN.json OUT.parquet``.
+"""Measure a plan on a bare GPU machine: ``python -m tilewise.collect PLAN.json OUT.parquet``.
 
-Needs numpy, pyarrow, torch and triton only; ``tilewise collect`` does the same where everything is installed. A killed
-run, or one whose budget was spent, goes on when the same command is given again.
+Needs numpy, pyarrow, torch and triton only; ``tilewise collect`` does the same where everything is installed. Repeat
+the same command to resume a run that was killed or whose budget ended.
 
-Exit status: 0 all is measured and the table written, 1 measuring failed, 2 a mistake of the caller, 4 the budget is
-spent and problems are left.
+Exit status: 0 everything is measured and the table is written, 1 measuring failed, 2 the call is wrong, 4 the budget
+ended and problems are left.
 """
 
 from __future__ import annotations
@@ -14,36 +14,33 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewise.collect.ck_kernels import find_kernels_of
-from tilewise.collect.forecast import forecast
-from tilewise.collect.plan import load_plan
-from tilewise.collect.progress import ProgressLine
-from tilewise.collect.run import Devices, Limits, collect_from_libraries, collect_on_gpus
+from tilewise.checks import require_format
+from tilewise.collect._collectors import CollectTask, collect_plan
+from tilewise.collect._forecast import forecast_plan
+from tilewise.collect._plan import load_plan
+from tilewise.collect._run import CollectLimits, Devices
 from tilewise.errors import TilewiseError, UnfinishedError, UsageError
 
-EXIT_LEFT = 4
+EXIT_UNFINISHED = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit status."""
+    """Run one command line and return the exit status."""
     args = _parser().parse_args(argv)
     try:
+        require_format(args.output, ".parquet")
         plan, devices = load_plan(args.plan), _devices(args.devices)
-        limits = Limits(args.budget_s, args.partial)
+        limits = CollectLimits(args.budget_s, args.partial)
         if args.dry_run:
-            print(forecast(plan, args.output, devices, args.jobs, args.like))
+            print(forecast_plan(plan, args.output, devices, args.jobs, args.like))
             return 0
-        if plan.pool.backend.name == "ck_tile":
-            found = find_kernels_of(plan, args.libraries, args.memory)
-            report = collect_from_libraries(plan, args.output, found, devices, ProgressLine(), limits)
-        else:
-            report = collect_on_gpus(plan, args.output, devices, args.jobs, ProgressLine(), limits)
+        report = collect_plan(CollectTask(plan, args.output, devices, limits, args.jobs, args.libraries, args.memory))
         print(report)
         report.require_complete()
     except TilewiseError as e:
         print(f"tilewise: error: {e}", file=sys.stderr)
         if isinstance(e, UnfinishedError):
-            return EXIT_LEFT
+            return EXIT_UNFINISHED
         return 2 if isinstance(e, UsageError) else 1
     return 0
 
@@ -55,23 +52,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("plan", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--devices", default="0", help="GPU indices, separated by commas, or all; default: 0")
-    parser.add_argument("--jobs", type=int, help="compiling processes; default: one a core")
+    parser.add_argument("--jobs", type=int, help="number of compiling processes; default: one per core")
     parser.add_argument(
-        "--libraries", help="CK Tile's, files and folders separated by colons, for a plan of its kernels"
+        "--libraries", help="CK Tile libraries (files or folders, separated by colons) for a plan of CK Tile kernels"
     )
-    parser.add_argument("--memory", choices=["host", "device"], help="that its convolutions take; default: device")
-    parser.add_argument("--budget-s", type=float, help="begin no problem after so many seconds of measuring")
-    parser.add_argument("--partial", action="store_true", help="write what there is where the budget ends first")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done and how long it may take")
-    parser.add_argument("--like", type=Path, help="an earlier table, for the rate that --dry-run expects")
+    parser.add_argument(
+        "--memory", choices=["host", "device"], help="memory that CK Tile convolutions take; default: device"
+    )
+    parser.add_argument("--budget-s", type=float, help="begin no problem after this many seconds of measuring")
+    parser.add_argument(
+        "--partial", action="store_true", help="write a table of the measured problems if the budget ends first"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the remaining work and how long it may take")
+    parser.add_argument("--like", type=Path, help="an earlier table whose rate --dry-run expects")
     return parser
 
 
 def _devices(text: str) -> Devices:
-    """GPU indices.
+    """Parse GPU indices.
 
     Raises:
-        UsageError: the text is no list of numbers.
+        UsageError: the text is neither ``all`` nor a list of numbers.
     """
     if text == "all":
         return "all"

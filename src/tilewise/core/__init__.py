@@ -1,34 +1,20 @@
-"""The ranking core: formulas traced once, evaluated with the trees in C. Without a compiler NumPy computes the same.
+"""The ranking core: formulas are traced once, then evaluated with the trees in C.
 
-``TILEWISE_CORE=numpy`` forbids the compiled core, ``TILEWISE_CORE=c`` insists on it.
+`Trace` and `Compiler` turn NumPy formulas into bytecode; `compiled_core` gives the module that runs it, or None.
+Imports NumPy and :mod:`tilewise.errors` only. Used by :mod:`tilewise.model`; docs/native-core.md explains the design.
 """
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-from types import ModuleType
+from tilewise.core._compiler import Compiler
+from tilewise.core._native import compiled_core
+from tilewise.core._trace import Symbol, Text, Trace, UntraceableError
 
-from tilewise.errors import ConfigError
-
-CHOICES = ("", "c", "numpy")
-
-
-def compiled_core() -> ModuleType | None:
-    """The compiled core, or None where it was not built or is not wanted.
-
-    Raises:
-        ConfigError: ``TILEWISE_CORE`` is none of :data:`CHOICES`, or insists on what was not built.
-    """
-    choice = os.environ.get("TILEWISE_CORE", "")
-    if choice not in CHOICES:
-        raise ConfigError(f"TILEWISE_CORE={choice}: must be c, numpy, or not set (c where it was built)")
-    if choice == "numpy":
-        return None
-    try:
-        return import_module("tilewise.core._core")
-    except ImportError as e:
-        if choice == "c":
-            reason = f"TILEWISE_CORE=c, but the core was not built ({e}); install a C compiler, then tilewise again"
-            raise ConfigError(reason) from e
-        return None
+__all__ = [
+    "Compiler",
+    "Symbol",
+    "Text",
+    "Trace",
+    "UntraceableError",
+    "compiled_core",
+]

@@ -1,4 +1,4 @@
-/* Python's door to the ranking core, which runs without the GIL. */
+/* The Python module of the ranking core. Calls run without the GIL. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -9,15 +9,18 @@
 
 #include "_key.h"
 #include "_read.h"
+#include "rank.h"
 #include "text.h"
 
-/* ---- NumPy's own logarithms, so that features come out the same, bit for bit ------------------------------------- */
+/* ---- NumPy's logarithms, for features that equal NumPy's bit for bit ----------------------------------------------
+ */
 
 typedef struct {
     PyUFuncGenericFunction loop;
     void *data;
 } numpy_loop;
 
+/* Call NumPy's inner loop of a function over `n` doubles. */
 static void call_loop(void *context, const double *x, double *y, size_t n)
 {
     const numpy_loop *numpy = context;
@@ -26,6 +29,7 @@ static void call_loop(void *context, const double *x, double *y, size_t n)
     numpy->loop(args, &count, steps, numpy->data);
 }
 
+/* Find the inner loop of a NumPy function for doubles. Return 0, or -1 with an exception set. */
 static int find_loop(PyObject *object, numpy_loop *found)
 {
     if (PyObject_TypeCheck(object, &PyUFunc_Type)) {
@@ -36,18 +40,19 @@ static int find_loop(PyObject *object, numpy_loop *found)
                 return 0;
             }
     }
-    PyErr_SetString(PyExc_TypeError, "expected a ufunc of one double");
+    PyErr_SetString(PyExc_TypeError, "expected a NumPy ufunc from one double to one double");
     return -1;
 }
 
-/* ---- Ranker ------------------------------------------------------------------------------------------------------- */
+/* ---- Ranker -------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct {
-    PyObject_HEAD
-    tw_ranker *ranker;
+    PyObject_HEAD tw_ranker *ranker;
     numpy_loop log, log2;
 } Ranker;
 
+/* Free the ranker and its parts. */
 static void ranker_dealloc(Ranker *self)
 {
     PyTypeObject *type = Py_TYPE(self);
@@ -56,15 +61,17 @@ static void ranker_dealloc(Ranker *self)
     Py_DECREF(type);
 }
 
+/* Return a new Ranker from the arrays of model/_ranker.py, or NULL with an exception set. */
 static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"n_kernels", "program", "classes", "rules", "features", "problem", "costs", "drivers",
-                            "single", "scores", "scale", "estimate", "shortlist", "log", "log2", NULL};
-    PyObject *program, *classes, *rules, *features, *problem, *costs, *drivers, *single, *scores, *scale, *estimate;
+    static char *names[] = {"n_kernels", "bytecode", "classes", "rules",  "features", "problem",
+                            "costs",     "drivers",  "single",  "scores", "scale",    "cost_model",
+                            "shortlist", "log",      "log2",    NULL};
+    PyObject *bytecode, *classes, *rules, *features, *problem, *costs, *drivers, *single, *scores, *scale, *cost_model;
     PyObject *log, *log2;
     int n_kernels, shortlist;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOiOO", names, &n_kernels, &program, &classes, &rules,
-                                     &features, &problem, &costs, &drivers, &single, &scores, &scale, &estimate,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOiOO", names, &n_kernels, &bytecode, &classes, &rules,
+                                     &features, &problem, &costs, &drivers, &single, &scores, &scale, &cost_model,
                                      &shortlist, &log, &log2))
         return NULL;
     Ranker *self = (Ranker *)type->tp_alloc(type, 0);
@@ -76,32 +83,34 @@ static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!r || n_kernels < 1 || find_loop(log, &self->log) || find_loop(log2, &self->log2))
         goto fail;
     r->n_kernels = n_kernels, r->words = (n_kernels + 63) / 64, r->shortlist = shortlist;
-    if (!(r->program = tw_read_program(program, math)) || tw_read_classes(classes, r) || tw_read_outputs(rules, &r->rules) ||
-        tw_read_outputs(features, &r->features) || tw_read_outputs(problem, &r->problem) ||
-        tw_read_outputs(costs, &r->costs) || tw_read_outputs(drivers, &r->drivers) || tw_read_outputs(single, &singles) ||
+    if (!(r->bytecode = tw_read_bytecode(bytecode, math)) || tw_read_classes(classes, r) ||
+        tw_read_outputs(rules, &r->rules) || tw_read_outputs(features, &r->features) ||
+        tw_read_outputs(problem, &r->problem) || tw_read_outputs(costs, &r->costs) ||
+        tw_read_outputs(drivers, &r->drivers) || tw_read_outputs(single, &singles) ||
         !(r->scores = tw_read_forest(scores)) || (scale != Py_None && !(r->scale = tw_read_forest(scale))) ||
-        (estimate != Py_None && !(r->estimate = tw_read_estimate(estimate, n_kernels))))
+        (cost_model != Py_None && !(r->cost_model = tw_read_cost_model(cost_model, n_kernels))))
         goto fail;
-    if (r->estimate && singles.count == 2)
-        r->program_class = singles.at[0], r->log_work = singles.at[1];
-    if ((r->estimate && singles.count != 2) || tw_ranker_check(r))
+    if (r->cost_model && singles.count == 2)
+        r->binary_class = singles.at[0], r->log_work = singles.at[1];
+    if ((r->cost_model && singles.count != 2) || tw_ranker_check(r))
         goto fail;
     free(singles.at);
     return (PyObject *)self;
 fail:
     free(singles.at);
-    tw_misfit("ranker");
+    tw_report_mismatch("ranker");
     Py_DECREF(self);
     return NULL;
 }
 
-enum { MOST_INPUTS = 64 };
+enum { MAX_INPUTS = 64 };
 
+/* Copy the problem's columns into `inputs`. Return 0, or -1 with an exception set. */
 static int read_inputs(Ranker *self, PyObject *tuple, int64_t *inputs)
 {
-    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != self->ranker->program->n_inputs ||
-        PyTuple_GET_SIZE(tuple) > MOST_INPUTS) {
-        PyErr_SetString(PyExc_ValueError, "a problem is a tuple of its columns");
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != self->ranker->bytecode->n_inputs ||
+        PyTuple_GET_SIZE(tuple) > MAX_INPUTS) {
+        PyErr_SetString(PyExc_ValueError, "a problem must be a tuple with one integer per input of the bytecode");
         return -1;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
@@ -112,20 +121,23 @@ static int read_inputs(Ranker *self, PyObject *tuple, int64_t *inputs)
     return 0;
 }
 
+/* Set the exception for an error of rank.h and return NULL. */
 static PyObject *failure(int32_t code)
 {
     if (code == TW_NO_MEMORY)
         return PyErr_NoMemory();
-    PyErr_SetString(PyExc_OverflowError, "an integer that a rule or a feature takes exceeds int64");
+    PyErr_SetString(PyExc_OverflowError, "an integer in a rule or feature does not fit int64; use the NumPy path");
     return NULL;
 }
 
-PyDoc_STRVAR(rank_doc, "rank(problem, most) -> (kernels, scores, scale): the best supported kernels, best first.\n\n"
-                       "Raises:\n    OverflowError: the formulas leave int64.");
+PyDoc_STRVAR(rank_doc,
+             "rank(problem, most) -> (kernels, scores, scale): return the best supported kernels, best first.\n\n"
+             "Raises:\n    OverflowError: an integer in a rule or feature does not fit int64.");
 
+/* Implement Ranker.rank; see rank_doc. */
 static PyObject *ranker_rank(Ranker *self, PyObject *args)
 {
-    int64_t inputs[MOST_INPUTS];
+    int64_t inputs[MAX_INPUTS];
     PyObject *problem;
     int most;
     if (!PyArg_ParseTuple(args, "Oi", &problem, &most) || read_inputs(self, problem, inputs))
@@ -160,10 +172,12 @@ static PyObject *ranker_rank(Ranker *self, PyObject *args)
     return result;
 }
 
-/* Fill an array of the caller's: what the three methods below have in common. */
-static PyObject *fill(Ranker *self, PyObject *args, Py_ssize_t bytes, int32_t (*compute)(tw_ranker *, const int64_t *, void *))
+/* Fill the caller's array without holding the GIL: the common part of the three methods below. Return the result of
+ * `compute` as an int, or NULL with an exception set. */
+static PyObject *fill(Ranker *self, PyObject *args, Py_ssize_t bytes,
+                      int32_t (*compute)(tw_ranker *, const int64_t *, void *))
 {
-    int64_t inputs[MOST_INPUTS];
+    int64_t inputs[MAX_INPUTS];
     PyObject *problem;
     Py_buffer out;
     if (!PyArg_ParseTuple(args, "Ow*", &problem, &out))
@@ -171,7 +185,7 @@ static PyObject *fill(Ranker *self, PyObject *args, Py_ssize_t bytes, int32_t (*
     int32_t code = 0;
     int failed = read_inputs(self, problem, inputs);
     if (!failed && out.len != bytes) {
-        PyErr_SetString(PyExc_ValueError, "the array to fill has another size");
+        PyErr_SetString(PyExc_ValueError, "the array to fill has the wrong size");
         failed = 1;
     }
     if (!failed) {
@@ -185,37 +199,46 @@ static PyObject *fill(Ranker *self, PyObject *args, Py_ssize_t bytes, int32_t (*
     return code < 0 ? failure(code) : PyLong_FromLong(code);
 }
 
+/* Adapt tw_score to `fill`. */
 static int32_t fill_scores(tw_ranker *r, const int64_t *inputs, void *out)
 {
     return tw_score(r, inputs, out);
 }
 
+/* Adapt tw_supported to `fill`. */
 static int32_t fill_supported(tw_ranker *r, const int64_t *inputs, void *out)
 {
     return tw_supported(r, inputs, out);
 }
 
+/* Adapt tw_features to `fill`. */
 static int32_t fill_features(tw_ranker *r, const int64_t *inputs, void *out)
 {
     return tw_features(r, inputs, out);
 }
 
-PyDoc_STRVAR(score_doc, "score(problem, out): scores of all kernels into float64 (kernels,).");
+PyDoc_STRVAR(score_doc, "score(problem, out): write the scores of all kernels into float64 (kernels,).");
 
+/* Implement Ranker.score; see score_doc. */
 static PyObject *ranker_score(Ranker *self, PyObject *args)
 {
     return fill(self, args, self->ranker->n_kernels * sizeof(double), fill_scores);
 }
 
-PyDoc_STRVAR(supported_doc, "supported(problem, out) -> how many kernels support it; which: bool (kernels,).");
+PyDoc_STRVAR(
+    supported_doc,
+    "supported(problem, out) -> int: write which kernels support the problem into bool (kernels,), return how many.");
 
+/* Implement Ranker.supported; see supported_doc. */
 static PyObject *ranker_supported(Ranker *self, PyObject *args)
 {
     return fill(self, args, self->ranker->n_kernels, fill_supported);
 }
 
-PyDoc_STRVAR(features_doc, "features(problem, out): the features that trees use into float64 (kernels, features).");
+PyDoc_STRVAR(features_doc,
+             "features(problem, out): write the features that trees use into float64 (kernels, features).");
 
+/* Implement Ranker.features; see features_doc. */
 static PyObject *ranker_features(Ranker *self, PyObject *args)
 {
     return fill(self, args, (Py_ssize_t)self->ranker->n_kernels * self->ranker->features.count * sizeof(double),
@@ -231,7 +254,7 @@ static PyMethodDef RANKER_METHODS[] = {
 };
 
 static PyType_Slot RANKER_SLOTS[] = {
-    {Py_tp_doc, "A compiled model; see ranker.h and tilewise/model/ranker.py, which makes it."},
+    {Py_tp_doc, "A compiled model. ranker.h describes it; tilewise/model/_ranker.py makes it."},
     {Py_tp_new, ranker_new},
     {Py_tp_dealloc, ranker_dealloc},
     {Py_tp_methods, RANKER_METHODS},
@@ -241,12 +264,15 @@ static PyType_Slot RANKER_SLOTS[] = {
 static PyType_Spec RANKER_SPEC = {"tilewise.core._core.Ranker", sizeof(Ranker), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, RANKER_SLOTS};
 
-/* ---- module -------------------------------------------------------------------------------------------------------- */
+/* ---- module --------------------------------------------------------------------------------------------------------
+ */
 
-PyDoc_STRVAR(parse_doc,
-             "parse_trees(text, begin, n_features) -> (roots, feature, threshold, children, missing, default_left, value, "
-             "depth) as bytes, or None where anything is unusual: then the reader in Python says what.");
+PyDoc_STRVAR(
+    parse_doc,
+    "parse_trees(text, begin, n_features) -> (roots, feature, threshold, children, missing, default_left, value, "
+    "depth), arrays as bytes; or None for unusual text, which the reader in Python explains or accepts.");
 
+/* Implement parse_trees; see parse_doc. */
 static PyObject *parse_trees(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -267,9 +293,9 @@ static PyObject *parse_trees(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
     PyObject *result = Py_BuildValue(
         "y#y#y#y#y#y#y#i", trees.roots, trees.n_trees * sizeof *trees.roots, trees.feature,
-        trees.n_nodes * sizeof *trees.feature, trees.threshold, trees.n_nodes * sizeof *trees.threshold,
-        trees.children, 2 * trees.n_nodes * sizeof *trees.children, trees.missing, (Py_ssize_t)trees.n_nodes,
-        trees.default_left, (Py_ssize_t)trees.n_nodes, trees.value, trees.n_nodes * sizeof *trees.value, trees.depth);
+        trees.n_nodes * sizeof *trees.feature, trees.threshold, trees.n_nodes * sizeof *trees.threshold, trees.children,
+        2 * trees.n_nodes * sizeof *trees.children, trees.missing, (Py_ssize_t)trees.n_nodes, trees.default_left,
+        (Py_ssize_t)trees.n_nodes, trees.value, trees.n_nodes * sizeof *trees.value, trees.depth);
     tw_text_free(&trees);
     return result;
 }
@@ -280,6 +306,7 @@ static PyMethodDef METHODS[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Import NumPy's C API and add the types to the module. Return 0 or -1. */
 static int module_exec(PyObject *module)
 {
     if (PyArray_ImportNumPyAPI() < 0 || PyUFunc_ImportUFuncAPI() < 0)
@@ -295,6 +322,7 @@ static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, .m_name = "_core", .m_doc = "The ranking core, compiled.",
                              .m_methods = METHODS, .m_slots = SLOTS};
 
+/* Return the module definition to Python. */
 PyMODINIT_FUNC PyInit__core(void)
 {
     return PyModuleDef_Init(&MODULE);

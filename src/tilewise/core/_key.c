@@ -1,6 +1,7 @@
+/* A look-up key from a dict. _key.h has the contract. */
 #include "_key.h"
 
-const char tw_key_doc[] = "key_of(dict) -> (*names, *values, *types)";
+const char tw_key_doc[] = "key_of(dict) -> (*names, *values, *types): return a hashable key of a dict.";
 
 PyObject *tw_key_of(PyObject *module, PyObject *dict)
 {

@@ -1,4 +1,4 @@
-/* A key for look-ups by a problem's dict; see tilewise/dispatch/mapping.py. */
+/* A key for look-ups by the dict of a problem; dispatch/_mapping.py uses it. */
 #ifndef TILEWISE_KEY_H
 #define TILEWISE_KEY_H
 
@@ -7,7 +7,7 @@
 
 extern const char tw_key_doc[];
 
-/* The names, values and types of a dict, in a row; NULL with an exception set. */
+/* Return a new tuple of the names, values and types of a dict; NULL with an exception set. */
 PyObject *tw_key_of(PyObject *module, PyObject *dict);
 
 #endif

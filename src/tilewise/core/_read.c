@@ -1,26 +1,29 @@
+/* Conversion of Python's arrays into the parts of a ranker. _read.h has the contract. */
 #include "_read.h"
 
 #include <string.h>
 
-/* ---- arrays of one type, by the buffer protocol ------------------------------------------------------------------ */
+/* ---- the buffer protocol ------------------------------------------------------------------------------------------
+ */
 
 typedef struct {
     Py_buffer view;
     Py_ssize_t count;
 } array;
 
-enum { MOST_ARRAYS = 24 };
+enum { MAX_ARRAYS = 24 };
 
 typedef struct {
-    array held[MOST_ARRAYS];
+    array held[MAX_ARRAYS];
     int count;
 } arrays;
 
+/* Return the items of an array and their number, valid until `release`; NULL with an exception set. */
 static const void *take(arrays *a, PyObject *object, Py_ssize_t item, Py_ssize_t *count)
 {
-    if (!object || a->count == MOST_ARRAYS) {
+    if (!object || a->count == MAX_ARRAYS) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "too many arrays");
+            PyErr_SetString(PyExc_ValueError, "more arrays than a part of the ranker has");
         return NULL;
     }
     Py_buffer *view = &a->held[a->count].view;
@@ -28,42 +31,43 @@ static const void *take(arrays *a, PyObject *object, Py_ssize_t item, Py_ssize_t
         return NULL;
     a->count++;
     if (view->len % item) {
-        PyErr_SetString(PyExc_ValueError, "an array of another type");
+        PyErr_SetString(PyExc_ValueError, "an array's length is not a multiple of its item size");
         return NULL;
     }
     *count = view->len / item;
     return view->buf;
 }
 
+/* Release all arrays of `take`. */
 static void release(arrays *a)
 {
     for (int i = 0; i < a->count; i++)
         PyBuffer_Release(&a->held[i].view);
 }
 
-void tw_misfit(const char *what)
+void tw_report_mismatch(const char *part)
 {
     if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "%s: too large for the ranking core, or it does not fit together", what);
+        PyErr_Format(PyExc_ValueError, "%s: its arrays are inconsistent or exceed the limits of the core", part);
 }
 
-tw_program *tw_read_program(PyObject *parts, tw_math math)
+tw_bytecode *tw_read_bytecode(PyObject *parts, tw_math math)
 {
     arrays a = {.count = 0};
-    tw_program *program = NULL;
+    tw_bytecode *bytecode = NULL;
     int n_inputs, n_slots;
-    PyObject *constants, *steps, *index;
-    Py_ssize_t n_constants, n_steps, n_index;
-    if (PyArg_ParseTuple(parts, "iiOOO", &n_inputs, &n_slots, &constants, &steps, &index)) {
+    PyObject *constants, *instructions, *index;
+    Py_ssize_t n_constants, n_instructions, n_index;
+    if (PyArg_ParseTuple(parts, "iiOOO", &n_inputs, &n_slots, &constants, &instructions, &index)) {
         const void *c = take(&a, constants, sizeof(tw_slot), &n_constants);
-        const void *s = c ? take(&a, steps, sizeof(tw_step), &n_steps) : NULL;
+        const void *s = c ? take(&a, instructions, sizeof(tw_instruction), &n_instructions) : NULL;
         const void *i = s ? take(&a, index, sizeof(int32_t), &n_index) : NULL;
-        if (i && !(program = tw_program_new(n_inputs, c, (int32_t)n_constants, s, (int32_t)n_steps, i,
-                                            (int32_t)n_index, n_slots, math)))
-            tw_misfit("program");
+        if (i && !(bytecode = tw_bytecode_new(n_inputs, c, (int32_t)n_constants, s, (int32_t)n_instructions, i,
+                                              (int32_t)n_index, n_slots, math)))
+            tw_report_mismatch("bytecode");
     }
     release(&a);
-    return program;
+    return bytecode;
 }
 
 tw_forest *tw_read_forest(PyObject *parts)
@@ -87,16 +91,16 @@ tw_forest *tw_read_forest(PyObject *parts)
                                       data[6], n_features)
                       : NULL;
         if (!forest)
-            tw_misfit("trees");
+            tw_report_mismatch("trees");
     }
     release(&a);
     return forest;
 }
 
-tw_estimate *tw_read_estimate(PyObject *parts, int n_kernels)
+tw_cost_model *tw_read_cost_model(PyObject *parts, int n_kernels)
 {
     arrays a = {.count = 0};
-    tw_estimate *estimate = NULL;
+    tw_cost_model *cost_model = NULL;
     int n_costs, n_drivers;
     tw_limits limits;
     PyObject *object[5];
@@ -109,17 +113,17 @@ tw_estimate *tw_read_estimate(PyObject *parts, int n_kernels)
     int i = 0;
     while (i < 5 && (data[i] = take(&a, object[i], 8, &n[i])))
         i++;
-    if (i == 5) { /* programs, factors, centre, scale, weights */
+    if (i == 5) { /* binaries, factors, centre, scale, weights */
         Py_ssize_t rows = n[0] + 1, columns = 1 + 2 * ((Py_ssize_t)n_costs + n_drivers);
         int fits = n[1] == rows * n_costs && n[2] == n_costs && n[3] == n_costs && n[4] == n_kernels * rows * columns;
-        estimate = fits ? tw_estimate_new((int32_t)n[0], n_costs, n_drivers, n_kernels, limits, data[0], data[1],
-                                          data[2], data[3], data[4])
-                        : NULL;
-        if (!estimate)
-            tw_misfit("estimate");
+        cost_model = fits ? tw_cost_model_new((int32_t)n[0], n_costs, n_drivers, n_kernels, limits, data[0], data[1],
+                                              data[2], data[3], data[4])
+                          : NULL;
+        if (!cost_model)
+            tw_report_mismatch("cost model");
     }
     release(&a);
-    return estimate;
+    return cost_model;
 }
 
 int tw_read_outputs(PyObject *object, tw_outputs *outputs)

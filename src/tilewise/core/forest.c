@@ -1,16 +1,19 @@
+/* Forest: renumbering of thresholds and layout of nodes. forest.h has the contract. */
 #include "forest.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Order two doubles, for qsort. */
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Sort each feature's thresholds into `f->thresholds`, without repeats. */
+/* Sort the distinct thresholds of each feature into `f->thresholds` and fill `f->levels`. Return 0, or 1 when out
+ * of memory or when a feature has too many thresholds. */
 static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *feature, const double *threshold,
                              const int64_t *children)
 {
@@ -31,19 +34,19 @@ static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *featu
         for (int64_t j = 0; j < count; j++)
             if (!kept || own[j] != own[kept - 1])
                 own[kept++] = own[j];
-        const int64_t blocks = kept / TW_BLOCK + 1, room = (blocks + (blocks + TW_BLOCK - 1) / TW_BLOCK) * TW_BLOCK;
-        double *more = kept > TW_MOST_LEVEL ? NULL : realloc(f->thresholds, (total + room) * sizeof *more);
+        const int64_t blocks = kept / TW_BLOCK + 1, capacity = (blocks + (blocks + TW_BLOCK - 1) / TW_BLOCK) * TW_BLOCK;
+        double *more = kept > TW_MAX_LEVEL ? NULL : realloc(f->thresholds, (total + capacity) * sizeof *more);
         if (!more) {
             failed = 1;
             break;
         }
         f->thresholds = more, more += total;
         f->levels[i].first = (int32_t)total, f->levels[i].count = (int32_t)kept, f->levels[i].blocks = (int32_t)blocks;
-        for (int64_t j = 0; j < room; j++)
+        for (int64_t j = 0; j < capacity; j++)
             more[j] = j < kept ? own[j] : INFINITY;
         for (int64_t j = 0; j < blocks; j++)
             more[blocks * TW_BLOCK + j] = more[j * TW_BLOCK + TW_BLOCK - 1];
-        total += room;
+        total += capacity;
     }
     f->n_thresholds = (int32_t)total;
     free(begin);
@@ -51,43 +54,47 @@ static int number_thresholds(tw_forest *f, int64_t n_nodes, const int64_t *featu
     return failed;
 }
 
-/* The floats next to a number that enclose it. */
-static tw_bounds outwards(double x)
+/* Return the two floats next to x that enclose it. */
+static tw_bounds enclosing(double x)
 {
-    float near = (float)x;
-    return (tw_bounds){near > x ? nextafterf(near, -INFINITY) : near, near < x ? nextafterf(near, INFINITY) : near};
+    float nearest = (float)x;
+    return (tw_bounds){nearest > x ? nextafterf(nearest, -INFINITY) : nearest,
+                       nearest < x ? nextafterf(nearest, INFINITY) : nearest};
 }
 
-enum { LINE = 16 }; /* nodes in a line of the cache */
+enum { NODES_PER_LINE = 16 }; /* a cache line has 64 bytes */
 
-/* Give each node of a tree a place, children side by side: a line takes the children of the largest subtree at hand as
- * long as there is room, so that a walk comes by few lines. `waiting`: room for n numbers. Where the places end. */
-static int32_t place_nodes(int64_t begin, const int64_t *children, const int32_t *size, int32_t *place, int32_t *waiting)
+/* Give each node of a tree a place, siblings side by side. Each cache line is filled with children of the largest
+ * subtrees at hand, so that a traversal touches few lines. `waiting` is a buffer of one number per node. Return the
+ * end of the places. */
+static int32_t place_nodes(int64_t begin, const int64_t *children, const int32_t *size, int32_t *place,
+                           int32_t *waiting)
 {
-    int32_t end = 2, count = 0, near = 0; /* of `waiting`, those from `near` on hang on the line that is being filled */
+    int32_t end = 2, count = 0,
+            on_line = 0; /* entries of `waiting` from `on_line` on have their parent on the line being filled */
     place[0] = 0;
     if (size[0] > 1)
         waiting[count++] = 0;
     while (count) {
         int32_t best = count - 1;
-        for (int32_t i = near; i < count; i++)
+        for (int32_t i = on_line; i < count; i++)
             best = size[waiting[i]] > size[waiting[best]] ? i : best;
         const int32_t parent = waiting[best];
         waiting[best] = waiting[--count];
-        near = near < count ? near : count;
+        on_line = on_line < count ? on_line : count;
         for (int side = 1; side >= 0; side--, end++) { /* left, right */
             const int32_t child = (int32_t)(children[2 * (begin + parent) + side] - begin);
             place[child] = end;
             if (size[child] > 1)
                 waiting[count++] = child;
         }
-        near = end % LINE ? near : count;
+        on_line = end % NODES_PER_LINE ? on_line : count;
     }
     return end;
 }
 
-/* How many nodes are under each of a tree's, itself too; 0, or -1 where they form no tree. */
-static int size_nodes(int64_t begin, int64_t end, const int64_t *children, int32_t *size)
+/* Write the number of nodes of each subtree into `size`. Return 0, or -1 when the nodes do not form one tree. */
+static int count_subtrees(int64_t begin, int64_t end, const int64_t *children, int32_t *size)
 {
     const int64_t n = end - begin;
     for (int64_t i = n - 1; i >= 0; i--) { /* children come after their parents */
@@ -103,38 +110,41 @@ static int size_nodes(int64_t begin, int64_t end, const int64_t *children, int32
     return size[0] == n ? 0 : -1;
 }
 
-static int lay_out(tw_forest *f, int64_t begin, int64_t end, const int64_t *feature, const double *threshold,
-                   const int64_t *children, const int8_t *missing, const uint8_t *default_left, const double *value)
+/* Append the tree of nodes `begin` to `end` to the forest. Return 0, or -1 when out of memory or when the nodes do
+ * not form a tree. */
+static int lay_out_tree(tw_forest *f, int64_t begin, int64_t end, const int64_t *feature, const double *threshold,
+                        const int64_t *children, const int8_t *missing, const uint8_t *default_left,
+                        const double *value)
 {
     const int64_t n = end - begin;
     int32_t leaves = 0, placed = 0, *size = malloc(3 * n * sizeof *size), *place = size + n;
-    int failed = !size || n > TW_MOST_NODES || size_nodes(begin, end, children, size);
+    int failed = !size || n > TW_MAX_NODES || count_subtrees(begin, end, children, size);
     if (!failed) {
         memset(place, 255, n * sizeof *place);
         placed = place_nodes(begin, children, size, place, place + n);
     }
     for (int64_t i = 0; i < n && !failed; i++)
-        failed |= place[i] < 0; /* n visits that leave none out: each node but the root is the child of one */
+        failed |= place[i] < 0; /* place_nodes reached all n nodes, so each but the root has one parent */
     for (int64_t i = end - 1; i >= begin && !failed; i--) {
         const int32_t here = f->n_nodes + place[i - begin];
         tw_bounds *bounds = &f->bounds[here];
         if (children[2 * i] == i) {
-            f->node[here] = (uint32_t)f->n_features | (uint32_t)leaves << TW_STEP;
+            f->node[here] = (uint32_t)f->n_features | (uint32_t)leaves << TW_OFFSET_SHIFT;
             f->value[f->n_leaves + leaves++] = value[i];
-            *bounds = outwards(value[i]);
+            *bounds = enclosing(value[i]);
             continue;
         }
         const uint32_t step = (uint32_t)(place[children[2 * i + 1] - begin] - place[i - begin]);
         const uint32_t level = (uint32_t)tw_level_of(f, (int32_t)feature[i], threshold[i]);
-        f->node[here] = (uint32_t)feature[i] | step << TW_STEP | level << TW_LEVEL;
+        f->node[here] = (uint32_t)feature[i] | step << TW_OFFSET_SHIFT | level << TW_LEVEL_SHIFT;
         f->missing[here] = (uint8_t)(missing[i] + (default_left[i] ? 4 : 0));
         const tw_bounds *a = bounds + step, *b = a + 1;
         *bounds = (tw_bounds){a->least < b->least ? a->least : b->least, a->most > b->most ? a->most : b->most};
     }
     if (!failed) {
         const tw_bounds *all = &f->bounds[f->n_nodes];
-        f->size += fabs(all->least) > fabs(all->most) ? fabs(all->least) : fabs(all->most);
-        f->n_nodes += (placed + LINE - 1) / LINE * LINE;
+        f->max_abs_score += fmax(fabs((double)all->least), fabs((double)all->most));
+        f->n_nodes += (placed + NODES_PER_LINE - 1) / NODES_PER_LINE * NODES_PER_LINE;
         f->n_leaves += leaves;
     }
     free(size);
@@ -146,16 +156,18 @@ tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes,
                          const uint8_t *default_left, const double *value, int32_t n_features)
 {
     tw_forest *f = calloc(1, sizeof *f);
-    if (!f || n_trees < 1 || n_nodes < n_trees || n_nodes > INT32_MAX / 4 || n_features < 1 || n_features > TW_MOST_FEATURES)
+    if (!f || n_trees < 1 || n_nodes < n_trees || n_nodes > INT32_MAX / 4 || n_features < 1 ||
+        n_features > TW_MAX_FEATURES)
         goto fail;
     f->n_trees = n_trees, f->n_features = n_features;
     f->roots = malloc(n_trees * sizeof *f->roots);
     f->first = malloc(n_trees * sizeof *f->first);
     f->value = malloc(n_nodes * sizeof *f->value);
-    const int64_t room = (n_nodes / LINE + 2 * (int64_t)n_trees) * LINE; /* a root has no neighbour, a tree's end is filled up */
-    f->node = aligned_alloc(LINE * sizeof *f->node, room * sizeof *f->node);
-    f->bounds = malloc(room * sizeof *f->bounds);
-    f->missing = calloc(room, 1);
+    const int64_t capacity = (n_nodes / NODES_PER_LINE + 2 * (int64_t)n_trees) *
+                             NODES_PER_LINE; /* a root has no sibling, and each tree is padded to whole cache lines */
+    f->node = aligned_alloc(NODES_PER_LINE * sizeof *f->node, capacity * sizeof *f->node);
+    f->bounds = malloc(capacity * sizeof *f->bounds);
+    f->missing = calloc(capacity, 1);
     f->levels = calloc(n_features, sizeof *f->levels);
     if (!f->roots || !f->first || !f->value || !f->node || !f->bounds || !f->missing || !f->levels)
         goto fail;
@@ -174,7 +186,7 @@ tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes,
         if (roots[t] != begin || end <= begin || end > n_nodes)
             goto fail;
         f->roots[t] = f->n_nodes, f->first[t] = f->n_leaves;
-        if (lay_out(f, begin, end, feature, threshold, children, missing, default_left, value))
+        if (lay_out_tree(f, begin, end, feature, threshold, children, missing, default_left, value))
             goto fail;
         begin = end;
     }

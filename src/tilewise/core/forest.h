@@ -1,7 +1,7 @@
-/* LightGBM's trees in little room, their thresholds numbered.
+/* A forest: LightGBM's trees in a compact layout, with numbered thresholds.
  *
- * A feature's thresholds are numbered in order, so that a value is the number of thresholds below it: its level. What a
- * walk compares are levels; which leaf it comes to is LightGBM's.
+ * The thresholds of a feature are sorted and numbered. The level of a value is the number of thresholds below it, and a
+ * traversal compares levels instead of values. Each row of features reaches the same leaves as in LightGBM.
  */
 #ifndef TILEWISE_FOREST_H
 #define TILEWISE_FOREST_H
@@ -9,76 +9,101 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The value that a split treats as missing. */
 enum { TW_MISSING_NONE, TW_MISSING_ZERO, TW_MISSING_NAN };
 
+/* The thresholds of one feature, in blocks of TW_BLOCK that are padded with infinity. The last threshold of each block
+ * follows the blocks, in blocks itself, so that one comparison can skip a whole block. */
 typedef struct {
-    int32_t first;    /* thresholds begin there, in blocks, filled up with infinities */
-    int32_t count;    /* of them, without the infinities */
-    int32_t blocks;   /* then there are the last ones of each block, in blocks as well */
-    int32_t may_miss; /* some split treats some value as missing */
+    int32_t first;    /* index of the first threshold */
+    int32_t count;    /* thresholds, without padding */
+    int32_t blocks;   /* blocks of thresholds */
+    int32_t may_miss; /* 1 if some split on this feature treats zero or NaN as missing */
 } tw_levels;
 
 enum { TW_BLOCK = 16 };
 
-/* A model in few bytes, so that it stays in the second cache. A split sends values up to a level left; its left child is
- * `step` nodes on, its right child is the next. What walks come to most lies in one line of the cache: see forest.c.
- *
- *     feature, from bit 0   step, from TW_STEP   level, from TW_LEVEL
- *
- * A leaf has the feature `n_features`, and its number in the tree for a step. */
+/* A node in four bytes, so that a model stays in the second-level cache. From the lowest bit: feature, offset, level.
+ * A split sends values up to its level to the left child, which is `offset` nodes on; the right child is the next node.
+ * A leaf has the feature number `n_features`, and its leaf number within the tree in place of the offset. */
 typedef uint32_t tw_node;
 
-enum { TW_MOST_FEATURES = 255, TW_MOST_LEVEL = 1022, TW_MOST_NODES = 8192 }; /* nodes of a tree */
-enum { TW_STEP = 8, TW_LEVEL = 22, TW_FEATURE_BITS = (1 << TW_STEP) - 1, TW_STEP_BITS = (1 << (TW_LEVEL - TW_STEP)) - 1 };
+enum { TW_MAX_FEATURES = 255, TW_MAX_LEVEL = 1022, TW_MAX_NODES = 8192 }; /* nodes: of one tree */
+enum {
+    TW_OFFSET_SHIFT = 8,
+    TW_LEVEL_SHIFT = 22,
+    TW_FEATURE_MASK = (1 << TW_OFFSET_SHIFT) - 1,
+    TW_OFFSET_MASK = (1 << (TW_LEVEL_SHIFT - TW_OFFSET_SHIFT)) - 1
+};
 
-static inline int32_t tw_node_feature(tw_node node) { return node & TW_FEATURE_BITS; }
-static inline int32_t tw_node_step(tw_node node) { return node >> TW_STEP & TW_STEP_BITS; }
-static inline int32_t tw_node_level(tw_node node) { return (int32_t)(node >> TW_LEVEL); }
+/* Return the feature number of a node. */
+static inline int32_t tw_node_feature(tw_node node)
+{
+    return (int32_t)(node & TW_FEATURE_MASK);
+}
 
-/* The leaves under a node lie between, rounded outwards. */
+/* Return the offset to a split's left child, or the number of a leaf. */
+static inline int32_t tw_node_offset(tw_node node)
+{
+    return (int32_t)(node >> TW_OFFSET_SHIFT & TW_OFFSET_MASK);
+}
+
+/* Return the level of a split's threshold. */
+static inline int32_t tw_node_level(tw_node node)
+{
+    return (int32_t)(node >> TW_LEVEL_SHIFT);
+}
+
+/* Bounds on the values of the leaves below a node, rounded outwards. */
 typedef struct {
     float least, most;
 } tw_bounds;
 
 typedef struct {
-    int32_t n_trees, n_features, n_nodes, n_leaves, n_thresholds; /* nodes: with gaps */
-    int32_t *roots;    /* (n_trees) */
-    int32_t *first;    /* (n_trees) where a tree's values begin */
-    double *value;     /* (n_leaves) */
-    tw_node *node;     /* (n_nodes) */
-    tw_bounds *bounds; /* (n_nodes) */
-    uint8_t *missing;  /* (n_nodes) what is missing there; + 4: it goes left */
-    tw_levels *levels; /* (n_features) */
-    double *thresholds;
-    double size; /* no score is larger, nor any sum of some of its leaves */
+    int32_t n_trees, n_features, n_nodes, n_leaves, n_thresholds; /* n_nodes and n_thresholds include padding */
+    int32_t *roots;                                               /* (n_trees) index of each root */
+    int32_t *first;                                               /* (n_trees) index of each tree's first leaf value */
+    double *value;                                                /* (n_leaves) */
+    tw_node *node;                                                /* (n_nodes) */
+    tw_bounds *bounds;                                            /* (n_nodes) */
+    uint8_t *missing;     /* (n_nodes) TW_MISSING_*, plus 4 if missing values go left */
+    tw_levels *levels;    /* (n_features) */
+    double *thresholds;   /* (n_thresholds) */
+    double max_abs_score; /* bound on any score and on any partial sum of its leaves */
 } tw_forest;
 
-/* `children` are right and left of node i at 2 i, 2 i + 1, a leaf's are itself; the rest is as in model/trees.py.
- * NULL where memory is short, or the nodes form no trees or larger ones than 16 bits count. */
+/* Return a new forest with copies of the arrays, which the caller frees with tw_forest_free.
+ *
+ * The arrays are those of Ensemble in model/_trees.py: `children` has the right and left child of node i at 2 i and
+ * 2 i + 1; a leaf is its own child. NULL when out of memory, when the nodes do not form trees, or when the forest
+ * exceeds a TW_MAX_ limit. */
 tw_forest *tw_forest_new(int32_t n_trees, const int64_t *roots, int64_t n_nodes, const int64_t *feature,
                          const double *threshold, const int64_t *children, const int8_t *missing,
                          const uint8_t *default_left, const double *value, int32_t n_features);
+
+/* Free a forest and its arrays. NULL is allowed. */
 void tw_forest_free(tw_forest *forest);
 
-/* How many of a block of thresholds are below x; no branch, so that the processor compares many at once. */
+/* Return how many thresholds of one block are below x. Branch-free, so that the compiler vectorises it. */
 static inline int32_t tw_count_below(const double *thresholds, double x)
 {
     int64_t below = 0;
-#pragma GCC unroll 1 /* or else it is unrolled before it could be vectorised */
+#pragma GCC unroll 1 /* unrolling first would prevent vectorisation */
     for (int32_t i = 0; i < TW_BLOCK; i++)
         below += thresholds[i] < x;
     return (int32_t)below;
 }
 
-/* How many thresholds of a feature are below x: what lies at the level of a threshold, or under it, goes left. */
+/* Return the level of x: how many thresholds of the feature are below it. A split sends x left if the level of x is at
+ * most the level of the split's threshold. */
 static inline int32_t tw_level_of(const tw_forest *f, int32_t feature, double x)
 {
     const tw_levels *levels = &f->levels[feature];
-    const double *thresholds = f->thresholds + levels->first, *last = thresholds + levels->blocks * TW_BLOCK;
+    const double *thresholds = f->thresholds + levels->first, *last = thresholds + (ptrdiff_t)levels->blocks * TW_BLOCK;
     int32_t block = 0;
     for (int32_t i = 0; i < levels->blocks; i += TW_BLOCK)
         block += tw_count_below(last + i, x);
-    return block * TW_BLOCK + tw_count_below(thresholds + block * TW_BLOCK, x);
+    return block * TW_BLOCK + tw_count_below(thresholds + (ptrdiff_t)block * TW_BLOCK, x);
 }
 
 #endif

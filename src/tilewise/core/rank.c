@@ -1,126 +1,134 @@
-#include "room.h"
+/* Ranking: rules, cost model, shortlist and search for one problem. rank.h has the contract. */
+#include "rank.h"
+#include "search.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TW_BEHIND 1e-6 /* of model/shortlist.py */
+#define TW_SHORTLIST_GAP 1e-6 /* BEHIND in model/_shortlist.py */
 
+/* Return the slot that holds an output's value for a kernel. */
 static inline int32_t slot_of(const tw_ranker *r, tw_output at, int32_t kernel)
 {
     return at.slot + (at.classes < 0 ? 0 : r->classes[at.classes].of_kernel[kernel]);
 }
 
-/* Borrow a room and run the program in it: 0, or an error. The room is to be given back in any case. */
-static int32_t begin(tw_ranker *r, const int64_t *inputs, tw_room **room)
+/* Acquire a workspace and run the bytecode in it. Return 0 or an error. The caller releases `*workspace` in any
+ * case. */
+static int32_t start(tw_ranker *r, const int64_t *inputs, tw_workspace **workspace)
 {
-    tw_room *m = *room = tw_room_borrow(r);
-    if (!m)
+    tw_workspace *ws = *workspace = tw_workspace_acquire(r);
+    if (!ws)
         return TW_NO_MEMORY;
-    for (int32_t i = 0; i < r->program->n_inputs; i++)
-        m->frame[i].i = inputs[i];
-    return tw_program_run(r->program, m->frame) ? TW_TOO_LARGE : 0;
+    for (int32_t i = 0; i < r->bytecode->n_inputs; i++)
+        ws->frame[i].i = inputs[i];
+    return tw_bytecode_run(r->bytecode, ws->frame) ? TW_TOO_LARGE : 0;
 }
 
-/* Which kernels no rule forbids. */
-static void find_supported(const tw_ranker *r, tw_room *m)
+/* Write the set of kernels that no rule excludes into `supported`. */
+static void find_supported(const tw_ranker *r, tw_workspace *ws)
 {
-    memset(m->alive, 255, r->words * sizeof *m->alive);
+    memset(ws->supported, 255, r->words * sizeof *ws->supported);
     if (r->n_kernels & 63)
-        m->alive[r->words - 1] = (1ull << (r->n_kernels & 63)) - 1;
+        ws->supported[r->words - 1] = (1ULL << (r->n_kernels & 63)) - 1;
     for (int32_t i = 0; i < r->rules.count; i++) {
         tw_output at = r->rules.at[i];
         if (at.classes < 0) {
-            if (m->frame[at.slot].i)
-                memset(m->alive, 0, r->words * sizeof *m->alive);
+            if (ws->frame[at.slot].i)
+                memset(ws->supported, 0, r->words * sizeof *ws->supported);
             continue;
         }
         const tw_classes *c = &r->classes[at.classes];
         for (int32_t j = 0; j < c->n_classes; j++)
-            if (m->frame[at.slot + j].i)
+            if (ws->frame[at.slot + j].i)
                 for (int32_t w = 0; w < r->words; w++)
-                    m->alive[w] &= ~c->masks[(size_t)j * r->words + w];
+                    ws->supported[w] &= ~c->masks[(size_t)j * r->words + w];
     }
 }
 
-/* List the kernels in play into `rows`. */
-static int32_t list_alive(const tw_ranker *r, tw_room *m)
+/* Write the numbers of the supported kernels into `kernels`. Return how many there are. */
+static int32_t list_supported(const tw_ranker *r, tw_workspace *ws)
 {
     int32_t count = 0;
     for (int32_t w = 0; w < r->words; w++)
-        for (uint64_t mask = m->alive[w]; mask; mask &= mask - 1)
-            m->rows[count++] = 64 * w + __builtin_ctzll(mask);
+        for (uint64_t mask = ws->supported[w]; mask; mask &= mask - 1)
+            ws->kernels[count++] = 64 * w + __builtin_ctzll(mask);
     return count;
 }
 
-/* Put a result of each of `count` kernels in play into every `stride`-th place of `to`. */
-static void gather(const tw_ranker *r, const tw_room *m, tw_output from, int32_t count, int32_t stride, double *to)
+/* Write an output of each of `count` supported kernels to every `stride`-th element of `to`. */
+static void gather(const tw_ranker *r, const tw_workspace *ws, tw_output from, int32_t count, int32_t stride,
+                   double *to)
 {
-    const tw_slot *values = m->frame + from.slot;
+    const tw_slot *values = ws->frame + from.slot;
     const int32_t *of_kernel = from.classes < 0 ? NULL : r->classes[from.classes].of_kernel;
     for (int32_t i = 0; i < count; i++)
-        to[(size_t)i * stride] = values[of_kernel ? of_kernel[m->rows[i]] : 0].f;
+        to[(size_t)i * stride] = values[of_kernel ? of_kernel[ws->kernels[i]] : 0].f;
 }
 
-/* What the trees' scores of the kernels in play are added to, into `base`. */
-static void find_base(const tw_ranker *r, tw_room *m, int32_t count)
+/* Write the score that the trees add to into `base`: log(TFLOPS) by the cost model, or 0 without one. */
+static void compute_base(const tw_ranker *r, tw_workspace *ws, int32_t count)
 {
-    if (!r->estimate) {
-        memset(m->base, 0, r->n_kernels * sizeof *m->base);
+    if (!r->cost_model) {
+        memset(ws->base, 0, r->n_kernels * sizeof *ws->base);
         return;
     }
-    const tw_estimate *e = r->estimate;
-    const int32_t terms = e->n_costs + e->n_drivers, width = tw_estimate_width(e);
-    const tw_function *log = &r->program->math.log;
-    double *logs = m->clocks + r->n_kernels;
+    const tw_cost_model *e = r->cost_model;
+    const int32_t terms = e->n_costs + e->n_drivers, width = tw_cost_model_width(e);
+    const tw_function *log = &r->bytecode->math.log;
+    double *logs = ws->clocks + r->n_kernels;
     for (int32_t i = 0; i < terms; i++)
-        gather(r, m, i < e->n_costs ? r->costs.at[i] : r->drivers.at[i - e->n_costs], count, width, m->values + 1 + i);
+        gather(r, ws, i < e->n_costs ? r->costs.at[i] : r->drivers.at[i - e->n_costs], count, width,
+               ws->values + 1 + i);
     for (int32_t i = 0; i < count; i++) {
-        m->place[i] = tw_estimate_place(e, m->frame[slot_of(r, r->program_class, m->rows[i])].i);
-        m->clocks[i] = tw_estimate_clocks(e, m->place[i], m->values + (size_t)i * width);
+        ws->cost_row[i] = tw_cost_model_row(e, ws->frame[slot_of(r, r->binary_class, ws->kernels[i])].i);
+        ws->clocks[i] = tw_cost_model_clocks(e, ws->cost_row[i], ws->values + (size_t)i * width);
     }
     for (int32_t i = 0; i < count; i++)
-        m->base[m->rows[i]] = tw_estimate_correction(e, m->rows[i], m->place[i], m->values + (size_t)i * width);
-    log->run(log->context, m->clocks, logs, count);
-    double work = m->frame[r->log_work.slot].f;
+        ws->base[ws->kernels[i]] =
+            tw_cost_model_correction(e, ws->kernels[i], ws->cost_row[i], ws->values + (size_t)i * width);
+    log->run(log->context, ws->clocks, logs, count);
+    double work = ws->frame[r->log_work.slot].f;
     for (int32_t i = 0; i < count; i++)
-        m->base[m->rows[i]] = work - (logs[i] + m->base[m->rows[i]]);
+        ws->base[ws->kernels[i]] = work - (logs[i] + ws->base[ws->kernels[i]]);
 }
 
-static int32_t find_scale(const tw_ranker *r, tw_room *m, double *scale)
+/* Write the score of the scale model into `*scale`, 0 without one. Return 0 or an error. */
+static int32_t compute_scale(const tw_ranker *r, tw_workspace *ws, double *scale)
 {
-    static const int32_t any = 0; /* all kernels have the problem's features */
+    static const int32_t any = 0; /* the problem's features are equal for all kernels, so any kernel serves */
     *scale = 0.0;
     if (!r->scale)
         return 0;
     for (int32_t i = 0; i < r->scale->n_trees; i++)
-        m->all.tree[i] = i;
+        ws->all.tree[i] = i;
     for (int32_t i = 0; i < r->problem.count; i++)
         if (!tw_is_constant(r, r->problem.at[i]))
-            tw_cuts_find(m->scale, i);
-    tw_cuts_take(m->scale, &any, 1);
-    if (tw_walk_trees(m->scale, m->all.tree, r->scale->roots, r->scale->n_trees, &m->walk) ||
-        tw_sum_leaves(&m->walk.leaves, r->scale->n_trees, 1, m->sums))
+            tw_thresholds_find_levels(ws->scale, i);
+    tw_thresholds_set_batch(ws->scale, &any, 1);
+    if (tw_traverse_trees(ws->scale, ws->all.tree, r->scale->roots, r->scale->n_trees, &ws->traversal) ||
+        tw_sum_leaves(&ws->traversal.leaves, r->scale->n_trees, 1, ws->sums))
         return TW_NO_MEMORY;
-    *scale = m->sums[0];
+    *scale = ws->sums[0];
     return 0;
 }
 
-/* The first `most` of the `count` kernels in play, of which the `listed` best by the estimate go before all others, in the
- * order of their scores; the others follow in that of the estimate: see model/shortlist.py. */
-static int32_t rank_shortlisted(const tw_ranker *r, tw_room *m, int32_t count, int32_t listed, int32_t most)
+/* Rank the `listed` best kernels by the cost model, with the trees, and the others behind them in the cost model's
+ * order, as model/_shortlist.py does. Return `most` or an error. */
+static int32_t rank_shortlisted(const tw_ranker *r, tw_workspace *ws, int32_t count, int32_t listed, int32_t most)
 {
-    tw_candidate *best = m->best;
+    tw_candidate *best = ws->best;
     for (int32_t i = 0; i < count; i++)
-        best[i] = (tw_candidate){m->base[m->rows[i]], m->rows[i], 0};
+        best[i] = (tw_candidate){ws->base[ws->kernels[i]], ws->kernels[i], 0};
     tw_sort_best(best, count, listed);
     for (int32_t i = 0; i < listed; i++)
-        m->rows[i] = best[i].kernel;
+        ws->kernels[i] = best[i].kernel;
     const double last = best[listed - 1].score;
-    if (tw_search(r, m, listed, most < listed ? most : listed)) /* leaves the other candidates where they are */
+    if (tw_search(r, ws, listed, most < listed ? most : listed)) /* does not move the other candidates */
         return TW_NO_MEMORY;
     if (most > listed) {
-        const double shift = best[listed - 1].score - TW_BEHIND - last;
+        const double shift = best[listed - 1].score - TW_SHORTLIST_GAP - last;
         for (int32_t i = listed; i < count; i++)
             best[i].score += shift;
         tw_sort_best(best + listed, count - listed, most - listed);
@@ -128,74 +136,96 @@ static int32_t rank_shortlisted(const tw_ranker *r, tw_room *m, int32_t count, i
     return most;
 }
 
-/* The first `most` of the kernels in play into `best`; how many. */
-static int32_t rank(const tw_ranker *r, tw_room *m, int32_t most)
+/* Write the best `most` supported kernels into `best`. Return how many there are, or an error. */
+static int32_t rank(const tw_ranker *r, tw_workspace *ws, int32_t most)
 {
-    const int32_t count = list_alive(r, m);
+    const int32_t count = list_supported(r, ws);
     most = most < count ? most : count;
     if (most < 1)
         return 0;
-    find_base(r, m, count);
+    compute_base(r, ws, count);
     if (r->shortlist && r->shortlist < count)
-        return rank_shortlisted(r, m, count, r->shortlist, most);
-    return tw_search(r, m, count, most) ? TW_NO_MEMORY : most;
+        return rank_shortlisted(r, ws, count, r->shortlist, most);
+    return tw_search(r, ws, count, most) ? TW_NO_MEMORY : most;
 }
 
 int32_t tw_rank(tw_ranker *r, const int64_t *inputs, int32_t most, int32_t *kernels, double *scores, double *scale)
 {
-    tw_room *m;
-    int32_t found = begin(r, inputs, &m);
+    tw_workspace *ws;
+    int32_t found = start(r, inputs, &ws);
     if (!found)
-        found = find_scale(r, m, scale);
+        found = compute_scale(r, ws, scale);
     if (!found) {
-        find_supported(r, m);
-        found = rank(r, m, most);
+        find_supported(r, ws);
+        found = rank(r, ws, most);
     }
     for (int32_t i = 0; i < found; i++)
-        kernels[i] = m->best[i].kernel, scores[i] = m->best[i].score;
-    tw_room_give_back(r, m);
+        kernels[i] = ws->best[i].kernel, scores[i] = ws->best[i].score;
+    tw_workspace_release(r, ws);
     return found;
 }
 
 int32_t tw_score(tw_ranker *r, const int64_t *inputs, double *scores)
 {
-    tw_room *m;
-    int32_t found = begin(r, inputs, &m);
+    tw_workspace *ws;
+    int32_t found = start(r, inputs, &ws);
     if (!found) {
-        find_supported(r, m);
-        found = rank(r, m, r->n_kernels);
+        find_supported(r, ws);
+        found = rank(r, ws, r->n_kernels);
     }
     for (int32_t k = 0; k < r->n_kernels; k++)
         scores[k] = -INFINITY;
     for (int32_t i = 0; i < found; i++)
-        scores[m->best[i].kernel] = m->best[i].score;
-    tw_room_give_back(r, m);
+        scores[ws->best[i].kernel] = ws->best[i].score;
+    tw_workspace_release(r, ws);
     return found < 0 ? found : 0;
 }
 
 int32_t tw_supported(tw_ranker *r, const int64_t *inputs, uint8_t *supported)
 {
-    tw_room *m;
-    int32_t found = begin(r, inputs, &m);
+    tw_workspace *ws;
+    int32_t found = start(r, inputs, &ws);
     if (!found) {
-        find_supported(r, m);
-        found = list_alive(r, m);
+        find_supported(r, ws);
+        found = list_supported(r, ws);
         if (supported)
             memset(supported, 0, r->n_kernels);
     }
     for (int32_t i = 0; supported && i < found; i++)
-        supported[m->rows[i]] = 1;
-    tw_room_give_back(r, m);
+        supported[ws->kernels[i]] = 1;
+    tw_workspace_release(r, ws);
     return found;
 }
 
 int32_t tw_features(tw_ranker *r, const int64_t *inputs, double *matrix)
 {
-    tw_room *m;
-    const int32_t failed = begin(r, inputs, &m);
+    tw_workspace *ws;
+    const int32_t failed = start(r, inputs, &ws);
     for (int32_t k = 0; !failed && k < r->n_kernels; k++)
         for (int32_t i = 0; i < r->features.count; i++)
-            *matrix++ = m->frame[slot_of(r, r->features.at[i], k)].f;
-    tw_room_give_back(r, m);
+            *matrix++ = ws->frame[slot_of(r, r->features.at[i], k)].f;
+    tw_workspace_release(r, ws);
     return failed;
+}
+
+void tw_ranker_free(tw_ranker *r)
+{
+    if (!r)
+        return;
+    tw_workspace_free(r->spare);
+    for (int32_t i = 0; r->classes && i < r->n_classes; i++) {
+        free(r->classes[i].of_kernel);
+        free(r->classes[i].masks);
+    }
+    free(r->classes);
+    free(r->rules.at);
+    free(r->features.at);
+    free(r->problem.at);
+    free(r->costs.at);
+    free(r->drivers.at);
+    tw_bytecode_free(r->bytecode);
+    tw_forest_free(r->scores);
+    tw_forest_free(r->scale);
+    tw_cost_model_free(r->cost_model);
+    free(r);
 }

@@ -1,6 +1,7 @@
-/* A model ready to rank a pool's kernels for a problem: rules, features, estimate and trees, nothing left to look up.
+/* A ranker: all parts of a model that rank a pool's kernels, and their checks.
  *
- * Immutable once made, but for rooms to compute in that calls borrow and return: any number of threads may ask at once.
+ * A ranker does not change after tw_ranker_check, except for the spare workspace that calls exchange atomically. Any
+ * number of threads may therefore use one ranker at once. rank.h has the functions that rank.
  */
 #ifndef TILEWISE_RANKER_H
 #define TILEWISE_RANKER_H
@@ -8,67 +9,54 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "cuts.h"
-#include "estimate.h"
-#include "program.h"
+#include "bytecode.h"
+#include "cost_model.h"
+#include "thresholds.h"
 
-/* Where a program leaves a result: its first slot, and the number of its partition (-1: one value for all kernels). */
+/* The place of a result in a frame: its first slot, and the number of its partition, or -1 if all kernels share it. */
 typedef struct {
     int32_t slot, classes;
 } tw_output;
 
 typedef struct {
     int32_t count;
-    tw_output *at;
+    tw_output *at; /* (count) */
 } tw_outputs;
 
-typedef struct tw_room tw_room;
+typedef struct tw_workspace tw_workspace; /* workspace.h */
 
 typedef struct {
-    int32_t n_kernels, words, n_classes;
-    int32_t shortlist; /* trees score so many kernels at most, the best by `estimate`; 0: all */
-    tw_program *program;
-    tw_classes *classes;  /* (n_classes) partitions of the kernels */
-    tw_outputs rules;     /* not 0 where a kernel does not support the problem */
-    tw_outputs features;  /* of `scores` */
-    tw_outputs problem;   /* features of `scale` */
-    tw_outputs costs, drivers; /* of `estimate` */
-    tw_output program_class, log_work;
+    int32_t n_kernels, words, n_classes; /* words: of a set of kernels, 64 kernels each */
+    int32_t shortlist; /* the trees score at most this many kernels, the best by the cost model; 0: all kernels */
+    tw_bytecode *bytecode;
+    tw_classes *classes;       /* (n_classes) partitions of the kernels */
+    tw_outputs rules;          /* not 0 where a kernel does not support the problem */
+    tw_outputs features;       /* of `scores` */
+    tw_outputs problem;        /* features of `scale` */
+    tw_outputs costs, drivers; /* terms of `cost_model` */
+    tw_output binary_class, log_work;
     tw_forest *scores;
-    tw_forest *scale;      /* NULL: none */
-    tw_estimate *estimate; /* NULL: none */
-    _Atomic(tw_room *) spare;
+    tw_forest *scale;          /* NULL if the label needs none */
+    tw_cost_model *cost_model; /* NULL if the label needs none */
+    _Atomic(tw_workspace *) spare;
 } tw_ranker;
 
-/* Whether no problem changes a result. */
+enum { TW_MAX_KERNELS = UINT16_MAX };
+
+/* Errors of rank.h. TW_TOO_LARGE: an integer that is computed from the problem's sizes does not fit int64. */
+enum { TW_NO_MEMORY = -1, TW_TOO_LARGE = -2 };
+
+/* Return 1 if a result is a constant, the same for every problem. */
 static inline int tw_is_constant(const tw_ranker *r, tw_output at)
 {
-    return at.slot >= r->program->n_inputs && at.slot < r->program->n_inputs + r->program->n_constants;
+    return at.slot >= r->bytecode->n_inputs && at.slot < r->bytecode->n_inputs + r->bytecode->n_constants;
 }
 
-enum { TW_MOST_KERNELS = UINT16_MAX };
-enum { TW_NO_MEMORY = -1, TW_TOO_LARGE = -2 }; /* too large: an integer of the problem's own leaves int64 */
-
-/* Set up a partition, copying `of_kernel` (n_kernels). 0, or -1 where memory is short; what the numbers are
- * tw_ranker_check sees. */
+/* Fill a zeroed partition with a copy of `of_kernel` (n_kernels). Return 0, or -1 when out of memory. Class numbers are
+ * checked later, by tw_ranker_check. The partition belongs to the ranker, also after an error. */
 int tw_classes_set(tw_classes *classes, const int32_t *of_kernel, int32_t n_kernels);
 
-/* Check that all parts fit together and are there; 0 if so. The ranker then owns them. */
+/* Return 0 if all required parts are present and consistent, otherwise -1. */
 int tw_ranker_check(const tw_ranker *ranker);
-void tw_ranker_free(tw_ranker *ranker);
-
-/* The supported kernels, best first, ties in the pool's order: at most `most` of them into `kernels` and `scores`.
- * `inputs`: the problem's columns. `scale`: what the scale model says, 0 without. How many, or an error above. */
-int32_t tw_rank(tw_ranker *ranker, const int64_t *inputs, int32_t most, int32_t *kernels, double *scores,
-                double *scale);
-
-/* Scores of all kernels, minus infinity where they do not support the problem. 0, or an error above. */
-int32_t tw_score(tw_ranker *ranker, const int64_t *inputs, double *scores);
-
-/* Which kernels support the problem, a byte each (NULL: not wanted). How many, or an error above. */
-int32_t tw_supported(tw_ranker *ranker, const int64_t *inputs, uint8_t *supported);
-
-/* The features of all kernels: (n_kernels, features.count). 0, or an error above. */
-int32_t tw_features(tw_ranker *ranker, const int64_t *inputs, double *matrix);
 
 #endif

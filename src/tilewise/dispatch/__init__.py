@@ -1,8 +1,17 @@
-"""The runtime: load a model by alias, rank, select; fall back where it is missing. NumPy and the standard library."""
+"""The runtime: a dispatcher loads a target's model, ranks and selects kernels, launches them, and refreshes its model.
 
-from tilewise.dispatch.dispatcher import Dispatcher
-from tilewise.dispatch.selection import Selection
-from tilewise.dispatch.switches import Switches
-from tilewise.model.trust import Trust
+Takes problems and gives selections; without a model it measures, or falls back to the pool's default. Importing it
+needs NumPy and the standard library only. Used by applications, :mod:`tilewise.torch` and the command line.
+"""
 
-__all__ = ["Dispatcher", "Selection", "Switches", "Trust"]
+from __future__ import annotations
+
+from tilewise.dispatch._dispatcher import Dispatcher
+from tilewise.dispatch._selection import Selection
+from tilewise.dispatch._switches import Switches
+
+__all__ = [
+    "Dispatcher",
+    "Selection",
+    "Switches",
+]

@@ -1,1 +1,92 @@
-"""What a kernel is: its name, its legality rules, the pools to choose from, and the Triton sources."""
+"""Kernels: their names, legality and support rules, pools of candidates, and the contract of a backend.
+
+Takes configurations, problems and hardware figures; gives kernels, reasons, masks and pools.
+Imports `arch` and `ops`, only NumPy besides: the Triton programs (`triton.programs`) are imported on first use.
+Used by every package above.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise._lazy import lazy_face
+
+if TYPE_CHECKING:
+    from tilewise.kernels._backends import BACKENDS as BACKENDS
+    from tilewise.kernels._backends import backend as backend
+    from tilewise.kernels._backends import backend_of_columns as backend_of_columns
+    from tilewise.kernels._backends import backend_of_target as backend_of_target
+    from tilewise.kernels._backends import illegal as illegal
+    from tilewise.kernels._backends import supported_mask as supported_mask
+    from tilewise.kernels._backends import unsupported as unsupported
+    from tilewise.kernels._contract import Backend as Backend
+    from tilewise.kernels._contract import KernelBase as KernelBase
+    from tilewise.kernels._contract import ParsedName as ParsedName
+    from tilewise.kernels._contract import RegistryEntry as RegistryEntry
+    from tilewise.kernels._contract import Rules as Rules
+    from tilewise.kernels._filters import parse_filter as parse_filter
+    from tilewise.kernels._formulas import Array as Array
+    from tilewise.kernels._formulas import Formulas as Formulas
+    from tilewise.kernels._formulas import Traits as Traits
+    from tilewise.kernels._formulas import unchanged as unchanged
+    from tilewise.kernels._instance_sources import Source as Source
+    from tilewise.kernels._instance_sources import compare_sources as compare_sources
+    from tilewise.kernels._instance_sources import filter_fields as filter_fields
+    from tilewise.kernels._instance_sources import read_source as read_source
+    from tilewise.kernels._operands import TENSORS as TENSORS
+    from tilewise.kernels._operands import Shape as Shape
+    from tilewise.kernels._operands import accepted_shapes as accepted_shapes
+    from tilewise.kernels._pool import Pool as Pool
+    from tilewise.kernels._pool import borrow_pool as borrow_pool
+    from tilewise.kernels._pool import load_pool as load_pool
+    from tilewise.kernels._pool import pool_json as pool_json
+    from tilewise.kernels._pool import pool_path as pool_path
+    from tilewise.kernels._registry_json import registry_json as registry_json
+
+__all__, __getattr__ = lazy_face(
+    __name__,
+    {
+        "_backends": (
+            "BACKENDS",
+            "backend",
+            "backend_of_columns",
+            "backend_of_target",
+            "illegal",
+            "supported_mask",
+            "unsupported",
+        ),
+        "_contract": (
+            "Backend",
+            "KernelBase",
+            "ParsedName",
+            "RegistryEntry",
+            "Rules",
+        ),
+        "_filters": ("parse_filter",),
+        "_formulas": (
+            "Array",
+            "Formulas",
+            "Traits",
+            "unchanged",
+        ),
+        "_instance_sources": (
+            "Source",
+            "compare_sources",
+            "filter_fields",
+            "read_source",
+        ),
+        "_operands": (
+            "Shape",
+            "TENSORS",
+            "accepted_shapes",
+        ),
+        "_pool": (
+            "Pool",
+            "borrow_pool",
+            "load_pool",
+            "pool_json",
+            "pool_path",
+        ),
+        "_registry_json": ("registry_json",),
+    },
+)

@@ -1,8 +1,56 @@
-"""A trained model: its trees, and the folder it is kept in. NumPy only."""
+"""A trained model: its trees, its cost model, and the folder of files that it is stored in.
 
-from tilewise.model.artefact import ArtefactParts, load_artefact, write_artefact
-from tilewise.model.labels import LABELS
-from tilewise.model.trained import TrainedModel
-from tilewise.model.trees import Ensemble
+Reads and writes model folders (`load_artefact`, `write_artefact`) and ranks the kernels of a problem (`TrainedModel`).
+Imports NumPy, :mod:`tilewise.core`, `features`, `kernels` and `ops`, never LightGBM or MLflow. Training, the registry,
+evaluation and the dispatcher build on it.
+"""
 
-__all__ = ["LABELS", "ArtefactParts", "Ensemble", "TrainedModel", "load_artefact", "write_artefact"]
+from __future__ import annotations
+
+from tilewise.model._artefact import ArtefactParts, load_artefact, parts_of, read_parts, write_artefact
+from tilewise.model._artefact_files import SCORES, SELFTEST, write_files
+from tilewise.model._attribution import contributions
+from tilewise.model._confidence import (
+    COVARIATES,
+    LEVEL,
+    MOST_DEVIATIONS,
+    PARTS,
+    TOLERANCE,
+    Calibration,
+    Confidence,
+    covariates_of,
+)
+from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS
+from tilewise.model._ranker import compile_parts
+from tilewise.model._shortlist import put_behind, shortlisted
+from tilewise.model._trained_model import TrainedModel, ranked
+from tilewise.model._trees import Ensemble
+
+__all__ = [
+    "COST_MODEL_LABELS",
+    "COVARIATES",
+    "EXTRA_LABELS",
+    "LABELS",
+    "LEVEL",
+    "MOST_DEVIATIONS",
+    "PARTS",
+    "SCORES",
+    "SELFTEST",
+    "TOLERANCE",
+    "ArtefactParts",
+    "Calibration",
+    "Confidence",
+    "Ensemble",
+    "TrainedModel",
+    "compile_parts",
+    "contributions",
+    "covariates_of",
+    "load_artefact",
+    "parts_of",
+    "put_behind",
+    "ranked",
+    "read_parts",
+    "shortlisted",
+    "write_artefact",
+    "write_files",
+]

@@ -1,4 +1,25 @@
-"""PostgreSQL, an S3-compatible store and an MLflow server over both, from the extra ``servers`` alone: no containers.
+"""Servers for a team: PostgreSQL, an S3-compatible store and an MLflow server over both, without containers.
 
-``python -m tilewise.servers`` runs them; :func:`tilewise.servers.stack.run` is the same for tests.
+``python -m tilewise.servers`` runs them until Ctrl-C. Needs the extra ``servers``; importing this package does not.
+Takes a folder for data, logs and settings. Uses ``errors`` and ``files`` only. No other package imports it.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise._lazy import lazy_face
+
+if TYPE_CHECKING:
+    from tilewise.servers._stack import Stack as Stack
+    from tilewise.servers._stack import run_stack as run_stack
+
+__all__, __getattr__ = lazy_face(
+    __name__,
+    {
+        "_stack": (
+            "Stack",
+            "run_stack",
+        ),
+    },
+)

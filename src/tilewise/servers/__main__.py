@@ -1,4 +1,4 @@
-"""``python -m tilewise.servers``: run the servers until Ctrl-C, and say how to use them."""
+"""``python -m tilewise.servers``: run the servers until Ctrl-C, and print how to use them."""
 
 from __future__ import annotations
 
@@ -9,39 +9,44 @@ from pathlib import Path
 
 from tilewise.errors import ServersError
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
-    """Run the servers; 0 once they were asked to end, 1 if one does not start, 2 if they are not installed."""
+    """Run the servers.
+
+    Returns:
+        0 after a signal to end, 1 if a server does not start, 2 if the extra ``servers`` is not installed.
+    """
     parser = argparse.ArgumentParser("python -m tilewise.servers", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/servers"), help="data, logs, environment")
-    parser.add_argument("--port", type=int, help="of MLflow; else the one of the last time, or any")
+    parser.add_argument("--port", type=int, help="of MLflow; default: the one of the last start, or any free one")
     parser.add_argument("--workers", type=int, default=2, help="processes of the MLflow server")
-    parser.add_argument("--auth", action="store_true", help="MLflow asks who you are; the first user is admin")
-    given = parser.parse_args()
+    parser.add_argument("--auth", action="store_true", help="MLflow asks for a user; the first user is admin")
+    args = parser.parse_args()
     try:
-        from tilewise.servers.stack import Stack, run
+        from tilewise.servers._stack import Stack, run_stack
     except ModuleNotFoundError as e:
         print(f"error: {e.name} is not installed: pip install 'tilewise[servers]'", file=sys.stderr)
         return 2
 
-    def say(stack: Stack) -> None:
+    def print_usage(stack: Stack) -> None:
         print(
-            f"MLflow    {stack.uri}  (PostgreSQL, artefacts on S3{'; user admin' if given.auth else ''})\n"
+            f"MLflow    {stack.uri}  (PostgreSQL, artefacts on S3{'; user admin' if args.auth else ''})\n"
             f"S3        {stack.environment['AWS_ENDPOINT_URL']}\n"
             f"to use    . {stack.file}\n"
             f"DVC       dvc remote add --local --force servers {stack.remote}\n"
             f"          dvc remote modify --local servers endpointurl {stack.environment['AWS_ENDPOINT_URL']}\n"
+            "          dvc remote modify --local servers verify true\n"
             "Ctrl-C ends them; the data stays.",
             flush=True,
         )
 
-    for number in _ENDING:
+    for number in _END_SIGNALS:
         signal.signal(number, _end)
     try:
-        with run(given.folder, auth=given.auth, port=given.port, workers=given.workers) as stack:
-            say(stack)
+        with run_stack(args.folder, auth=args.auth, port=args.port, workers=args.workers) as stack:
+            print_usage(stack)
             while True:
                 signal.pause()
     except KeyboardInterrupt:
@@ -53,8 +58,8 @@ def main() -> int:
 
 
 def _end(*_: object) -> None:
-    """Once: while the servers end in good order, nothing interrupts that."""
-    for number in _ENDING:
+    """Ignore further signals, so that nothing interrupts the servers' shutdown."""
+    for number in _END_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -1,10 +1,17 @@
-"""Drop-in ``conv2d``, ``conv3d`` and ``matmul`` for PyTorch, on the kernels that tilewise's dispatchers select.
+"""Drop-in ``conv2d``, ``conv3d`` and ``matmul`` for PyTorch, computed by the kernels that dispatchers select.
 
-Same signatures and results as PyTorch's, with gradients (of any order), under ``torch.compile`` and autocast. What is
-not served here PyTorch computes itself; see docs/running.md. Needs torch and triton.
+Signatures and results are PyTorch's, with gradients of any order, under ``torch.compile`` and autocast. PyTorch itself
+computes whatever has no kernel (docs/running.md). Needs torch and triton. Used by applications.
 """
 
-from tilewise.torch.functional import conv2d, conv3d, matmul
-from tilewise.torch.serving import use
+from __future__ import annotations
 
-__all__ = ["conv2d", "conv3d", "matmul", "use"]
+from tilewise.torch._functional import conv2d, conv3d, matmul
+from tilewise.torch._serving import use
+
+__all__ = [
+    "conv2d",
+    "conv3d",
+    "matmul",
+    "use",
+]

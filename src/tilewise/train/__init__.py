@@ -1,29 +1,75 @@
-"""Learning to rank kernels: labels, grouped cross-validation, tuning, fitting."""
+"""Train models that rank kernels: labels, grouped cross-validation, parameter search, fit, and confidence.
 
-import os
+`train` and `continue_training` take a measurement table, a pool and settings, and give a :class:`TrainingResult`, whose
+parts `tilewise.model.write_artefact` writes. Training never sees holdout problems. It imports data, features, kernels
+and model; it never imports evaluate, registry or dispatch. Used by the command line, planning and benchmarks.
+"""
 
-# LightGBM opens a parallel region for every tree node, and OpenMP's threads by default spin at the end of each: on a
-# machine that does anything else besides, one waits for a thread that is not running. 78 s where sleeping took 2 s.
-# It has to stand before the library loads.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from __future__ import annotations
 
-from tilewise.train.fit import train
-from tilewise.train.pool import pool_of
-from tilewise.train.result import FoldRecord, OutOfFold, TrainingResult, TrialRecord, Tuning
-from tilewise.train.settings import ModelSettings, TrainSettings
-from tilewise.train.tune_settings import TuneSettings
-from tilewise.train.warm import Base
+from tilewise.train._boosting import Bins, Fit
+from tilewise.train._cross_validation import (
+    Fold,
+    TrainingData,
+    cross_validate,
+    fold_score,
+    make_folds,
+    selections_by_score,
+)
+from tilewise.train._dataset import Floats, Ints, Table, build_table, renumbered
+from tilewise.train._feature_selection import rank_features, select_features
+from tilewise.train._fit import Callbacks, continue_training, train
+from tilewise.train._provenance import git_revision
+from tilewise.train._ranking import MOST_RESIDUAL
+from tilewise.train._settings import ModelSettings, TrainSettings, settings_from_config, with_params
+from tilewise.train._training_labels import Labels, make_labels
+from tilewise.train._training_pool import pool_of
+from tilewise.train._training_result import (
+    CurvePoint,
+    FoldResult,
+    OutOfFold,
+    TrainingResult,
+    TrialResult,
+    TuningResult,
+)
+from tilewise.train._tune_settings import TuneSettings, space_from_config
+from tilewise.train._warm_start import BaseModel
 
 __all__ = [
-    "Base",
-    "FoldRecord",
+    "MOST_RESIDUAL",
+    "BaseModel",
+    "Bins",
+    "Callbacks",
+    "CurvePoint",
+    "Fit",
+    "Floats",
+    "Fold",
+    "FoldResult",
+    "Ints",
+    "Labels",
     "ModelSettings",
     "OutOfFold",
+    "Table",
     "TrainSettings",
+    "TrainingData",
     "TrainingResult",
-    "TrialRecord",
+    "TrialResult",
     "TuneSettings",
-    "Tuning",
+    "TuningResult",
+    "build_table",
+    "continue_training",
+    "cross_validate",
+    "fold_score",
+    "git_revision",
+    "make_folds",
+    "make_labels",
     "pool_of",
+    "rank_features",
+    "renumbered",
+    "select_features",
+    "selections_by_score",
+    "settings_from_config",
+    "space_from_config",
     "train",
+    "with_params",
 ]

@@ -1,4 +1,4 @@
-"""Lines of old ``.conf`` files, one of each kind, and the instance that each becomes."""
+"""Lines of old ``.conf`` files, one per kind, each with its instance."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KINDS = {
 
 
 def _row(tile: str, warps: str, inner: str, vectors: str, pipeline: str, **more: object) -> dict[str, object]:
-    """An instance's fields; triples as ``128x128x32``."""
+    """Return an instance's fields; triples are written as ``128x128x32``."""
     groups = {"tile_": tile, "warp_": warps, "warp_tile_": inner}
     row: dict[str, object] = {
         f"{prefix}{axis}": int(value)

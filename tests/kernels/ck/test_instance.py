@@ -1,4 +1,4 @@
-"""The canonical string is a proof of sameness: it must tell any two instances apart, and parse back."""
+"""The canonical string proves equality: it distinguishes any two instances, and parses back."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from kernels.ck.test_kernel import gemm_kernels
 from tilewise.errors import KernelError
-from tilewise.kernels.ck.instance import (
-    DEPTHWISE_SIZES,
+from tilewise.kernels.ck import (
     AnyInstance,
-    DepthwiseInstance,
+    CkKernel,
     Instance,
-    distinct,
+    distinct_instances,
     get_instance_string,
     parse_instance_string,
 )
-from tilewise.kernels.ck.kernel import CkKernel
+from tilewise.kernels.ck._instance import DEPTHWISE_SIZES, DepthwiseInstance
 
 sizes, flags = st.integers(0, 10**9 - 1), st.booleans()
 words = st.from_regex(r"[A-Za-z0-9_]{0,12}", fullmatch=True)
@@ -47,7 +46,7 @@ def test_a_plain_instance_is_its_name() -> None:
     assert get_instance_string(PLAIN) == "grouped_conv_forward_bf16_2d_128x64x32_compv3_intrawave"
 
 
-def test_what_the_name_does_not_tell_stands_in_brackets() -> None:
+def test_parameters_outside_of_the_name_are_in_brackets() -> None:
     told = replace(PLAIN, layout="nhwgc", two_stage=True, kernel=replace(PLAIN.kernel, warp_m=2, vector_c=4))
     assert get_instance_string(told) == f"{get_instance_string(PLAIN)}[warp_m=2,vector_c=4,layout=nhwgc,two_stage=true]"
 
@@ -75,26 +74,26 @@ def test_one_changed_field_changes_the_string(instance: AnyInstance, data: st.Da
 
 def test_the_id_is_no_part_of_an_instance() -> None:
     assert replace(PLAIN, id=3) == PLAIN
-    assert distinct([replace(PLAIN, id=3), PLAIN]) == (PLAIN,)
+    assert distinct_instances([replace(PLAIN, id=3), PLAIN]) == (PLAIN,)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no instance"),
-        ("gemm", "is no CK Tile kernel name"),
-        (f"{get_instance_string(PLAIN)}[", "is no instance"),
-        (f"{get_instance_string(PLAIN)}[]", "is no instance"),
-        (f"{get_instance_string(PLAIN)}[warp_m=2]x", "is no instance"),
-        (f"{get_instance_string(PLAIN)}[warp_m=2,warp_m=2]", "warp_m stands there twice"),
-        (f"{get_instance_string(PLAIN)}[warp_q=2]", "'warp_q' is no part of an instance"),
+        ("", "is not an instance"),
+        ("gemm", "is not a CK Tile kernel name"),
+        (f"{get_instance_string(PLAIN)}[", "is not an instance"),
+        (f"{get_instance_string(PLAIN)}[]", "is not an instance"),
+        (f"{get_instance_string(PLAIN)}[warp_m=2]x", "is not an instance"),
+        (f"{get_instance_string(PLAIN)}[warp_m=2,warp_m=2]", "warp_m must be stated once"),
+        (f"{get_instance_string(PLAIN)}[warp_q=2]", "'warp_q' is not a parameter of an instance"),
         (f"{get_instance_string(PLAIN)}[warp_m=two]", "warp_m must be a number of at most 9 digits, got 'two'"),
         (f"{get_instance_string(PLAIN)}[warp_m={'9' * 5000}]", "warp_m must be a number of at most 9 digits"),
         (f"{get_instance_string(PLAIN)}[two_stage=1]", "two_stage must be true or false, got '1'"),
         ("grouped_conv_forward_depthwise_bf16_2d[tile_h=1]", "a depthwise instance has exactly layout, tile_h"),
     ],
 )
-def test_what_is_no_instance_is_refused(text: str, message: str) -> None:
+def test_a_text_without_an_instance_is_refused(text: str, message: str) -> None:
     with pytest.raises(KernelError, match=message):
         parse_instance_string(text)
 
@@ -106,7 +105,7 @@ def test_what_is_no_instance_is_refused(text: str, message: str) -> None:
         ({"num_wave_groups": -1}, "num_wave_groups must be a number from 0"),
         ({"num_wave_groups": 10**5000}, "num_wave_groups .* got a huge one"),
         ({"variant": "sideways"}, "variant must be one of forward, bwd_data, bwd_weight, got 'sideways'"),
-        ({"dtype": "BF16"}, "is no CK Tile kernel name"),
+        ({"dtype": "BF16"}, "is not a CK Tile kernel name"),
         ({"kernel": CkKernel(1, 1, 1, "", 2)}, "is not a CK Tile configuration"),
     ],
 )

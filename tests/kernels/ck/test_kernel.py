@@ -1,4 +1,4 @@
-"""Names are the join key between CK Tile's files and ours: each parses to one kernel, and that one gives it back."""
+"""Names join CK Tile's files with tilewise's tables: each parses to one kernel, which has this name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.errors import KernelError
-from tilewise.kernels.ck.kernel import CkKernel, parse_name
-from tilewise.ops.gemm import LAYOUTS
+from tilewise.kernels.ck import CkKernel, parse_name
+from tilewise.ops import GEMM_LAYOUTS
 
 GEMM_NAME = "gemm_universal_fp8_rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
 CONV_NAME = "grouped_conv_forward_bf16_2d_16x64x128_compv4"
@@ -26,7 +26,7 @@ conv_kernels = st.builds(
     scheduler=st.sampled_from(MODES), double_smem_buffer=flags, store_immediate=flags,
 )  # fmt: skip
 gemm_kernels = st.builds(
-    CkKernel, sizes, sizes, sizes, st.sampled_from(PIPELINES), st.just(0), st.sampled_from(LAYOUTS),
+    CkKernel, sizes, sizes, sizes, st.sampled_from(PIPELINES), st.just(0), st.sampled_from(GEMM_LAYOUTS),
     sizes, sizes, sizes, sizes, sizes, sizes, st.sampled_from(["intrawave", "interwave", "default"]),
     st.sampled_from(["cshuffle", "default"]), flags, flags, flags, flags,
     vector_a=sizes, vector_b=sizes, vector_c=sizes, suffix=st.sampled_from(["", "preshuffle", "a_b2"]),

@@ -1,4 +1,4 @@
-"""The client of CK Tile's C libraries, against real ones: tilewise's own, and small ones that misbehave."""
+"""The client of CK Tile's C libraries, tested on tilewise's own library and on small ones that misbehave."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import pytest
 from alone import run_alone
 from capi.client import CC
 from kernels.ck.stubs import conv_name, gemm_name, log_of, needs_compiler, stub
-from tilewise.capi.build import INCLUDE, build
+from tilewise.capi import build
+from tilewise.capi._build import INCLUDE
 from tilewise.errors import ConfigError, KernelError, LibraryError
-from tilewise.kernels.ck.conv_library import ConvLibrary, ConvProblemC
-from tilewise.kernels.ck.gemm_library import GemmLibrary
-from tilewise.kernels.ck.library import close_all
+from tilewise.kernels.ck._conv_library import ConvLibrary, ConvProblemC
+from tilewise.kernels.ck._gemm_library import GemmLibrary
+from tilewise.kernels.ck._library import close_all
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
 pytestmark = needs_compiler
@@ -34,7 +35,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def gemm_arrays(p: GemmProblem = GEMM) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A by row, B by column, both of integers, and room for C."""
+    """Return A by row and B by column, both of integers, and memory for C."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((p.M, p.K), (p.N, p.K)))
     return a, b, np.full((p.M, p.N), np.nan, dtype=np.float16)
@@ -52,7 +53,7 @@ def run_gemm(library: GemmLibrary, p: GemmProblem = GEMM) -> np.ndarray:
 
 
 class TestGemm:
-    def test_what_a_library_tells_and_does(self, tmp_path: Path) -> None:
+    def test_a_library_reports_its_kernels_and_runs_one(self, tmp_path: Path) -> None:
         with GemmLibrary.open(stub(tmp_path, "one", gemm_name(16), MS=0.25)) as library:
             assert library.kernel_count == 1
             assert library.kernel_names() == (gemm_name(16),)
@@ -77,10 +78,10 @@ class TestGemm:
         ):
             run_gemm(library)
 
-    def test_a_list_that_is_none(self, tmp_path: Path) -> None:
+    def test_a_malformed_list_of_kernels(self, tmp_path: Path) -> None:
         with (
             GemmLibrary.open(stub(tmp_path, "torn", NAME='"\\""')) as library,
-            pytest.raises(LibraryError, match=r"torn\.so: dispatcher_export_registry_json lists no kernels"),
+            pytest.raises(LibraryError, match=r"torn\.so: dispatcher_export_registry_json must list kernels"),
         ):
             library.kernel_names()
 
@@ -88,7 +89,7 @@ class TestGemm:
 class TestConv:
     @pytest.mark.parametrize("variant", ["forward", "bwd_data", "bwd_weight"])
     def test_operands_come_in_the_order_of_each_direction(self, tmp_path: Path, variant: str) -> None:
-        """Small integers: <conv(x, w), dy> = <x, dx> = <w, dw>, where each operand is in its place."""
+        """For small integers, <conv(x, w), dy> = <x, dx> = <w, dw> exactly, if each operand is in its place."""
         rng = np.random.default_rng(0)
         out = CONV.output_sizes
         x, w, dy = (
@@ -126,7 +127,7 @@ class TestConv:
             with pytest.raises(LibraryError, match="returned -3"):
                 library.run(CONV, "forward", [0, 0], 0, stream=8)  # arrives
 
-    def test_what_does_not_fit_into_c_is_refused(self, tmp_path: Path) -> None:
+    def test_a_size_beyond_c_is_refused(self, tmp_path: Path) -> None:
         huge = GroupedConvProblem(1, 16, 16, 1, 4, 4, 1, 1, stride_h=2**31)
         with (
             ConvLibrary.open(stub(tmp_path, "conv", CONV=1)) as library,
@@ -158,7 +159,7 @@ class TestNames:
         with GemmLibrary.open(stub(tmp_path, "long", name)) as library:
             assert library.select_kernel(GEMM, "universal") == name
 
-    def test_one_without_end_does_not(self, tmp_path: Path) -> None:
+    def test_an_endless_name_does_not(self, tmp_path: Path) -> None:
         with (
             GemmLibrary.open(stub(tmp_path, "long", NAME='"' + "n" * 70000 + '"')) as library,
             pytest.raises(LibraryError, match="gives a name of 65536 bytes or more"),
@@ -166,16 +167,16 @@ class TestNames:
             library.select_kernel(GEMM, "universal")
 
     @pytest.mark.parametrize("name", ['""', '"gr\\xc3\\xb6sse"'])
-    def test_what_is_none(self, tmp_path: Path, name: str) -> None:
+    def test_a_text_that_is_not_a_name(self, tmp_path: Path, name: str) -> None:
         with (
             GemmLibrary.open(stub(tmp_path, "odd", NAME=name)) as library,
-            pytest.raises(LibraryError, match="which is no name"),
+            pytest.raises(LibraryError, match="must give an ASCII name"),
         ):
             library.select_kernel(GEMM, "universal")
 
 
 class TestRefusals:
-    """A file that is no such library is refused by its name, before anything of it runs where that is possible."""
+    """An unsuitable file is refused with its name, if possible before any of its code runs."""
 
     def test_a_function_is_missing(self, tmp_path: Path, log: Path) -> None:
         path = stub(tmp_path, "half", WITHOUT_RUN=1)
@@ -192,7 +193,9 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=r"alien\.so is for 64-bit aarch64, this process is 64-bit"):
             GemmLibrary.open(tmp_path / "alien.so")
 
-    @pytest.mark.parametrize(("content", "message"), [(b"#!/bin/sh\n", "is no shared library"), (b"", "is no shared")])
+    @pytest.mark.parametrize(
+        ("content", "message"), [(b"#!/bin/sh\n", "is not a shared library"), (b"", "is not a shared")]
+    )
     def test_something_else(self, tmp_path: Path, content: bytes, message: str) -> None:
         (tmp_path / "text.so").write_bytes(content)
         with pytest.raises(ConfigError, match=f"text.so {message}"):
@@ -222,13 +225,15 @@ class TestRefusals:
 
     @pytest.mark.parametrize("count", [0, -1])
     def test_it_holds_no_kernel(self, tmp_path: Path, log: Path, count: int) -> None:
-        with pytest.raises(LibraryError, match=rf"empty\.so: dispatcher_get_kernel_count gives {count}: it holds no"):
+        with pytest.raises(
+            LibraryError, match=rf"empty\.so: dispatcher_get_kernel_count must be at least 1, got {count}"
+        ):
             GemmLibrary.open(stub(tmp_path, "empty", COUNT=f"({count})"))
         assert [what for what, *_ in log_of(log)] == ["init", "cleanup"]
 
 
 class TestLife:
-    """A library is initialised once a process and cleaned up once, by the process that initialised it."""
+    """A library is initialised once per process and cleaned up once, by the process that initialised it."""
 
     def test_opened_twice_started_once(self, tmp_path: Path, log: Path) -> None:
         path = stub(tmp_path, "one")
@@ -256,7 +261,7 @@ class TestLife:
 
     def test_cleaned_up_at_exit(self, tmp_path: Path, log: Path) -> None:
         run_alone(f"""
-            from tilewise.kernels.ck.gemm_library import GemmLibrary
+            from tilewise.kernels.ck._gemm_library import GemmLibrary
             kept = GemmLibrary.open({str(stub(tmp_path, "one"))!r})
         """)
         assert [what for what, *_ in log_of(log)] == ["init", "cleanup"]
@@ -265,7 +270,7 @@ class TestLife:
         run_alone(f"""
             import os, sys
             from tilewise.errors import LibraryError
-            from tilewise.kernels.ck.gemm_library import GemmLibrary
+            from tilewise.kernels.ck._gemm_library import GemmLibrary
             from tilewise.ops import GemmProblem
             inherited = GemmLibrary.open({str(stub(tmp_path, "one"))!r})
             if child := os.fork():
@@ -288,7 +293,7 @@ class TestLife:
         assert calls == [("init", parent), ("init", child), ("cleanup", child), ("cleanup", parent)]
 
     def test_one_thread_at_a_time(self, tmp_path: Path) -> None:
-        """The stub says -9 to the second of two that run at once."""
+        """The stub returns -9 to the second of two concurrent calls."""
         failed: list[BaseException] = []
 
         def work(library: GemmLibrary) -> None:
@@ -323,7 +328,7 @@ class TestLife:
 def test_nothing_but_numpy_is_needed() -> None:
     run_alone("""
         import sys
-        import tilewise.kernels.ck.libraries
+        import tilewise.kernels.ck
         assert not {"torch", "triton", "pandas", "lightgbm", "mlflow", "hydra"} & set(sys.modules)
     """)
 

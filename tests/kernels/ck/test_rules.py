@@ -1,4 +1,4 @@
-"""Each rule of CK Tile's kernels at its edge."""
+"""Each rule for CK Tile kernels, at its limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from strategies import conv_problems, gemm_problems
 from tilewise.arch import load_arch
-from tilewise.kernels.backends import BACKENDS, supported_mask, unsupported
-from tilewise.kernels.ck.kernel import CkKernel, parse_name
-from tilewise.kernels.ck.rules import SUFFIXES, checks, illegal, impossible, shape_of
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
-from tilewise.ops.gemm import LAYOUTS
+from tilewise.kernels import backend, supported_mask, unsupported
+from tilewise.kernels.ck import CkKernel, parse_name
+from tilewise.kernels.ck._ck_rules import SUFFIXES, build_fault, illegal_reason, shape_of, support_checks
+from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
 GFX942, GFX950 = load_arch("gfx942"), load_arch("gfx950")
 FORWARD = Target("grouped_conv", "forward", "bf16", "gfx950")
@@ -46,42 +45,45 @@ def conv(**change: Any) -> CkKernel:
         ({"scheduler": "interwave"}, "compv3 does not exist with interwave"),
         ({"pipeline": "compv4"}, "compv4 does not exist with intrawave"),
         ({"epilogue": "fancy"}, "epilogue must be one of cshuffle, default, got 'fancy'"),
-        ({"vector_c": 3}, r"vector_c must be one of 1, 2, 4, 8, 16 \(what hardware moves\), got 3"),
+        ({"vector_c": 3}, r"vector_c must be one of 1, 2, 4, 8, 16 \(hardware widths\), got 3"),
         ({"vector_a": 2}, None),
         ({"vector_a": 1}, "copying A needs more than one warp: tile_m 128 > 64 x vector 1"),
         ({"vector_b": 1}, "copying B needs more than one warp: tile_n 128 > 64 x vector 1"),
         ({"warp_m": 3}, "warps must be powers of two"),
         ({"warp_k": 0}, "warps must be powers of two"),
-        ({"warp_m": 8, "warp_n": 4}, "32 warps, more than 16"),
+        ({"warp_m": 8, "warp_n": 4}, "a block has at most 16 warps, got 32"),
         ({"warp_m": 1, "warp_n": 1}, None),  # 256 accumulators a lane
-        ({"warp_m": 1, "warp_n": 1, "tile_m": 256}, "512 accumulators a lane, more than 256"),
+        ({"warp_m": 1, "warp_n": 1, "tile_m": 256}, "a lane has at most 256 accumulators, got 512"),
         ({"warp_tile_k": 32}, "gfx950 has no 32x32x32 warp tile for bf16"),
         ({"tile_m": 96}, "warp_m x warp_tile_m = 64 must divide tile_m 96"),
         ({"tile_k": 24}, "warp_k x warp_tile_k = 16 must divide tile_k 24"),
         ({"tile_k": 256}, None),  # 128 KiB
-        ({"tile_k": 512}, "needs 262144 bytes of shared memory, gfx950 has 163840 a workgroup"),
-        ({"ndim": 0, "gemm_layout": "rcr"}, "it is no kernel of grouped_conv"),
+        ({"tile_k": 512}, "needs 262144 bytes of shared memory, gfx950 has 163840 per workgroup"),
+        ({"ndim": 0, "gemm_layout": "rcr"}, "it is not a kernel of grouped_conv"),
     ],
 )
 def test_a_configuration_is_legal_or_the_rule_is_named(change: dict[str, Any], reason: str | None) -> None:
-    why = illegal(conv(**change), FORWARD, GFX950)
+    why = illegal_reason(conv(**change), FORWARD, GFX950)
     assert why == reason if reason is None else re.match(reason, why or "")
 
 
 def test_shared_memory_is_what_sets_the_archs_apart() -> None:
     big = conv(tile_k=128)
-    assert illegal(big, FORWARD, GFX950) is None
-    assert illegal(big, FORWARD, GFX942) is None  # 64 KiB exactly
+    assert illegal_reason(big, FORWARD, GFX950) is None
+    assert illegal_reason(big, FORWARD, GFX942) is None  # 64 KiB exactly
     doubled = conv(tile_k=128, double_smem_buffer=True)
-    assert illegal(doubled, FORWARD, GFX950) is None
-    assert illegal(doubled, FORWARD, GFX942) == "needs 131072 bytes of shared memory, gfx942 has 65536 a workgroup"
-    assert illegal(conv(tile_k=128, pipeline="compv4", scheduler=""), FORWARD, GFX942) is not None  # always two
+    assert illegal_reason(doubled, FORWARD, GFX950) is None
+    assert (
+        illegal_reason(doubled, FORWARD, GFX942)
+        == "needs 131072 bytes of shared memory, gfx942 has 65536 per workgroup"
+    )
+    assert illegal_reason(conv(tile_k=128, pipeline="compv4", scheduler=""), FORWARD, GFX942) is not None  # always two
 
 
 def test_fp8_has_deeper_instructions_on_gfx950() -> None:
-    assert illegal(FP8, GEMM, GFX950) is None
-    assert illegal(FP8, GEMM, GFX942) == "gfx942 has no 16x16x128 warp tile for fp8"
-    assert illegal(FP8, Target("gemm", "universal", "bf16", "gfx950"), GFX950) is not None
+    assert illegal_reason(FP8, GEMM, GFX950) is None
+    assert illegal_reason(FP8, GEMM, GFX942) == "gfx942 has no 16x16x128 warp tile for fp8"
+    assert illegal_reason(FP8, Target("gemm", "universal", "bf16", "gfx950"), GFX950) is not None
 
 
 @pytest.mark.parametrize("pipeline", ["basic_v1", "mem", "compv3", "compv4", "compv5", "compv6"])
@@ -93,13 +95,13 @@ def test_exactly_the_known_suffix_sets_exist(pipeline: str) -> None:
         kernel = CkKernel(
             64, 64, 64, pipeline, 2, scheduler=mode, double_smem_buffer=dsb, store_immediate=si
         )  # fmt: skip
-        assert (impossible(kernel, "bf16") is None) == ((mode, dsb, si) in SUFFIXES[pipeline])
+        assert (build_fault(kernel, "bf16") is None) == ((mode, dsb, si) in SUFFIXES[pipeline])
 
 
 @pytest.mark.parametrize("name", ["compv3", "compv4", "compv5_dsb", "mem_si", "mem"])
 def test_old_names_that_tell_no_wave_mode_are_legal(name: str) -> None:
     kernel = parse_name(f"grouped_conv_forward_bf16_2d_64x64x64_{name}").kernel
-    assert illegal(kernel, FORWARD, GFX950) is None
+    assert illegal_reason(kernel, FORWARD, GFX950) is None
 
 
 @pytest.mark.parametrize("arch", [GFX942, GFX950], ids=lambda a: a.name)
@@ -111,7 +113,7 @@ def test_the_shape_of_a_tile_is_legal(arch: Any, dtype: str) -> None:
         shape = shape_of((m, n, k), dtype, arch)
         if shape is not None:
             kernel = CkKernel(m, n, k, "compv3", 2, "", *shape.warps, *shape.warp_tile)
-            reason = impossible(kernel, dtype, arch)
+            reason = build_fault(kernel, dtype, arch)
             assert reason is None or "shared memory" in reason
             shaped += 1
     assert shaped > 80
@@ -162,7 +164,8 @@ def test_what_a_matrix_product_supports(change: Any, sizes: tuple[int, int, int]
 
 
 def test_another_op_has_no_kernels() -> None:
-    assert next(checks(CONV, SimpleNamespace(op="softmax"), "forward"))[1] == "CK Tile has no kernels for op softmax"  # type: ignore[arg-type]
+    other: Any = SimpleNamespace(op="softmax")
+    assert next(support_checks(CONV, other, "forward"))[1] == "CK Tile has no kernels for op softmax"
 
 
 kernels = st.builds(
@@ -170,7 +173,7 @@ kernels = st.builds(
         64, 32, 16, "compv3", ndim, layout, vector_a=vectors[0], vector_b=vectors[1], vector_c=vectors[2],
         num_groups_to_merge=merged, pad_m=pads[0], pad_n=pads[1], pad_k=pads[2],
     ),
-    st.sampled_from([0, 2, 3]), st.sampled_from(["", *LAYOUTS]), st.tuples(*[st.sampled_from([0, 1, 2, 8])] * 3),
+    st.sampled_from([0, 2, 3]), st.sampled_from(["", *GEMM_LAYOUTS]), st.tuples(*[st.sampled_from([0, 1, 2, 8])] * 3),
     st.sampled_from([0, 1, 2]), st.tuples(*[st.booleans()] * 3),
 )  # fmt: skip
 
@@ -181,5 +184,5 @@ def test_many_kernels_at_once_get_the_answers_of_each(
 ) -> None:
     variant = data.draw(st.sampled_from(type(problem).variants))
     columns = {n: np.array([getattr(k, n) for k in pool]) for n in CkKernel.column_names()}
-    mask = supported_mask(BACKENDS["ck_tile"], columns, problem, variant)
+    mask = supported_mask(backend("ck_tile"), columns, problem, variant)
     assert mask.tolist() == [unsupported(k, problem, variant) is None for k in pool]

@@ -1,5 +1,20 @@
-"""Importers: measurements that others made, as a table of ours. One file a format."""
+"""Import of measurements by other tools as a measurement table; one module per file format.
 
-from tilewise.data.importers.ingest import Report, ingest, quarantine_path
+Takes CK Tile's benchmark CSV, benchmark JSON and streaming log, or a parquet table; writes a measurement table, and a
+quarantine file of everything that could not be read. Imports the columns and schema of `data`, `kernels` and `ops`.
+Used by `data.quality` (reading parquet), `tilewise ingest` and benchmarks.
+"""
 
-__all__ = ["Report", "ingest", "quarantine_path"]
+from __future__ import annotations
+
+from tilewise.data.importers._flat_tables import open_parquet
+from tilewise.data.importers._ingest import ImportReport, ingest_file, quarantine_path
+from tilewise.data.importers._source import content_hash
+
+__all__ = [
+    "ImportReport",
+    "content_hash",
+    "ingest_file",
+    "open_parquet",
+    "quarantine_path",
+]

@@ -1,0 +1,80 @@
+"""Screenshots of MLflow's pages in a real browser, for docs/registry.md.
+
+python -m benchmarks.registry.mlflow_pages --server http://127.0.0.1:5000 --target TARGET [--out docs/images/mlflow]
+
+Needs `pip install playwright` and Chromium (`playwright install chromium`, or the system's with
+CHROMIUM=/usr/bin/chromium). Nothing else in tilewise uses them, so they are not among its requirements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+WIDTH, HEIGHT = 1600, 1000
+WAIT_MS = 120_000
+SETTLE_MS = 10_000
+
+
+def pages(server: str, target: str) -> dict[str, str]:
+    """Return addresses by the name of the picture."""
+    import mlflow
+
+    client: Any = mlflow.MlflowClient(server)
+    experiment = client.get_experiment_by_name(target)
+    runs = [r for r in client.search_runs([experiment.experiment_id]) if r.data.tags["tilewise.kind"] == "train"]
+    judged = client.get_model_version_by_alias(target, "candidate")
+    here, run = f"{server}/#/experiments/{experiment.experiment_id}", judged.run_id
+    ids, experiments = (quote(json.dumps(x)) for x in ([r.info.run_id for r in runs], [experiment.experiment_id]))
+    return {
+        "runs": f"{here}/runs",
+        "compare": f"{server}/#/compare-runs?runs={ids}&experiments={experiments}",
+        "learning_curve": f"{here}/runs/{runs[0].info.run_id}/artifacts/plots/learning_curve.png",
+        "promotion": f"{here}/runs/{run}/artifacts/promotion/promotion.html",
+        "against_production": f"{here}/runs/{run}/artifacts/plots/against_production/efficiency.png",
+        "version": f"{server}/#/models/{target}/versions/{judged.version}",
+    }
+
+
+def take(addresses: dict[str, str], out: Path) -> None:
+    """Write one PNG per page."""
+    from playwright.sync_api import sync_playwright  # type: ignore[import-not-found,unused-ignore]
+
+    out.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"args": ["--no-sandbox"]}
+    if os.environ.get("CHROMIUM"):
+        options["executable_path"] = os.environ["CHROMIUM"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(**options, timeout=WAIT_MS)
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.set_default_timeout(WAIT_MS)
+        for name, address in addresses.items():
+            page.goto("about:blank")
+            page.goto(address, wait_until="load")
+            page.wait_for_timeout(SETTLE_MS)  # the pages poll the server, so the network never idles
+            assistant = page.get_by_text("MLflow Assistant").first
+            if assistant.is_visible():
+                assistant.locator("xpath=ancestor::*[.//button][1]//button").last.click()
+                page.wait_for_timeout(3000)
+            page.get_by_text("Path:").evaluate_all("found => found.forEach(e => e.style.visibility = 'hidden')")
+            page.screenshot(path=out / f"{name}.png")
+            print(out / f"{name}.png", flush=True)
+        browser.close()
+
+
+def main() -> None:
+    """Find the addresses and take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", default="http://127.0.0.1:5000")
+    parser.add_argument("--target", default="grouped_conv_forward_bf16_sm90")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/mlflow"))
+    args = parser.parse_args()
+    take(pages(args.server, args.target), args.out)
+
+
+if __name__ == "__main__":
+    main()

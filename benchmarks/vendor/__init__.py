@@ -1,0 +1,1 @@
+"""A comparison of the pool's kernels with cuBLAS and cuDNN."""

@@ -1,0 +1,105 @@
+"""Export of a model as one file for C: bytecode, cost model and trees of :mod:`tilewise.model`, and the kernels' names.
+
+The file is little-endian: ``TILEWISE``, version (uint32), CRC-32 of the rest (uint32), length of the file (uint64),
+then sections in a fixed order. A section has four letters, the bytes of an item (uint32), the number of items (uint64)
+and the items, padded with zeros to a multiple of 8 bytes. Without a cost model its sections are missing, which come
+last. capi/model_file.c reads the file and checks every number.
+
+The scale model is left out, because it adds the same number to all kernels of a problem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.core import UntraceableError
+from tilewise.errors import ArtefactError
+from tilewise.files import write_bytes
+from tilewise.kernels import registry_json
+from tilewise.model import TrainedModel, compile_parts
+from tilewise.ops import GEMM_LAYOUTS
+
+VERSION = 2
+
+Array: TypeAlias = npt.NDArray[np.generic]
+
+
+def export_model(model: TrainedModel, path: str | Path) -> None:
+    """Write a model for the C library; equal models give equal bytes.
+
+    Raises:
+        ArtefactError: see :func:`model_bytes`.
+        OSError: `path` cannot be written.
+    """
+    write_bytes(path, model_bytes(model))
+
+
+def model_bytes(model: TrainedModel) -> bytes:
+    """Return the contents of the file.
+
+    Raises:
+        ArtefactError: a formula cannot be traced, so that only NumPy can rank with the model.
+    """
+    try:
+        parts = compile_parts(dataclasses.replace(model.ranker_inputs, scale=None))
+    except UntraceableError as e:
+        raise ArtefactError(f"{model.where}: cannot be exported to C: {e}") from e
+    arrays, target, codes = parts.arrays, model.target, parts.codes.get("layout", {})
+    n_inputs, n_slots, constants, instructions, index = arrays["bytecode"]
+    n_features, *trees = arrays["scores"]
+    cost_model = arrays["cost_model"]
+    n_costs, n_drivers = cost_model[:2] if cost_model else (0, 0)
+    sizes = (len(model.pool), n_inputs, n_slots, len(arrays["classes"]), n_features, n_costs, n_drivers)
+    head = (*sizes, cost_model is not None, model.shortlist)
+    partitions = np.concatenate([*arrays["classes"], np.empty(0, dtype=np.int32)])
+    sections = [
+        _section("targ", 1, _texts(target.op, target.variant, target.dtype, target.arch)),
+        _section("json", 1, _texts(registry_json(target, model.pool, model.arch.warp_size, model.content_hash))),
+        _section("code", 8, np.array([codes.get(layout, -1) for layout in GEMM_LAYOUTS], dtype=np.int64)),
+        _section("head", 4, np.array(head, dtype=np.int32)),
+        _section("name", 1, _texts(*model.pool.names)),
+        _section("clas", 4, partitions),
+        _section("cons", 8, constants),
+        _section("step", 28, instructions),
+        _section("indx", 4, index),
+        _section("rule", 8, arrays["rules"]),
+        _section("outs", 8, arrays["features"]),
+        _section("cost", 8, arrays["costs"]),
+        _section("driv", 8, arrays["drivers"]),
+        *(_section(tag, item, x) for (tag, item), x in zip(_TREES.items(), trees, strict=True)),
+    ]
+    if cost_model:
+        _, _, limits, *weights = cost_model
+        sections += [_section("sing", 8, arrays["single"]), _section("limi", 8, np.array(limits, dtype=np.float64))]
+        sections += [_section(tag, 8, x) for tag, x in zip(_WEIGHTS, weights, strict=True)]
+    return seal(b"".join(sections))
+
+
+_TREES = {"root": 8, "feat": 8, "thre": 8, "chil": 16, "miss": 1, "left": 1, "valu": 8}
+_WEIGHTS = ("prog", "fact", "cent", "scal", "weig")
+
+
+def seal(sections: bytes) -> bytes:
+    """Return the file with these sections: its head has version, checksum and length."""
+    rest = struct.pack("<Q", len(sections) + 24) + sections
+    return b"TILEWISE" + struct.pack("<II", VERSION, zlib.crc32(rest)) + rest
+
+
+def _section(tag: str, item: int, data: Array | bytes) -> bytes:
+    raw = data if isinstance(data, bytes) else np.ascontiguousarray(data, dtype=_little(data)).tobytes()
+    return struct.pack("<4sIQ", tag.encode(), item, len(raw) // item) + raw + b"\0" * (-len(raw) % 8)
+
+
+def _little(array: Array) -> np.dtype[np.generic]:
+    return array.dtype.newbyteorder("<")
+
+
+def _texts(*texts: str) -> bytes:
+    return b"".join(text.encode() + b"\0" for text in texts)

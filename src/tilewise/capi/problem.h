@@ -1,0 +1,26 @@
+/* Problems: their checks, and their columns in the order of tilewise.ops. */
+#ifndef TILEWISE_PROBLEM_H
+#define TILEWISE_PROBLEM_H
+
+#include "include/tilewise.h"
+
+enum { TW_MAX_INPUTS = 19, TW_LAYOUTS = 4 };
+
+extern const char *const TW_LAYOUT_NAMES[TW_LAYOUTS];
+
+/* The directions of a convolution, in the order of CK Tile's codes. */
+enum { TW_FORWARD, TW_BWD_DATA, TW_BWD_WEIGHT, TW_DIRECTIONS };
+
+/* Return the direction of a convolution's variant, 0 for a GEMM's variant, or -1 if the op has no such variant. */
+int tw_direction(uint32_t op, const char *variant);
+
+/* Check a problem by the rules of tilewise.ops. Return TILEWISE_OK, TILEWISE_BAD_ARGUMENT or TILEWISE_BAD_PROBLEM. */
+int tw_problem_check(const tilewise_problem *problem);
+
+/* Write the columns of a checked problem into `inputs` (TW_MAX_INPUTS); `layouts` has the code of each layout. */
+void tw_problem_columns(const tilewise_problem *problem, const int64_t layouts[TW_LAYOUTS], int64_t *inputs);
+
+/* Write the output's depth, height and width of a checked convolution into `sizes`. */
+void tw_output_sizes(const tilewise_conv *conv, int64_t sizes[3]);
+
+#endif

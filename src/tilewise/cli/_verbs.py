@@ -1,0 +1,139 @@
+"""The table of verbs: package, summary, actions and the configuration keys that each verb reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewise.errors import UsageError
+
+# Every verb accepts the parts of a target, even where it does not read all of them.
+COMMON = ("op", "variant", "dtype", "arch", "target", "params", "experiment", "hydra")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line.
+
+    Attributes:
+        package: the package below :mod:`tilewise.cli` that holds its module.
+        summary: its line in the overview.
+        reads: configuration keys that it reads in addition to :data:`COMMON`; a key stands for all keys below it.
+        actions: second words of the command; empty where the verb takes none.
+    """
+
+    package: str
+    summary: str
+    reads: tuple[str, ...]
+    actions: tuple[str, ...] = ()
+
+
+VERBS: dict[str, Verb] = {
+    "collect": Verb(
+        "measuring",
+        "measure kernels on this machine's GPUs",
+        ("collect", "data", "holdout", "input", "output"),
+    ),
+    "plan": Verb(
+        "measuring",
+        "propose the next measurements, within a budget of seconds",
+        ("collect", "data", "holdout", "model_dir", "output", "plan", "seed", "threads"),
+    ),
+    "ingest": Verb("measuring", "import measurements of other tools", ("input", "output")),
+    "data": Verb(
+        "measuring",
+        "check, merge and describe measurements",
+        ("data", "holdout", "input", "out", "output"),
+        ("prepare", "merge", "describe"),
+    ),
+    "instances": Verb(
+        "measuring",
+        "expand, list, filter, convert and compare sets of kernels",
+        ("a", "b", "filter", "input", "output"),
+        ("expand", "list", "count", "filter", "export", "convert", "compare"),
+    ),
+    "train": Verb(
+        "models",
+        "fit a target's model and log it to MLflow",
+        (
+            "data", "holdout", "model", "model_dir", "n_splits", "out", "seed", "threads", "tracking", "tune", "tuned",
+            "warm_start",
+        ),
+    ),
+    "evaluate": Verb(
+        "models", "score a model on the holdout problems", ("data", "holdout", "model_dir", "out", "reports")
+    ),
+    "compare": Verb(
+        "models",
+        "compare two models on the same problems",
+        ("a", "b", "compare", "data", "holdout", "output", "seed", "tracking"),
+    ),
+    "promote": Verb(
+        "models",
+        "let the gate decide whether a model replaces @production",
+        ("data", "gate", "holdout", "model_dir", "reports", "tracking"),
+    ),
+    "rollback": Verb("models", "put @previous back into @production", ("reason", "tracking", "version")),
+    "shadow": Verb(
+        "models",
+        "report the observations of two models by dispatchers, or roll back by them",
+        ("compare", "gate", "input", "out", "tracking"),
+        ("report", "rollback"),
+    ),
+    "registry": Verb(
+        "models",
+        "list the registered models, show or compare their versions",
+        ("a", "b", "tracking", "version"),
+        ("list", "show", "diff"),
+    ),
+    "select": Verb("runtime", "pick the kernel for one problem", ("output", "problem", "tracking")),
+    "explain": Verb(
+        "runtime",
+        "explain why a kernel is or was selected",
+        ("input", "model_dir", "output", "problem", "tracking"),
+    ),
+    "cache": Verb(
+        "runtime",
+        "list, merge and export the measurements and requests of dispatchers",
+        ("collect.run_id", "data", "input", "model_dir", "output"),
+        ("list", "merge", "prune", "problems", "export"),
+    ),
+    "validate": Verb(
+        "measuring",
+        "check a model on the hardware: training shapes, unseen shapes, gradients",
+        (
+            "a", "collect", "data", "holdout", "input", "mode", "model_dir", "out", "output", "plan.requests",
+            "reports", "seed", "tracking", "validate",
+        ),
+    ),
+    "search": Verb(
+        "measuring",
+        "look for configurations beyond the pool",
+        ("collect", "data", "holdout", "input", "model_dir", "output", "problem", "search"),
+    ),
+}  # fmt: skip
+
+
+def refuse_unread(verb: str, keys: Iterable[str]) -> None:
+    """Refuse a key that `verb` would ignore.
+
+    Args:
+        verb: a key of :data:`VERBS`.
+        keys: dotted keys that the caller sets; a group counts as the key of its name. Keys that conf/ lacks pass:
+            composing refuses them and proposes a similar key.
+
+    Raises:
+        UsageError: another verb reads the key, and this one does not.
+    """
+    for key in keys:
+        if not _covers(_read_by(verb), key) and any(_covers(_read_by(other), key) for other in VERBS):
+            raise UsageError(f"{verb} does not read {key!r}; it reads {', '.join(VERBS[verb].reads)}")
+
+
+def _read_by(verb: str) -> tuple[str, ...]:
+    return (*COMMON, *VERBS[verb].reads, *(("action",) if VERBS[verb].actions else ()))
+
+
+def _covers(read: Iterable[str], key: str) -> bool:
+    """Return whether `read` has the key, a key above it or a key below it."""
+    return any(f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.") for name in read)

@@ -1,0 +1,5 @@
+"""Verbs that plan, measure, import and check measurements: collect, plan, ingest, data, instances, search, validate.
+
+Each module has `run(cfg)` and uses the faces of `collect`, `data`, `campaigns` and `kernels`. The package exports
+nothing.
+"""

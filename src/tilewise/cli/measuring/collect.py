@@ -1,0 +1,156 @@
+"""Measure kernels on this machine's GPUs, or write the plan for another machine.
+
+tilewise collect [target=NAME] [output=FILE] [collect.devices=[0,1]] [collect.budget_s=1500]
+tilewise collect collect.dry_run=true                list the work, the dropped pairs and the expected time, and stop
+tilewise collect collect.plan=PLAN.json              write the plan and stop
+tilewise collect input=PLAN.json output=FILE         measure a plan
+tilewise collect target=NAME collect.libraries=FOLDER measure CK Tile's kernels, see docs/ck-tile-client.md
+tilewise collect collect.simulate=TABLE output=FILE  look the measurements up in a recorded table
+
+A killed run, or one that spent its budget (exit status 4), continues when the same command is given again. On a machine
+with nothing but torch and triton, `python -m tilewise.collect PLAN.json FILE` measures a plan.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from omegaconf import ListConfig, OmegaConf
+
+from tilewise.arch import HardwareProfile
+from tilewise.checks import require_format
+from tilewise.cli._console import plain_console
+from tilewise.collect import (
+    CollectLimits,
+    CollectTask,
+    Devices,
+    Item,
+    Plan,
+    ProgressLine,
+    Timing,
+    collect_plan,
+    collect_with_engine,
+    forecast_plan,
+    load_plan,
+)
+from tilewise.collect.engines import ReplayTable, find_library_kernels, replay_engine
+from tilewise.collect.problems import load_problem_set
+from tilewise.data import holdout_mask
+from tilewise.errors import ConfigError
+from tilewise.files import write_text
+from tilewise.kernels import Pool, backend_of_target, load_pool
+from tilewise.kernels.ck import CkLibraries
+from tilewise.ops import Target
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def run(cfg: DictConfig) -> None:
+    """Plan, and measure unless only the plan or a dry run is requested.
+
+    Raises:
+        ConfigError: a setting is out of its range, the output is named after another format, or no problem set exists.
+        DataError: the output exists, or the plan or journal cannot be used.
+        MeasurementError: this machine has no such GPU.
+        UnfinishedError: the budget is spent and problems are left.
+    """
+    console = plain_console()
+    settings = cfg.collect
+    recorded = Path(settings.simulate) if settings.simulate else None
+    found = None
+    if cfg.input:
+        plan = load_plan(Path(cfg.input))
+    elif recorded:
+        plan = _recorded_plan(cfg)
+    elif not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
+        libraries = CkLibraries.find(target.op, settings.libraries, settings.memory)
+        found = find_library_kernels(target, libraries, [item.problem for item in _items(cfg)])
+        plan = plan_from_config(cfg, found.pool(target))
+    else:
+        plan = plan_from_config(cfg)
+    output = Path(cfg.output or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
+    require_format(output, ".parquet")
+    console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
+    if settings.plan:
+        write_text(Path(settings.plan), plan.dumps())
+        console.print(f"plan: {settings.plan}", soft_wrap=True, highlight=False)
+        return
+    devices = devices_of(settings.devices)
+    jobs = settings.jobs or None
+    if settings.dry_run:
+        like = Path(settings.like) if settings.like else None
+        console.print(str(forecast_plan(plan, output, devices, jobs, like)), soft_wrap=True, highlight=False)
+        return
+    limits = CollectLimits(settings.budget_s, settings.partial)
+    if recorded:
+        report = collect_with_engine(plan, output, replay_engine(recorded), [0], ProgressLine(), limits)
+    else:
+        means = (jobs, settings.libraries, settings.memory, found)
+        report = collect_plan(CollectTask(plan, output, devices, limits, *means))
+    console.print(str(report), soft_wrap=True, highlight=False)
+    report.require_complete()
+
+
+def _recorded_plan(cfg: DictConfig) -> Plan:
+    """Return a plan of the target's pairs in the recorded table; its run id marks the rows as simulated."""
+    table = ReplayTable.load(cfg.collect.simulate, Target.parse(cfg.target))
+    return table.plan(f"simulated-{cfg.collect.run_id}")
+
+
+def devices_of(values: ListConfig) -> Devices:
+    """Return the GPU indices of ``collect.devices``, or "all".
+
+    Raises:
+        ConfigError: the value is neither a list of whole numbers nor [all].
+    """
+    if list(values) == ["all"]:
+        return "all"
+    if not all(isinstance(d, int) for d in values):
+        raise ConfigError(f"collect.devices must be GPU indices, or [all]; got {values}")
+    return list(values)
+
+
+def plan_from_config(cfg: DictConfig, pool: Pool | None = None) -> Plan:
+    """Return the plan of the configuration, with `pool` or the pool shipped for the target.
+
+    Raises:
+        ConfigError: a setting is out of its range, or there is no such problem set.
+        DataError: a file of problems cannot be used.
+    """
+    target = Target.parse(cfg.target)
+    timing = Timing(**OmegaConf.to_container(cfg.collect.timing))  # type: ignore[arg-type]
+    arch = HardwareProfile.from_dict(OmegaConf.to_container(cfg.arch), source="arch")  # type: ignore[arg-type]
+    return Plan(target, arch, pool or load_pool(target), _items(cfg), timing, cfg.collect.run_id)
+
+
+def _items(cfg: DictConfig) -> tuple[Item, ...]:
+    """Return the problems of the configuration."""
+    op = Target.parse(cfg.target).op
+    items = _part(load_problem_set(op, cfg.collect.problems), cfg.collect.part)
+    if cfg.collect.repeat is None:
+        return items
+    return repeated(items, op, cfg.holdout.fraction, cfg.collect.repeat)
+
+
+def _part(items: tuple[Item, ...], part: object) -> tuple[Item, ...]:
+    if part is None:
+        return items
+    ends = list(part) if isinstance(part, ListConfig) else [part]
+    match ends:
+        case [int(first), int(end)] if 0 <= first < end <= len(items):
+            return items[first:end]
+    raise ConfigError(
+        f"collect.part must be [FIRST,END] with FIRST < END within 0 and {len(items)} (all problems), got {ends}"
+    )
+
+
+def repeated(items: tuple[Item, ...], op: str, fraction: float, others: int) -> tuple[Item, ...]:
+    """Return the problems to repeat for the noise ceiling: all of the holdout, and the first `others` of the rest."""
+    if not isinstance(others, int) or others < 0:
+        raise ConfigError(f"collect.repeat must be a whole number of at least 0, got {others!r}")
+    held = holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction)
+    rest = [item for item, h in zip(items, held, strict=True) if not h]
+    return (*(item for item, h in zip(items, held, strict=True) if h), *rest[:others])

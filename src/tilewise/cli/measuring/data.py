@@ -1,0 +1,190 @@
+"""Check measurements and write the training table, merge tables, or describe the measurements.
+
+tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
+tilewise data merge input=[FILE_OR_FOLDER,...] output=FILE [target=NAME]
+tilewise data describe [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
+
+prepare keeps the good rows of one target. Rows that break a rule, and labels that cannot be trusted (above the
+roofline, contradicting each other, cold starts, outliers), go to FILE's sibling .quarantined.parquet with a reason,
+file and row. If more than 1 % of the rows are bad, no training table is written.
+
+merge makes one table of several. Every faulty row needs a decision first; until then merge writes no table, but lists
+the missing decisions in FILE's sibling .faults.yaml. Decisions are exclusions beside the tables (NAME.exclusions.yaml:
+rule, key, reason, decided_by). prepare applies them as well, and both record them in their output.
+
+describe prints the measurements of each target: problems, rows by status, reasons, spread, runs, and how well a second
+run agrees. output= draws plots in a folder. out= fills a page's blocks `<!-- begin NAME -->` ... `<!-- end NAME -->`
+with the tables and the plots of output=.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from tilewise.checks import require_format
+from tilewise.cli._console import plain_console
+from tilewise.data import parquet_bytes, read_raw_measurements
+from tilewise.data.quality import (
+    Exclusion,
+    Prepared,
+    find_exclusions,
+    merge_measurements,
+    prepare_measurements,
+    prepared_metadata,
+)
+from tilewise.errors import ConfigError, DataError
+from tilewise.files import create_bytes, write_bytes, write_text
+from tilewise.ops import Target
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from tilewise.data.describe import TextTable
+
+MAX_QUARANTINED = 0.01
+WIDTH = 180  # columns of tables that go to a file or a pipe
+
+
+def run(cfg: DictConfig) -> None:
+    """Run ``cfg.action``.
+
+    Raises:
+        ConfigError: the action is missing or unknown.
+        DataError: the table cannot be used, or too many of its rows are bad.
+    """
+    if cfg.action == "prepare":
+        _prepare(cfg)
+    elif cfg.action == "describe":
+        _describe(cfg)
+    elif cfg.action == "merge":
+        _merge(cfg)
+    else:
+        raise ConfigError(f"data needs an action, prepare, describe or merge; got {cfg.action!r}")
+
+
+def _prepare(cfg: DictConfig) -> None:
+    target, source = Target.parse(cfg.target), Path(cfg.input or cfg.data)
+    output = Path(cfg.output or f"build/prepared/{target.name}.parquet")
+    require_format(output, ".parquet")
+    prepared = prepare_measurements(read_raw_measurements(source, target), target, find_exclusions([source]))
+    quarantine = output.with_suffix(".quarantined.parquet")
+    if len(prepared.quarantined):
+        write_bytes(quarantine, parquet_bytes(prepared.quarantined))
+    else:
+        quarantine.unlink(missing_ok=True)
+    console = plain_console()
+    _show_decisions(prepared.applied, console)
+    _show_quarantine(prepared, quarantine, console)
+    if prepared.quarantined_share > MAX_QUARANTINED:
+        raise DataError(
+            f"{source}: {prepared.quarantined_share:.2%} of the rows are bad, more than {MAX_QUARANTINED:.0%}; "
+            f"{quarantine} has the reasons. Measure them again, or exclude them (NAME.exclusions.yaml beside the data)"
+        )
+    write_bytes(output, parquet_bytes(prepared.frame, prepared_metadata(prepared)))
+    valid = int(prepared.frame["is_valid"].sum())
+    console.print(f"{output}: {len(prepared.frame)} rows, {valid} of them valid", soft_wrap=True, highlight=False)
+
+
+def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:
+    if not len(prepared.quarantined):
+        return
+    console.print(f"{len(prepared.quarantined)} rows in quarantine ({path}):", soft_wrap=True, highlight=False)
+    kinds = prepared.quarantined["reason"].str.replace(r"\d[\d.e+-]*", "#", regex=True)
+    for kind, count in kinds.value_counts().head(10).items():
+        console.print(f"  {count} x {kind}", soft_wrap=True, highlight=False)
+
+
+def _merge(cfg: DictConfig) -> None:
+    target = Target.parse(cfg.target)
+    if not cfg.input or not cfg.output:
+        raise ConfigError("data merge needs input=[FILE,...] and output=FILE.parquet")
+    path = Path(cfg.output)
+    require_format(path, ".parquet")
+    if path.exists():
+        raise DataError(f"{path} exists already; it is never overwritten, choose another output")
+    inputs = [cfg.input] if isinstance(cfg.input, str) else list(cfg.input)
+    merged, console = merge_measurements([Path(str(i)) for i in inputs], target), plain_console()
+    _show_decisions(merged.applied, console)
+    if merged.repeats:
+        console.print(f"{merged.repeats} rows repeat another and were left out", highlight=False)
+    undecided = path.with_suffix(".faults.yaml")
+    if len(merged.faults):
+        for rule, count in merged.faults["rule"].value_counts().items():
+            first = merged.faults["reason"][merged.faults["rule"] == rule].iloc[0]
+            console.print(f"{count} x {rule}, e.g. {first}", soft_wrap=True, highlight=False)
+        write_text(undecided, merged.template)
+        raise DataError(
+            f"{len(merged.faults)} rows cannot be trusted, so nothing is merged; {undecided} lists them as exclusions: "
+            f"decide on them and put the file beside the input as NAME.exclusions.yaml, or measure them again"
+        )
+    undecided.unlink(missing_ok=True)
+    try:
+        create_bytes(path, parquet_bytes(merged.frame, merged.metadata))
+    except FileExistsError as e:
+        raise DataError(f"{path} exists already; it is never overwritten, choose another output") from e
+    rows = merged.frame
+    runs = ", ".join(sorted(rows["run_id"].unique()))
+    console.print(
+        f"{path}: {len(rows)} rows, {int(rows['is_valid'].sum())} of them valid, of {runs}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _show_decisions(applied: Sequence[tuple[Exclusion, int]], console: Console) -> None:
+    """Print how many rows each reason excluded, and the decisions that match no row."""
+    rows: Counter[str] = Counter()
+    for decision, count in applied:
+        rows[f"{decision.rule}, {decision.reason} ({decision.decided_by})"] += count
+    for reason, count in rows.items():
+        console.print(f"{count} rows left out on purpose: {reason}", soft_wrap=True, highlight=False)
+    for decision, count in applied:
+        if not count:
+            console.print(f"{decision.source}: matches no row", soft_wrap=True, highlight=False)
+
+
+def _describe(cfg: DictConfig) -> None:
+    from tilewise.data.describe import describe_tables, text_tables
+
+    described = tuple(describe_tables(Path(cfg.input or cfg.data), cfg.holdout.fraction))
+    tables = text_tables(described)
+    console = plain_console(width=None if sys.stdout.isatty() else WIDTH)
+    for table in tables:
+        _show(table, console)
+    if not (cfg.output or cfg.out):
+        return
+    from tilewise.data.describe import fill_page, write_plots
+
+    plots = write_plots(described, Path(cfg.output)) if cfg.output else []
+    if plots:
+        console.print(f"{cfg.output}: {len(plots)} plots", soft_wrap=True, highlight=False)
+    if cfg.out:
+        page = Path(cfg.out)
+        write_text(page, fill_page(_read_page(page), page, tables, plots))
+        console.print(f"{page}: filled in", soft_wrap=True, highlight=False)
+
+
+def _show(table: TextTable, console: Console) -> None:
+    if not table.rows:
+        return
+    shown = Table(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left")
+    for i, name in enumerate(table.header):
+        shown.add_column(name, justify="left" if i < table.words else "right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*row)
+    console.print(shown)
+    console.print()
+
+
+def _read_page(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as e:
+        raise ConfigError(f"out={path}: {e.strerror}; it names a page to fill, such as docs/data.md") from e

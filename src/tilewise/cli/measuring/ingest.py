@@ -1,0 +1,57 @@
+"""Import measurements of other tools: CK Tile's benchmark CSV, benchmark JSON, streaming log, or a parquet table.
+
+tilewise ingest input=FILE output=FILE.parquet target=NAME        or op= variant= dtype= arch=
+
+The format is recognised by the content, also inside gzip. None of these files names the arch, so give it. Malformed
+parts are reported by line and kept in FILE.quarantined.jsonl; all others are imported, failed runs with their status.
+`tilewise data prepare` and `tilewise data merge` check the labels later.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tilewise.checks import require_format
+from tilewise.cli._console import plain_console
+from tilewise.collect import ProgressLine
+from tilewise.data.importers import ImportReport, ingest_file
+from tilewise.errors import ConfigError
+from tilewise.ops import Target
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SHOWN_LOSSES = 3  # per kind
+
+
+def run(cfg: DictConfig) -> None:
+    """Import ``cfg.input`` into ``cfg.output``.
+
+    Raises:
+        ConfigError: input or output is missing.
+        DataError: the input cannot be imported, or the output exists.
+    """
+    if not cfg.input or not cfg.output:
+        raise ConfigError("ingest needs input=FILE and output=FILE.parquet")
+    require_format(cfg.output, ".parquet")
+    line = ProgressLine()
+    target = Target.parse(cfg.target)
+    report = ingest_file(Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of))
+    _show(report, target, plain_console())
+
+
+def _show(report: ImportReport, target: Target, console: Console) -> None:
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False)
+
+    say(f"{report.path}: {report.rows} rows of {target.name} from a {report.format}, {report.valid} of them valid")
+    if not report.lost:
+        return
+    say(f"{report.lost} of {report.parts} parts did not come through ({report.quarantine}):")
+    for kind, count in report.kinds.most_common(10):
+        say(f"  {count} x {kind}")
+        for loss in report.first[kind][:SHOWN_LOSSES]:
+            say(f"    line {loss.line}: {loss.reason}")

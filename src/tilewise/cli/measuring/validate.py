@@ -1,0 +1,137 @@
+"""Check a trained model on the hardware: build and run the kernels that it selects.
+
+tilewise validate mode=training_shapes    run the oracle's and the model's kernel on problems of the training set
+tilewise validate mode=oracle             run the whole pool on unseen problems: is the selected kernel the fastest?
+tilewise validate mode=backward           print predictions of the gradients' models; no GPU, a few seconds
+tilewise validate mode=trace plan.requests=FILE [a=MODEL] [data=...]
+                                          GPU minutes of recorded calls by the measurements, and the minutes saved
+                                          since model a (a folder, or models:/TARGET@ALIAS)
+
+The first two modes measure on this machine's GPU. collect.plan=FILE writes the plan instead, for `python -m
+tilewise.collect PLAN TABLE` on a machine with nothing but torch and triton; input=TABLE then reports on its table.
+collect.simulate=DATA looks measurements up. The report, Markdown and JSON, goes to out= (default: reports/<target>).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.console import Console
+
+from tilewise.campaigns.validate import (
+    ShapePlanOptions,
+    ValidationReport,
+    backward_report,
+    judge_measurements,
+    judge_trace,
+    plan_training_shapes,
+    plan_unseen_shapes,
+    predict_problems,
+    validation_page,
+    write_validation_report,
+)
+from tilewise.checks import is_whole, require
+from tilewise.cli._console import plain_console
+from tilewise.cli.measuring.collect import devices_of, plan_from_config
+from tilewise.cli.models.compare import load_model
+from tilewise.collect import CollectLimits, Plan, ProgressLine, collect_on_gpus, collect_with_engine
+from tilewise.collect.engines import ReplayTable, replay_engine
+from tilewise.collect.problems import load_problem_set
+from tilewise.data import read_measurements
+from tilewise.dispatch.logs import count_requests
+from tilewise.errors import ConfigError
+from tilewise.files import write_text
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.ops import Target
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+MODES = ("training_shapes", "backward", "oracle", "trace")
+GRADIENTS = ("bwd_data", "bwd_weight")
+
+
+def run(cfg: DictConfig) -> None:
+    """Validate ``cfg.model_dir``.
+
+    Raises:
+        ArtefactError: a model cannot be loaded.
+        ConfigError: the mode is unknown, or does not exist for this op.
+        DataError: the table has no problem to measure or to judge.
+        MeasurementError: this machine has no GPU.
+    """
+    if cfg.mode not in MODES:
+        raise ConfigError(f"mode must be one of {', '.join(MODES)}, got {cfg.mode}")
+    count = cfg.validate.problems
+    require("validate.problems must be a whole number of at least 1", is_whole(count) and count >= 1, count)
+    console = plain_console()
+    without_gpu = {"backward": _backward, "trace": _trace}
+    report = without_gpu[cfg.mode](cfg) if cfg.mode in without_gpu else _measured(cfg, console)
+    if report is None:
+        return
+    folder = Path(cfg.out or cfg.reports)
+    write_validation_report(folder, report)
+    console.print(validation_page(report), soft_wrap=True, highlight=False)
+    console.print(f"report: {folder}/validate_{cfg.mode}.md", soft_wrap=True, highlight=False)
+
+
+def _backward(cfg: DictConfig) -> ValidationReport:
+    """Predict with the gradients' models, which lie beside that of model_dir."""
+    target = Target.parse(cfg.target)
+    if target.op != "grouped_conv":
+        raise ConfigError(f"mode=backward needs an op with gradient variants (grouped_conv), got {target.op}")
+    problems = [item.problem for item in load_problem_set(target.op, cfg.collect.problems)[: cfg.validate.problems]]
+    models = Path(cfg.model_dir).parent
+    names = [Target(target.op, variant, target.dtype, target.arch).name for variant in GRADIENTS]
+    return backward_report([predict_problems(load_artefact(models / name), problems) for name in names])
+
+
+def _trace(cfg: DictConfig) -> ValidationReport:
+    if not cfg.plan.requests:
+        raise ConfigError("plan.requests: missing; name the file that TILEWISE_RECORD named")
+    model = load_model(str(cfg.model_dir), cfg.tracking.uri)
+    before = load_model(str(cfg.a), cfg.tracking.uri) if cfg.a else None
+    calls = count_requests(cfg.plan.requests, model.target)
+    return judge_trace(calls, read_measurements(Path(cfg.data), model.target), model, before)
+
+
+def _measured(cfg: DictConfig, console: Console) -> ValidationReport | None:
+    """Measure or read the table and judge it; return None if only the plan was requested."""
+    model = load_artefact(cfg.model_dir)
+    if cfg.input:
+        return judge_measurements(cfg.mode, read_measurements(Path(cfg.input), model.target), model)
+    plan = _plan(cfg, model)
+    if cfg.collect.plan:
+        write_text(Path(cfg.collect.plan), plan.dumps())
+        console.print(f"plan: {cfg.collect.plan}", soft_wrap=True, highlight=False)
+        return None
+    return judge_measurements(cfg.mode, _collect(cfg, plan), model)
+
+
+def _plan(cfg: DictConfig, model: TrainedModel) -> Plan:
+    whole = plan_from_config(cfg)
+    options = ShapePlanOptions(cfg.validate.problems, whole.timing, f"validate-{cfg.mode}", cfg.seed)
+    source = Path(cfg.collect.simulate or cfg.data)
+    if cfg.mode == "training_shapes":
+        frame = read_measurements(source, model.target)
+        return plan_training_shapes(frame, model, options)
+    if cfg.collect.simulate:  # only recorded problems can be looked up, and only their holdout is unseen
+        items = ReplayTable.load(source, model.target).plan(options.run_id, whole.timing, model.arch).items
+        return plan_unseen_shapes(items, None, model, options)
+    frame = read_measurements(source, model.target)
+    return plan_unseen_shapes(whole.items, frame, model, options)
+
+
+def _collect(cfg: DictConfig, plan: Plan) -> pd.DataFrame:
+    """Measure a plan and return the table, which is written beside the report."""
+    output = Path(cfg.output or f"{cfg.out or cfg.reports}/validate_{cfg.mode}.parquet")
+    if cfg.collect.simulate:
+        engine = replay_engine(cfg.collect.simulate)
+        report = collect_with_engine(plan, output, engine, [0], ProgressLine(), CollectLimits())
+    else:
+        devices = devices_of(cfg.collect.devices)
+        report = collect_on_gpus(plan, output, devices, cfg.collect.jobs or None, ProgressLine(), CollectLimits())
+    report.require_complete()
+    return read_measurements(output, plan.target)

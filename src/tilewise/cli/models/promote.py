@@ -1,0 +1,122 @@
+"""Publish a model and let the gate decide whether it replaces @production.
+
+tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.mean_drop=0.2 ...] [gate.shadow=FILE]
+                 [gate.override.reason=TEXT [gate.override.holdout=true] [gate.override.production=true]]
+
+The candidate and the model in production are evaluated now, on the same holdout problems. The decision, with every
+figure and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also after a refusal (exit
+status 3). promotion.html beside it is the readable form. Repeating the command changes nothing. With gate.shadow= the
+gate also judges the observations of dispatchers (docs/shadow.md).
+
+The holdout must contain the problems that production was judged on, and limits must not be weaker than the shipped
+ones. gate.override.reason waives that, visibly for everybody, unless gate.override.allowed is false in conf/ or the
+environment has TILEWISE_GATE_OVERRIDE=off (docs/registry.md: overrides).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from tilewise.cli._console import plain_console
+from tilewise.cli.compose import compose
+from tilewise.errors import PromotionRefusedError
+from tilewise.gate import GateDecision, Thresholds, read_observations
+from tilewise.model import load_artefact
+from tilewise.registry import connect
+from tilewise.registry.promotion import Override, Promotion, PromotionRules, promote
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from omegaconf import DictConfig
+
+_SHOWN_REGRESSIONS = 10
+
+
+def run(cfg: DictConfig) -> None:
+    """Promote ``cfg.model_dir``.
+
+    Raises:
+        PromotionRefusedError: the gate refused the candidate.
+    """
+    target = load_artefact(cfg.model_dir, verify=False).target
+    thresholds = Thresholds.from_config(cfg.gate, target)
+    # The file's answer counts, so that the command line cannot allow what the file forbids.
+    override = Override.from_config(cfg.gate, allowed=bool(compose().gate.get("override", {}).get("allowed", True)))
+    connect(cfg.tracking.uri)
+
+    def read() -> pd.DataFrame:
+        from tilewise.data import read_measurements  # imports the schema library, which takes half a second
+
+        return read_measurements(Path(cfg.data), target)
+
+    observations = read_observations(cfg.gate.shadow) if cfg.gate.shadow else None
+    promotion = promote(
+        cfg.model_dir,
+        read,
+        PromotionRules(thresholds, float(cfg.holdout.fraction), observations, override),
+        cfg.reports,
+        experiment=cfg.tracking.experiment,
+    )
+    _print(promotion)
+    if not promotion.in_production:
+        raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
+
+
+def _print(promotion: Promotion) -> None:
+    """Print the decision. It has been carried out, so a closed pipe or an encoding does not change the exit status."""
+    console = plain_console()
+    with console.capture() as captured:
+        _show(promotion, console)
+    try:
+        sys.stdout.write(captured.get())
+        sys.stdout.flush()
+    except (OSError, UnicodeError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails
+        print(f"tilewise: the decision is in {promotion.path}; it cannot be printed: {error}", file=sys.stderr)
+
+
+def _show(promotion: Promotion, console: Console) -> None:
+    if promotion.gate:
+        title = f"{promotion.version}: {promotion.outcome}, judged on {promotion.gate.n_problems} holdout problems"
+        console.print(title, soft_wrap=True, highlight=False)
+        console.print(_checks(promotion.gate))
+        for passed, reason in _conditions(promotion.gate):
+            console.print(f"{'yes' if passed else 'NO '} {reason}", soft_wrap=True, highlight=False)
+        for problem in promotion.gate.regressed[:_SHOWN_REGRESSIONS]:
+            dimensions = " ".join(f"{k}={v}" for k, v in problem.problem.items())
+            console.print(f"  {problem.production:.1%} -> {problem.candidate:.1%}  {dimensions}", soft_wrap=True)
+    for reason in promotion.reasons:
+        console.print(f"{promotion.version}: {reason}", soft_wrap=True, highlight=False)
+    console.print(f"record: {promotion.path}", soft_wrap=True, highlight=False)
+
+
+def _conditions(gate: GateDecision) -> list[tuple[bool, str]]:
+    """Return the criteria without figures in the table: whether each is met, and its reason."""
+    conditions = [(c.passed, c.reason) for c in gate.conditions]
+    if gate.slices:
+        weak = ", ".join(s.name for s in gate.weak_slices) or "none"
+        conditions.append(
+            (not gate.weak_slices, f"{len(gate.slices)} slices of problems judged; too much worse: {weak}")
+        )
+    if gate.evidence_check:
+        conditions.append((not gate.evidence_check.reasons, f"observed by a shadow: {gate.evidence_check.note}"))
+    return conditions
+
+
+def _checks(gate: GateDecision) -> Table:
+    table = Table()
+    for column in ("criterion", "candidate", "floor" if gate.production is None else "production", "points", "passed"):
+        table.add_column(column, justify="left" if column in ("criterion", "passed") else "right")
+    for check in gate.checks:
+        name = "worst problem" if check.name == "problem" else check.name.removeprefix("floor_")
+        figures = (f"{check.candidate:.2%}", f"{check.reference:.2%}", f"{check.change_points:+.2f}")
+        table.add_row(name, *figures, "yes" if check.passed else "NO")
+    return table

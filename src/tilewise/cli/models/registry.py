@@ -1,0 +1,167 @@
+"""Show the registered models: versions, aliases, figures, gate decisions, and the history of production.
+
+tilewise registry [list]
+tilewise registry show [target=NAME] [version=N]                    everything about one version
+tilewise registry diff [target=NAME] [a=production] [b=candidate]   two versions: parameters, data, pool, figures
+
+Without version= it is the one in production; a= and b= are numbers or aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from tilewise.cli._console import plain_console
+from tilewise.errors import ConfigError, UnknownTargetError
+from tilewise.registry import (
+    CANDIDATE,
+    DECISION_TAG,
+    PREVIOUS,
+    PRODUCTION,
+    ROLLED_BACK_TAG,
+    ModelDifference,
+    Version,
+    connect,
+    diff_models,
+    find_by_alias,
+    find_by_number,
+    hide_password,
+    is_missing_store,
+    list_aliases,
+    list_targets,
+    list_versions,
+    load_version,
+    read_description,
+    read_history,
+    resolve_tracking_uri,
+)
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_SHOWN_NAMES = 8
+
+
+def run(cfg: DictConfig) -> None:
+    """List every registered model, or show ``cfg.version`` of ``cfg.target``, or compare ``cfg.a`` with ``cfg.b``.
+
+    Raises:
+        UnknownTargetError: the registry is empty, or has no such version.
+        ConfigError: the version is neither a number nor an alias.
+        ArtefactError: the files of a version to compare are damaged.
+    """
+    uri = resolve_tracking_uri(cfg.tracking.uri)
+    names = [] if is_missing_store(uri) else _targets(uri)
+    if not names:
+        raise UnknownTargetError(f"no model is registered at {hide_password(uri)} yet; tilewise train registers one")
+    console = plain_console()
+    if cfg.action == "show":
+        _show(console, _find(cfg.target, names, cfg.version or PRODUCTION))
+    elif cfg.action == "diff":
+        a, b = cfg.a or PRODUCTION, cfg.b or CANDIDATE
+        _diff(console, _find(cfg.target, names, a), _find(cfg.target, names, b))
+    else:
+        for name in names:
+            console.print(name, highlight=False)
+            console.print(_table(name))
+
+
+def _targets(uri: str) -> list[str]:
+    connect(uri)
+    return list_targets()
+
+
+def _find(target: str, known: Sequence[str], which: object) -> Version:
+    """Return a version by number or alias."""
+    if target not in known:
+        raise UnknownTargetError(f"{target} is not registered; known targets are {', '.join(known)}")
+    text = str(which)
+    if not text.isdigit() and text not in (CANDIDATE, PRODUCTION, PREVIOUS):
+        raise ConfigError(f"{text!r} is not a version; give a number, production, candidate or previous")
+    found = find_by_number(target, int(text)) if text.isdigit() else find_by_alias(target, text)
+    if found is None:
+        have = ", ".join(str(v.number) for v in list_versions(target))
+        raise UnknownTargetError(f"{target} has no version {text}; it has {have}")
+    return found
+
+
+def _table(target: str) -> Table:
+    named = list_aliases(target)
+    table = Table()
+    for column in ("#", "aliases", "content", "data", "code", "registered", "gate"):
+        table.add_column(column, no_wrap=column not in ("aliases", "gate"))
+    for version in reversed(list_versions(target)):
+        aliases = "\n".join(sorted(alias for alias, number in named.items() if number == version.number))
+        hashes = (version.content_hash[:8], *(version.tags.get(k, "")[:8] for k in ("data_hash", "git_revision")))
+        table.add_row(str(version.number), aliases, *hashes, _date(version.created_ms), _decision(version.tags))
+    return table
+
+
+def _decision(tags: Mapping[str, str]) -> str:
+    rolled_back = tags.get(ROLLED_BACK_TAG)
+    return f"rolled back: {rolled_back}" if rolled_back else tags.get(DECISION_TAG, "").partition(":")[0]
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _show(console: Console, version: Version) -> None:
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True, highlight=False)
+
+    named = [alias for alias, number in list_aliases(version.target).items() if number == version.number]
+    say(f"{version}{': ' if named else ''}{', '.join(sorted(named))}; registered {_date(version.created_ms)}")
+    console.print(Markdown(read_description(version)))
+    say(f"run {version.run_id or 'unknown'}")
+    for key, value in sorted(version.tags.items()):
+        say(f"  {key}: {value}")
+    log = [e for e in read_history(version.target) if version.number in (e.production, e.previous)]
+    if log:
+        say("in production:")
+    for entry in log:
+        if entry.production == version.number:
+            say(f"  {entry.action}, instead of {entry.previous or 'nothing'}: {entry.reason}")
+        else:
+            say(f"  replaced by {entry.production or 'nothing'} ({entry.action}): {entry.reason}")
+
+
+def _diff(console: Console, a: Version, b: Version) -> None:
+    found = diff_models(load_version(a), load_version(b))
+    console.print(f"{a} -> {b}", soft_wrap=True, highlight=False)
+    if found.is_empty:
+        console.print("nothing differs", highlight=False)
+        return
+    table = Table("", "")
+    for number in (a.number, b.number):
+        table.add_column(str(number), justify="right")
+    for section in ("parameters", "data", "figures", "libraries"):
+        changed: Mapping[str, tuple[object, object]] = getattr(found, section)
+        for i, (name, values) in enumerate(changed.items()):
+            table.add_row("" if i else section, name, *map(_value, values), end_section=i == len(changed) - 1)
+    console.print(table)
+    for line in _sets(found):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _sets(found: ModelDifference) -> list[str]:
+    lines = []
+    for noun, gone, new in (
+        ("kernels", found.kernels_gone, found.kernels_new),
+        ("features", found.features_gone, found.features_new),
+    ):
+        for change, names in (("gone", gone), ("new", new)):
+            if names:
+                more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+                lines.append(f"{len(names)} {noun} {change}: {', '.join(names[:_SHOWN_NAMES])}{more}")
+    return lines
+
+
+def _value(value: object) -> str:
+    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)[:24]

@@ -1,0 +1,142 @@
+"""Train a model on measurements, log the training to MLflow and register the model as candidate.
+
+tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
+
+Problems of the holdout are dropped, whatever table is given. The model is written before it is logged: if the tracking
+server fails meanwhile, the training is not lost, and `tilewise promote` publishes the model later.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tilewise.arch import load_arch
+from tilewise.cli._console import plain_console
+from tilewise.cli._figures import show_figures
+from tilewise.cli._tuned import write_tuned
+from tilewise.cli.compose import overrides_for
+from tilewise.data import read_measurements
+from tilewise.evaluate import noise_ceiling
+from tilewise.evaluate.plots import (
+    plot_by_problems,
+    plot_by_trees,
+    plot_efficiency,
+    plot_importances,
+    plot_predictions,
+    plot_regret,
+    plot_study,
+)
+from tilewise.metrics import regret_curve, select
+from tilewise.model import write_artefact
+from tilewise.ops import Target
+from tilewise.registry import connect
+from tilewise.registry.promotion import publish
+from tilewise.registry.training_runs import log_training
+from tilewise.train import (
+    BaseModel,
+    Callbacks,
+    FoldResult,
+    TrainingResult,
+    TrainSettings,
+    TrialResult,
+    continue_training,
+    pool_of,
+    settings_from_config,
+    train,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from omegaconf import DictConfig
+
+
+def run(cfg: DictConfig) -> None:
+    """Train ``cfg.target`` on ``cfg.data`` into ``cfg.out`` (default ``cfg.model_dir``).
+
+    Raises:
+        ConfigError: a setting is invalid.
+        DataError: the table cannot be used.
+        RegistryUnavailableError: the tracking server does not answer; this is checked before training.
+    """
+    from omegaconf import OmegaConf
+
+    settings = settings_from_config(cast("dict[str, object]", OmegaConf.to_container(cfg, resolve=True)))
+    target = Target.parse(cfg.target)
+    base = None if cfg.warm_start is None else BaseModel.load(Path(cfg.warm_start))
+    uri = connect(cfg.tracking.uri)
+    frame = read_measurements(Path(cfg.data), target)
+    console = plain_console()
+    result = _train(frame, target, settings, console, base)
+    folder = Path(cfg.out or cfg.model_dir)
+    write_artefact(folder, result.parts)
+    with tempfile.TemporaryDirectory() as scratch:
+        run_id = log_training(result, folder, _plots(result, Path(scratch)), experiment=cfg.tracking.experiment)
+    version = publish(folder, run_id, experiment=cfg.tracking.experiment)
+    show_figures(
+        console,
+        f"{target.name}, out of fold",
+        {"cv": result.cv_metrics},
+        pool_size=len(result.parts.pool),
+        split_rule=result.split_rule,
+        ceiling=noise_ceiling(frame, target),
+    )
+    console.print(f"model: {folder}, registered as {version} (candidate) at {uri}", soft_wrap=True, highlight=False)
+    if settings.tune.write and result.tuning.study:
+        path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
+        tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
+        console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
+
+
+def _origin(cfg: DictConfig, result: TrainingResult) -> str:
+    """Return the origin of tuned settings: study, data and the command that repeats it."""
+    tuning, chosen = result.tuning, result.tuning.chosen
+    found = ", ".join(f"{name} {value:.4f}" for name, value in chosen.values.items()) if chosen else "no complete trial"
+    command = shlex.join(["tilewise", "train", *overrides_for(cfg, ("model", "tune", "n_splits", "seed", "holdout"))])
+    return (
+        f"study: {tuning.study}, {len(tuning.trials)} trials, {datetime.now(UTC):%Y-%m-%d}, chosen: {found}\n"
+        f"data: {result.data_hash}\n"
+        f"command: {command}"
+    )
+
+
+def _train(
+    frame: pd.DataFrame, target: Target, settings: TrainSettings, console: Console, base: BaseModel | None
+) -> TrainingResult:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    tuning = settings.tune.n_trials if settings.tune.n_trials > 1 and settings.tune.space else 0
+    with Progress(*columns, console=console) as progress:
+        trials = progress.add_task("tuning", total=tuning, visible=tuning > 0)
+        folds = progress.add_task("cross-validation", total=settings.n_splits)
+
+        def on_trial(trial: TrialResult) -> None:
+            progress.update(trials, advance=1, description=f"tuning ({trial.value:.4f} {trial.state})")
+
+        def on_fold(fold: FoldResult) -> None:
+            mean = fold.metrics["mean_efficiency"]
+            progress.update(folds, advance=1, description=f"cross-validation ({100 * mean:.2f} %)")
+
+        callbacks = Callbacks(on_trial, on_fold)
+        if base:
+            return continue_training(frame, target, base, settings, callbacks)
+        return train(frame, target, pool_of(frame, target), load_arch(target.arch), settings, callbacks)
+
+
+def _plots(result: TrainingResult, folder: Path) -> list[Path]:
+    predicted = result.out_of_fold
+    regret = regret_curve(select(predicted.problem, predicted.measured, predicted.predicted))
+    return [
+        plot_efficiency({"out of fold": predicted.efficiency}, folder / "efficiency.png"),
+        plot_predictions(predicted.measured, predicted.predicted, folder / "predictions.png"),
+        plot_regret(regret, None, folder / "regret.png"),
+        plot_importances(result.feature_importances, folder / "feature_importances.png"),
+        plot_by_trees(result.by_trees, folder / "learning_curve_trees.png"),
+        *([plot_by_problems(result.by_problems, folder / "learning_curve.png")] if result.by_problems else []),
+        *plot_study(result.tuning, folder),
+    ]

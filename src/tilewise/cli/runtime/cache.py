@@ -1,0 +1,135 @@
+"""Manage the measurements and requests of dispatchers on this machine.
+
+tilewise cache list [input=CACHE] [output=FILE]           list measurements by machine; JSON in a pipe or a file
+tilewise cache merge input=CACHE [output=CACHE]           add the measurements of another machine
+tilewise cache prune [input=CACHE]                        remove damaged entries, and those of older kernel sources
+tilewise cache problems input=RECORD.jsonl output=FILE.csv [target=NAME]
+                                                          write the problems of TILEWISE_RECORD as a problem set
+tilewise cache export output=FILE.parquet collect.run_id=NAME [input=CACHE] [target=NAME]
+                                                          write measurements that `data` does not hold, for training
+
+CACHE is a folder as in TILEWISE_CACHE, which is the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from tilewise.cli._console import plain_console
+from tilewise.collect import Item
+from tilewise.collect.problems import dump_problem_set
+from tilewise.dispatch.logs import count_requests
+from tilewise.dispatch.measuring import (
+    entries_by_context,
+    find_measured_folder,
+    merge_caches,
+    prune_cache,
+)
+from tilewise.dispatch.sources import MEASURED_FOLDER, cache_folder
+from tilewise.errors import ConfigError
+from tilewise.files import write_text
+from tilewise.ops import Target
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def run(cfg: DictConfig) -> None:
+    """Run ``cfg.action``.
+
+    Raises:
+        ConfigError: the action is unknown, or a setting is missing.
+        DataError: a folder or file cannot be used.
+    """
+    actions = {"list": _list, "merge": _merge, "prune": _prune, "problems": _problems, "export": _export}
+    if cfg.action not in actions:
+        raise ConfigError(f"cache needs an action, one of {', '.join(actions)}; got {cfg.action!r}")
+    actions[cfg.action](cfg)
+
+
+def _list(cfg: DictConfig) -> None:
+    found = entries_by_context(find_measured_folder(cfg.input or cache_folder()))
+    rows: list[dict[str, object]] = [
+        {
+            "target": context.target,
+            **dataclasses.asdict(context.machine),
+            "pool": context.pool,
+            "problems": len(entries),
+            "kernels": max(len(e.tried) for e in entries),
+            "last": max(e.measured_at for e in entries),
+        }
+        for context, entries in found.items()
+    ]
+    text = json.dumps(rows, indent=1) + "\n"
+    if cfg.output:
+        write_text(cfg.output, text)
+    elif sys.stdout.isatty():
+        table = Table()
+        columns = ("target", "device", "driver", "torch", "triton", "problems", "kernels", "last")
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*(str(row[c]) for c in columns))
+        plain_console().print(table)
+    else:
+        sys.stdout.write(text)
+
+
+def _merge(cfg: DictConfig) -> None:
+    source = find_measured_folder(_required(cfg, "input", "the other machine's cache"))
+    root = Path(cfg.output or cache_folder()) / MEASURED_FOLDER
+    done = merge_caches(source, root)
+    print(
+        f"{root}: {done.added} added, {done.replaced} replaced, {done.unchanged} unchanged; "
+        f"{done.invalid} damaged files left out"
+    )
+
+
+def _prune(cfg: DictConfig) -> None:
+    root = find_measured_folder(cfg.input or cache_folder())
+    print(f"{root}: {prune_cache(root)} entries removed")
+
+
+def _problems(cfg: DictConfig) -> None:
+    source = _required(cfg, "input", "the file that TILEWISE_RECORD names")
+    output = _required(cfg, "output", "the problem set to write")
+    target = Target.parse(cfg.target)
+    counts = count_requests(source, target)
+    items = [Item(problem, f"asked {count} times") for problem, count in counts.items()]
+    write_text(
+        output, dump_problem_set(target.op, items, f"Problems asked of {target.name}, the most asked for first.")
+    )
+    print(f"{output}: {len(items)} problems of {target.name}, requested {sum(counts.values())} times")
+
+
+def _export(cfg: DictConfig) -> None:
+    from tilewise.collect import write_measurement_table  # imports pyarrow, which the other actions do not need
+    from tilewise.dispatch.measuring import export_measurements, read_exported
+
+    output = Path(_required(cfg, "output", "the table to write, e.g. data/TARGET.NAME.parquet"))
+    cache, target = Path(cfg.input or cache_folder()), Target.parse(cfg.target)
+    copies = sorted(cache.glob(f"models/*/{target.name}/*"))
+    exported = export_measurements(
+        entries_by_context(find_measured_folder(cache)),
+        target,
+        cfg.collect.run_id,
+        models=[Path(cfg.model_dir), *copies],
+        known=read_exported(Path(cfg.data), target) if Path(cfg.data).exists() else frozenset(),
+    )
+    write_measurement_table(exported.rows, output)
+    print(
+        f"{output}: {exported.rows.num_rows} rows of {exported.problems} problems; left out are {exported.known} that "
+        f"{cfg.data} holds already, and {exported.stale} of other kernel sources or pools"
+    )
+
+
+def _required(cfg: DictConfig, key: str, meaning: str) -> str:
+    if not cfg[key]:
+        raise ConfigError(f"{key}: missing; name {meaning}")
+    return str(cfg[key])

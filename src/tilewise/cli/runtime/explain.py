@@ -1,0 +1,111 @@
+"""Explain why a kernel is or was selected: the ranking, and the features that distinguish the first from the second.
+
+tilewise explain problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME]
+tilewise explain input=JOURNAL [problem={...}]     replay a line of TILEWISE_JOURNAL, the last (about that problem)
+
+Needs no GPU and measures nothing. The model of a journal's line is found by its content hash in model_dir, among the
+local copies and in the registry. A terminal gets tables, a pipe or output=FILE gets JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from tilewise.cli._console import plain_console
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.dispatch.logs import DecisionLine, find_deciding_model, read_decision_log, same_ranking
+from tilewise.dispatch.sources import pool_without_model
+from tilewise.errors import ConfigError, DataError
+from tilewise.files import write_text
+from tilewise.ops import OPS, Target
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def run(cfg: DictConfig) -> None:
+    """Explain ``cfg.problem``, or a line of the journal ``cfg.input``.
+
+    Raises:
+        ConfigError: neither is given.
+        DataError: the journal cannot be used, or the model of its line is not found.
+    """
+    from omegaconf import OmegaConf
+
+    problem = cast("dict[str, int | str]", OmegaConf.to_container(cfg.problem, resolve=True)) if cfg.problem else None
+    switches = Switches.read(measure="off", journal="", record="", shadow="off")
+    if cfg.input:
+        explanation = _replay(_line(cfg.input, problem), cfg, switches)
+    elif problem:
+        dispatcher = Dispatcher.from_registry(cfg.target, uri=cfg.tracking.uri, switches=switches)
+        explanation = {**dispatcher.explain(problem)}
+    else:
+        raise ConfigError("problem: missing; give problem={...}, or input= with a journal")
+    text = json.dumps(explanation, indent=1) + "\n"
+    if cfg.output:
+        write_text(cfg.output, text)
+    elif sys.stdout.isatty():
+        show(explanation, plain_console())
+    else:
+        sys.stdout.write(text)
+
+
+def _line(path: str, problem: Mapping[str, int | str] | None) -> DecisionLine:
+    """Return the last line, or the last about a problem."""
+    lines = read_decision_log(path)
+    for line in reversed(lines):
+        op = OPS[Target.parse(line["target"]).op]
+        if problem is None or line["problem"] == op.from_dict(problem).to_dict():
+            return line
+    raise DataError(f"{path}: none of its {len(lines)} decisions is about this problem; omit problem= for the last one")
+
+
+def _replay(line: DecisionLine, cfg: DictConfig, switches: Switches) -> dict[str, object]:
+    """Explain a decision again, and compare its ranking with the recorded one."""
+    target = Target.parse(line["target"])
+    model = find_deciding_model(line, cfg.model_dir, cfg.tracking.uri)
+    pool = model.pool if model else pool_without_model(target)
+    with Dispatcher(target, pool, model, line["model_version"], switches=switches) as dispatcher:
+        explanation = dispatcher.explain(line["problem"])
+    return {**explanation, "recorded": line, "agrees": same_ranking(line, explanation)}
+
+
+def show(explanation: Mapping[str, Any], console: Console) -> None:
+    """Print an explanation."""
+    decided = explanation.get("recorded", explanation)
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False)
+
+    model = "no model" if explanation["content_hash"] is None else f"model {explanation['content_hash'][:12]}"
+    version = "" if explanation["model_version"] is None else f" (version {explanation['model_version']})"
+    sizes = OPS[Target.parse(explanation["target"]).op].in_words(explanation["problem"])
+    say(f"{explanation['target']}, {model}{version}: {sizes}")
+    say(f"{decided['kernel_name']}, by {decided['why']}" + (f": {decided['cause']}" if decided["cause"] else ""))
+    if "recorded" in explanation:
+        say(f"decided {decided['time']} in {1e6 * decided['seconds']:.0f} us; " + _agreement(explanation["agrees"]))
+    table = Table(
+        "", "kernel_name", "predicted TFLOPS", title=f"best of {explanation['supported']} kernels", title_justify="left"
+    )
+    for place, (name, tflops) in enumerate(explanation["ranking"], 1):
+        table.add_row(str(place), name, "-" if tflops is None else f"{tflops:.1f}")
+    console.print(table)
+    if explanation["features"]:
+        table = Table(
+            "feature", "first", "second", "TFLOPS", title="why the first, not the second", title_justify="left"
+        )
+        for row in explanation["features"]:
+            table.add_row(row["feature"], f"{row['winner']:.4g}", f"{row['runner_up']:.4g}", f"{row['percent']:+.2f} %")
+        console.print(table)
+
+
+def _agreement(same: bool) -> str:
+    return (
+        "the model ranks alike now" if same else "the model ranks differently now: other switches, or another library"
+    )

@@ -1,0 +1,69 @@
+"""Work of a row's problem (FLOPs and bytes), and the rates that follow from it and the latency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.data._rows import problem_index
+from tilewise.errors import ProblemError, UsageError
+from tilewise.ops import OPS
+
+Floats = npt.NDArray[np.float64]
+
+_OTHER_COLUMNS = ("dtype", "variant")  # that work depends on, besides the problem
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of each row's problem; arrays of shape (rows,).
+
+    Attributes:
+        fault: the reason why the problem is impossible, "" if it is possible.
+        flops: NaN for an impossible problem.
+        bytes: the fewest bytes that must be moved; NaN for an impossible problem.
+    """
+
+    fault: npt.NDArray[np.object_]
+    flops: Floats
+    bytes: Floats
+
+    def rates(self, latency_ms: pd.Series) -> dict[str, pd.Series]:
+        """Return the columns of :data:`~tilewise.data.DERIVED_COLUMNS`, for latencies of shape (rows,)."""
+        return {"tflops": self.flops / 1e9 / latency_ms, "bandwidth_gb_s": self.bytes / 1e6 / latency_ms}
+
+
+def work_of(frame: pd.DataFrame, op: str) -> Work:
+    """Compute the work of each row's problem; the problem columns must not have empty cells."""
+    by = [*OPS[op].column_names(), *_OTHER_COLUMNS]
+    distinct = frame[by].drop_duplicates()
+    facts = [_facts(op, dict(zip(by, row, strict=True))) for row in distinct.itertuples(index=False, name=None)]
+    fault, flops, moved = zip(*facts, strict=True) if facts else ((), (), ())
+    problem = problem_index(frame, op, *_OTHER_COLUMNS)
+    return Work(np.array(fault, dtype=object)[problem], np.array(flops)[problem], np.array(moved)[problem])
+
+
+def with_rates(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return the table with any missing column of :data:`~tilewise.data.DERIVED_COLUMNS` added.
+
+    A cell stays empty if the row has no latency or its problem is impossible.
+    """
+    is_complete = frame["latency_ms"].gt(0) & frame[[*OPS[op].column_names(), *_OTHER_COLUMNS]].notna().all(axis=1)
+    timed = frame[is_complete.astype(bool)]
+    rates = work_of(timed, op).rates(timed["latency_ms"])
+    return frame.assign(**{name: values.reindex(frame.index) for name, values in rates.items() if name not in frame})
+
+
+def _facts(op: str, row: dict[str, object]) -> tuple[str, float, float]:
+    """Return the fault of a row's problem ("" if it is possible), its FLOPs and its fewest bytes."""
+    try:
+        problem = OPS[op].from_dict({name: row[name] for name in OPS[op].column_names()})
+        if row["variant"] not in OPS[op].variants:
+            raise ProblemError("variant", f"must be one of {', '.join(OPS[op].variants)}, got {row['variant']!r}")
+        return "", float(problem.flops), float(problem.min_bytes(cast(str, row["dtype"])))
+    except UsageError as e:
+        return str(e), np.nan, np.nan

@@ -1,0 +1,27 @@
+"""Hash of a measurement table's content, independent of the files that hold it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+
+
+def table_hash(frame: pd.DataFrame) -> str:
+    """Return the SHA-256 of the columns' names and values, in order; equal tables hash alike on any machine."""
+    digest = hashlib.sha256(f"tilewise-table-1:{len(frame)}".encode())
+    for name in frame.columns:
+        values, empty = frame[name], frame[name].isna()
+        digest.update(f"\n{name}:".encode())
+        digest.update(np.packbits(empty.to_numpy()).tobytes())
+        if pd.api.types.is_bool_dtype(values):
+            digest.update(values.fillna(False).to_numpy(dtype="u1").tobytes())
+        elif pd.api.types.is_integer_dtype(values):
+            digest.update(values.fillna(0).to_numpy(dtype="<i8").tobytes())
+        elif pd.api.types.is_numeric_dtype(values):
+            digest.update(values.fillna(0).to_numpy(dtype="<f8").tobytes())
+        else:
+            text = "".join(f"{len(v)}:{v}" for v in values[~empty].astype(str))
+            digest.update(text.encode())
+    return digest.hexdigest()

@@ -1,0 +1,107 @@
+"""Labels: one measurement per problem and kernel, combined from all runs, for training and evaluation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tilewise.data._columns import DERIVED_COLUMNS
+from tilewise.data._rows import problem_index
+from tilewise.data._splits import is_primary
+
+MIN_COMMON = 3  # kernels that a run must share with the primary run, to estimate the shift between the two
+_TIMES = ("latency_ms", "latency_min_ms", "latency_p20_ms", "latency_p80_ms")
+
+
+def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return one row per problem and kernel: the median over its runs.
+
+    A run's shift (clocks, driver) affects all its kernels alike and is removed first. The shift is the median of
+    log(latency / latency in the problem's primary run) over the kernels of both runs. A run that shares fewer than
+    MIN_COMMON kernels with the primary one is dropped. The result is at the level of the median run.
+
+    A kernel is valid if at least half of its runs say so. The row's other columns come from the primary run, or from
+    the first other run that agrees with the majority. Rows of problems with a single run are unchanged.
+
+    Args:
+        frame: a measurement table of one target.
+        op: the target's op.
+
+    Returns:
+        Rows of `frame` in its order, with a new index. Times and rates differ where a problem has several runs.
+    """
+    frame = frame.reset_index(drop=True)
+    if not len(frame):
+        return frame
+    primary = pd.Series(is_primary(frame, op), index=frame.index)
+    keys = pd.DataFrame({"problem": problem_index(frame, op), "kernel": frame["kernel_name"], "run": frame["run_id"]})
+    repeated = ~primary.groupby(keys["problem"]).transform("all")
+    if not repeated.any():
+        return frame
+    rows = keys[repeated].assign(primary=primary, valid=frame["is_valid"], log=np.log(frame["latency_ms"]))
+    rows = rows.sort_values(["problem", "kernel", "primary", "run"], ascending=[True, True, False, True], kind="stable")
+    rows = _level(rows.drop_duplicates(["problem", "kernel", "run"]))
+    pair = [rows["problem"], rows["kernel"]]
+    rows = rows[rows["valid"] == (rows["valid"].astype(float).groupby(pair).transform("mean") >= 0.5)]
+    pair = [rows["problem"], rows["kernel"]]
+    label = rows["level"].groupby(pair).transform("median")
+    chosen = ~rows.duplicated(["problem", "kernel"])
+    factor = np.exp(label - rows["log"])[chosen & rows["valid"]]
+    found = frame[~repeated | frame.index.isin(rows.index[chosen])].copy()
+    for name in [n for n in (*_TIMES, *DERIVED_COLUMNS) if n in found]:
+        scaled = found.loc[factor.index, name]
+        found.loc[factor.index, name] = scaled / factor if name in DERIVED_COLUMNS else scaled * factor
+    return found.reset_index(drop=True)
+
+
+def valid_labels(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return the rows of :func:`labelled` whose kernels are valid."""
+    rows = labelled(frame, op)
+    return rows[rows["is_valid"].to_numpy()]
+
+
+def judge_runs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Pick each problem's fastest kernel by one run, and judge the pick by the labels of the other runs.
+
+    Only kernels that are valid on both sides take part. Ties go to the first name.
+
+    Args:
+        frame: a measurement table of one target.
+        op: the target's op.
+
+    Returns:
+        One row per problem that several runs measured, with means over the runs: `efficiency`, the pick's TFLOPS /
+        those of the others' fastest kernel, and `same`, the share of runs that pick the others' fastest kernel.
+    """
+    rows = frame.assign(problem=problem_index(frame, op))
+    runs = rows.groupby("problem")["run_id"].transform("nunique")
+    rows = rows[runs > 1].sort_values(["problem", "kernel_name"], kind="stable")
+    judged = []
+    for run in sorted(rows["run_id"].unique()):
+        in_run = rows["run_id"] == run
+        others = labelled(rows[~in_run & rows["problem"].isin(rows.loc[in_run, "problem"])], op)
+        sides = (r.loc[r["is_valid"], ["problem", "kernel_name", "tflops"]] for r in (rows[in_run], others))
+        both = pd.merge(*sides, on=["problem", "kernel_name"], suffixes=("", "_others"))
+        by_problem = both.groupby("problem")
+        pick, best = by_problem["tflops"].idxmax(), by_problem["tflops_others"].idxmax()
+        reached = both["tflops_others"].to_numpy()
+        judged.append(
+            pd.DataFrame({"efficiency": reached[pick] / reached[best], "same": pick == best}, index=pick.index)
+        )
+    if not judged:
+        return pd.DataFrame({"efficiency": [], "same": []}, index=pd.Index([], name="problem"), dtype=float)
+    return pd.concat(judged).astype(float).groupby("problem").mean()
+
+
+def _level(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of comparable runs, with a column `level`: log latency at the level of the median run."""
+    primary_log = rows[rows["primary"] & rows["valid"]].set_index(["problem", "kernel"])["log"]
+    pairs = pd.MultiIndex.from_frame(rows[["problem", "kernel"]])
+    difference = (rows["log"] - primary_log.reindex(pairs).to_numpy()).where(rows["valid"])
+    run = [rows["problem"], rows["run"]]
+    common, shift = difference.groupby(run).transform("count"), difference.groupby(run).transform("median")
+    is_comparable = rows["primary"] | (common >= MIN_COMMON)
+    shifts = shift.where(~rows["primary"], 0.0)[is_comparable]
+    runs = rows[is_comparable].assign(shift=shifts)
+    middle = runs.drop_duplicates(["problem", "run"]).groupby("problem")["shift"].median()
+    return runs.assign(level=runs["log"] - runs["shift"] + runs["problem"].map(middle))

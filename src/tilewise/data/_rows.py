@@ -1,0 +1,76 @@
+"""Row selection in measurement tables: by target, by pool, and by the dispatcher's support rules."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.data._columns import TARGET_COLUMNS
+from tilewise.kernels import Pool
+from tilewise.ops import OPS, Problem, Target
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def is_of(frame: pd.DataFrame, target: Target) -> Bools:
+    """Return which rows belong to `target`, of shape (rows,)."""
+    return cast(
+        Bools, np.logical_and.reduce([frame[c.name].to_numpy() == getattr(target, c.name) for c in TARGET_COLUMNS])
+    )
+
+
+def pool_index(rows: pd.DataFrame, pool: Pool) -> Ints:
+    """Return the index of each row's kernel in the pool, of shape (rows,); -1 for kernels outside the pool."""
+    place = {name: i for i, name in enumerate(pool.names)}
+    return cast(Ints, rows["kernel_name"].map(place).fillna(-1).to_numpy(dtype=np.int64))
+
+
+def sort_rows(rows: pd.DataFrame, target: Target, pool: Pool) -> pd.DataFrame:
+    """Sort by problem dimensions, then by pool order, with kernels outside the pool last.
+
+    Only the first row of each problem and kernel remains. The index starts from 0.
+    """
+    names = list(OPS[target.op].column_names())
+    place = pool_index(rows, pool)
+    order = rows.assign(_place=np.where(place < 0, len(pool), place))
+    order = order.sort_values([*names, "_place", "kernel_name"], kind="stable").drop(columns="_place")
+    return order.drop_duplicates([*names, "kernel_name"]).reset_index(drop=True)
+
+
+def problems_of(rows: pd.DataFrame, target: Target) -> tuple[Problem, ...]:
+    """Return the distinct problems, in the order of first appearance."""
+    names = list(OPS[target.op].column_names())
+    distinct = rows[names].drop_duplicates()
+    return tuple(
+        OPS[target.op](**dict(zip(names, row, strict=True))) for row in distinct.itertuples(index=False, name=None)
+    )
+
+
+def problem_index(rows: pd.DataFrame, op: str, *more: str) -> Ints:
+    """Return the number of each row's problem, of shape (rows,), counted from 0 by first appearance.
+
+    Rows that differ in a column of `more` count as different problems.
+    """
+    by = [*OPS[op].column_names(), *more]
+    return np.asarray(rows.groupby(by, sort=False, dropna=False).ngroup(), dtype=np.int64)
+
+
+def is_supported(rows: pd.DataFrame, target: Target, pool: Pool) -> Bools:
+    """Return which rows' kernels are in the pool and support their problem, of shape (rows,)."""
+    return support(rows, target, pool)[0]
+
+
+def support(rows: pd.DataFrame, target: Target, pool: Pool) -> tuple[Bools, Ints]:
+    """Return the mask of :func:`is_supported` and how many kernels of the pool support each row's problem.
+
+    Both have shape (rows,).
+    """
+    if not len(rows):
+        return np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
+    masks = np.stack([pool.supported(p) for p in problems_of(rows, target)])
+    problem, place = problem_index(rows, target.op), pool_index(rows, pool)
+    return masks[problem, place] & (place >= 0), masks.sum(axis=1)[problem]

@@ -1,0 +1,292 @@
+"""Reader of measurement tables, and the schema that every row must fulfil.
+
+The schema derives from :mod:`._columns`. An unreadable table raises an error. A row that breaks a rule either raises an
+error that names file and row (:func:`read_measurements`), or goes to quarantine with the reason
+(:func:`read_raw_measurements` with :func:`row_faults`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pandas as pd
+import pandera.pandas as pa
+import pyarrow as arrow
+import pyarrow.parquet as pq
+
+from tilewise.arch import DEFAULT_BACKEND
+from tilewise.data._columns import (
+    DERIVED_COLUMNS,
+    PROVENANCE,
+    STATUSES,
+    TARGET_COLUMNS,
+    Column,
+    kernel_columns,
+    measurement_columns,
+    table_columns,
+)
+from tilewise.data._derived import with_rates, work_of
+from tilewise.data._rows import is_of
+from tilewise.errors import DataError, KernelError
+from tilewise.kernels import backend_of_columns
+from tilewise.ops import OPS, Target
+
+SOURCE = ("source_file", "source_row")  # origin of a row, from reading to quarantine; tables do not store it
+TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
+
+_RAW_TYPES = {"str": "str", "int": "Int64", "float": "float64", "bool": "boolean"}
+_TYPES = {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
+_READ_ERRORS = (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, OSError, ValueError)
+
+
+def read_measurements(path: Path, target: Target | None = None) -> pd.DataFrame:
+    """Read the measurements in a parquet file, or in all parquet files of a folder, and check every row.
+
+    Args:
+        path: file or folder; a folder is searched to any depth, in the order of the names.
+        target: keep only rows of this target, and skip files of other ops; None keeps all rows.
+
+    Returns:
+        The columns of :func:`~tilewise.data.measurement_columns`, in their order and types.
+
+    Raises:
+        DataError: no file exists, a file is not a parquet table, a column is missing or of another type, no row
+            belongs to `target`, or a row breaks a rule. The message names the file and the row or column.
+    """
+    raw = read_raw_measurements(path, target)
+    faults = row_faults(raw)
+    bad = np.flatnonzero(faults != "")
+    if len(bad):
+        first = raw.iloc[bad[0]]
+        more = f"; {len(bad) - 1} more rows are bad" if len(bad) > 1 else ""
+        raise DataError(f"{first['source_file']}: row {first['source_row']}: {faults.iloc[bad[0]]}{more}")
+    return to_measurements(raw)
+
+
+def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFrame:
+    """Read measurements without checking rows; the columns :data:`SOURCE` name each row's file and place.
+
+    Args:
+        path: as for :func:`read_measurements`.
+        target: as for :func:`read_measurements`.
+
+    Raises:
+        DataError: as for :func:`read_measurements`, except for faulty rows.
+    """
+    frames: list[pd.DataFrame] = []
+    others: set[str] = set()
+    for file in parquet_files(Path(path)):
+        table, op = _open(file)
+        if target and op != target.op:
+            others.add(f"tables of {op}")
+        elif frames and op not in (None, frames[0]["op"].iloc[0]):
+            raise DataError(f"{path}: tables of {frames[0]['op'].iloc[0]} and {op} do not fit together; name a target")
+        elif op:
+            frame = _typed(table, op, file)
+            if target:
+                distinct = frame[[c.name for c in TARGET_COLUMNS]].drop_duplicates()
+                others |= {"_".join(t) for t in distinct.itertuples(index=False)}
+                frame = frame[is_of(frame, target)]
+            if len(frame):
+                frames.append(frame)
+    backends = list(dict.fromkeys(backend_of_columns(frame.columns).name for frame in frames))
+    if len(backends) > 1:
+        mixed = f"rows of {target.name}" if target else "tables"
+        raise DataError(f"{path}: {mixed} with kernels of {' and '.join(backends)} do not fit together")
+    if not frames:
+        missing = f"no row of {target.name}" if target else "no rows"
+        raise DataError(f"{path}: {missing}" + (f"; there are {', '.join(sorted(others))}" if others else ""))
+    return pd.concat(frames, ignore_index=True)
+
+
+def row_faults(raw: pd.DataFrame) -> pd.Series:
+    """Return the first rule that each row breaks by itself, "" for a good row.
+
+    Args:
+        raw: rows of one op from :func:`read_raw_measurements`, or a measurement table.
+
+    Returns:
+        A series of shape (rows,), indexed from 0.
+    """
+    op = str(raw["op"].iloc[0])
+    raw = raw.reset_index(drop=True).astype({c.name: _RAW_TYPES[c.kind] for c in table_columns(op, raw.columns)})
+    faults = _column_faults(raw, op)
+    sound = raw[faults == ""]
+    if len(sound):
+        found = _problem_faults(sound, op)
+        found = found.where(found != "", _kernel_faults(sound))
+        faults.loc[sound.index] = found
+    return faults
+
+
+def to_measurements(raw: pd.DataFrame) -> pd.DataFrame:
+    """Return rows without faults in the table's own columns and types."""
+    columns = table_columns(str(raw["op"].iloc[0]), raw.columns)
+    types = {c.name: _type(c) for c in columns}
+    return raw[[c.name for c in columns]].astype(types).reset_index(drop=True)
+
+
+@cache
+def schema(op: str, backend: str = DEFAULT_BACKEND) -> pa.DataFrameSchema:
+    """Return the pandera schema of an op's table with kernels of a backend: types, empty cells and allowed values."""
+    columns = measurement_columns(op, backend)
+    return pa.DataFrameSchema(
+        {c.name: pa.Column(_RAW_TYPES[c.kind], _checks(c), nullable=c.nullable) for c in columns},
+        checks=[
+            pa.Check(lambda f: (f["status"] == "ok") == f["is_valid"], error="is_valid must mean that status is ok"),
+            pa.Check(_is_timed, error="a valid row needs latency_ms"),
+        ],
+    )
+
+
+def _checks(column: Column) -> list[pa.Check]:
+    if column.name == "status":
+        return [pa.Check.isin(STATUSES, error=f"status must be one of {', '.join(STATUSES)}")]
+    if column.kind == "float":
+        return [
+            pa.Check(lambda s: np.isfinite(s), error=f"{column.name} must be finite"),
+            pa.Check(lambda s: s > 0, error=f"{column.name} must be positive"),
+        ]
+    if column in PROVENANCE and column.kind == "int":
+        return [pa.Check(lambda s: s >= 0, error=f"{column.name} must not be negative")]
+    return []
+
+
+def _is_timed(frame: pd.DataFrame) -> pd.Series:
+    return ~frame["is_valid"].fillna(False).astype(bool) | frame["latency_ms"].notna()
+
+
+def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
+    faults = pd.Series("", index=raw.index, dtype=object)
+    try:
+        schema(op, backend_of_columns(raw.columns).name).validate(raw, lazy=True)
+    except pa.errors.SchemaErrors as e:
+        cases = e.failure_cases
+        if cases["index"].isna().any():  # reading ensures the types, so this rule concerns the whole table
+            raise DataError(f"table of {op}: {cases[cases['index'].isna()]['check'].iloc[0]}") from e
+        cases = cases.sort_values(
+            "schema_context", kind="stable"
+        )  # rules of one column come before rules between columns
+        for case in cases.drop_duplicates("index").itertuples():
+            row = int(cast(int, case.index))
+            column = str(case.column) if case.schema_context == "Column" else None
+            faults[row] = _fault(str(case.check), column, raw, row)
+    return faults
+
+
+def _fault(check: str, column: str | None, raw: pd.DataFrame, row: int) -> str:
+    if column is None:
+        return check
+    if check == "not_nullable":
+        return f"{column} is empty"
+    value = raw[column].iloc[row]
+    return f"{check}, got {value.item() if isinstance(value, np.generic) else value!r}"
+
+
+def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
+    """Find impossible problems, and rates that do not follow from latency and problem."""
+    work = work_of(frame, op)
+    faults = pd.Series(work.fault, index=frame.index, dtype=object)
+    for name, expected in work.rates(frame["latency_ms"]).items():
+        follows = (frame[name] - expected).abs() <= TOLERANCE * expected
+        off = frame["is_valid"].astype(bool) & ~follows & (faults == "")
+        faults[off] = [
+            f"{name} {got:.6g} does not follow from latency_ms: expected {want:.6g}"
+            for got, want in zip(frame[name][off], expected[off], strict=True)
+        ]
+    return faults
+
+
+def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
+    """Find kernel names that do not belong to the kernel columns."""
+    backend = backend_of_columns(frame.columns)
+    names = [c.name for c in kernel_columns(backend.name)]
+    keys = [*names, "op", "variant", "dtype"]
+    distinct = frame[keys].drop_duplicates()
+    found = []
+    for row in distinct.to_dict("records"):
+        try:
+            expected = backend.kernel.from_dict({str(k): v for k, v in row.items()}).name(
+                row["op"], row["variant"], row["dtype"]
+            )
+            wrong = f"kernel_name {row['kernel_name']!r} does not belong to its columns: expected {expected!r}"
+            found.append("" if expected == row["kernel_name"] else wrong)
+        except KernelError as e:
+            found.append(str(e))
+    faults = frame[keys].merge(distinct.assign(fault=found), how="left")["fault"].astype(object)
+    return faults.set_axis(frame.index)
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return `path` itself, or the parquet files of a folder, to any depth, in the order of the names.
+
+    Raises:
+        DataError: no such file or folder exists, or the folder holds no parquet file.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{path}: no such file or folder of measurements")
+    files = sorted(path.rglob("*.parquet"))
+    if not files:
+        raise DataError(f"{path}: no parquet file in this folder; `dvc pull data.dvc` fetches the committed ones")
+    return files
+
+
+def _open(file: Path) -> tuple[arrow.Table, str | None]:
+    """Read a file and its op; the op of a file without rows is unknown (None)."""
+    try:
+        table = pq.ParquetFile(file, page_checksum_verification=True).read()
+        table = table.replace_schema_metadata(None)  # pandas' metadata is not needed, and may be damaged
+        table.validate(full=True)
+    except _READ_ERRORS as e:
+        raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
+    if "op" not in table.column_names:
+        raise DataError(f"{file}: column op is missing, so this is not a measurement table")
+    ops = sorted({str(v) for v in table["op"].to_pandas().map(str)})
+    if len(ops) > 1:
+        raise DataError(f"{file}: column op must hold one op per file, got {', '.join(sorted(ops))}")
+    if ops and ops[0] not in OPS:
+        raise DataError(f"{file}: row 0: op must be one of {', '.join(OPS)}, got {ops[0]!r}")
+    return table, ops[0] if ops else None
+
+
+def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
+    """Return the table's columns in raw types, and the source of each row."""
+    columns = table_columns(op, table.column_names)
+    repeated = [c.name for c in columns if table.column_names.count(c.name) > 1]
+    if repeated:
+        raise DataError(f"{file}: column names must be unique, got {', '.join(repeated)} more than once")
+    stored = [c for c in columns if c.name in table.column_names]
+    missing = [c.name for c in columns if c not in stored and c.name not in DERIVED_COLUMNS]
+    if missing:
+        raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
+    frame = table.select([c.name for c in stored]).to_pandas()
+    typed = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored})
+    complete = typed if len(stored) == len(columns) else with_rates(typed, op)[[c.name for c in columns]]
+    return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
+
+
+def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
+    try:
+        if not (values.isna().all() or _holds(values, column)):
+            raise TypeError(f"got {values.dtype}")
+        return values.astype(_RAW_TYPES[column.kind])
+    except (TypeError, ValueError, OverflowError) as e:
+        raise DataError(f"{file}: column {column.name} must hold {column.kind} values: {e}") from e
+
+
+def _holds(values: pd.Series, column: Column) -> bool:
+    """Return whether all values are of the column's kind. Pandas would convert text to numbers, and numbers to text."""
+    boolean = bool(pd.api.types.is_bool_dtype(values))
+    if column.kind in ("int", "float"):
+        return bool(pd.api.types.is_numeric_dtype(values)) and not boolean
+    wanted = str if column.kind == "str" else bool
+    return (boolean and wanted is bool) or all(isinstance(v, wanted) for v in values.dropna().unique())
+
+
+def _type(column: Column) -> str:
+    return "Int64" if column.kind == "int" and column.nullable else _TYPES[column.kind]

@@ -1,0 +1,95 @@
+"""Splits: group keys, the holdout rule, which was fixed in advance, and primary runs.
+
+The holdout depends on a problem's group key alone. So no later measurement, reordering or seed moves a problem from one
+side to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.data._rows import problem_index
+from tilewise.ops import OPS
+
+HOLDOUT_RULE = "tilewise-holdout-1"
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Columns: TypeAlias = "Mapping[str, npt.ArrayLike] | pd.DataFrame"
+
+
+def group_keys(op: str, columns: Columns) -> Ints:
+    """Return the group key of each row, of shape (rows, dimensions): :attr:`Problem.group_key` for many problems.
+
+    Args:
+        op: a key of :data:`tilewise.ops.OPS`.
+        columns: the problem columns: arrays of shape (rows,), or a frame.
+    """
+    problem = OPS[op]
+    formula = cast(property, inspect.getattr_static(problem, "group_key")).fget
+    assert formula is not None
+    values = {n: np.asarray(columns[n]) for n in problem.column_names()}
+    key = formula(SimpleNamespace(column_names=problem.column_names, **values))
+    return np.stack([np.asarray(k, dtype=np.int64) for k in key], axis=1)
+
+
+def holdout_mask(op: str, keys: npt.ArrayLike, fraction: float) -> Bools:
+    """Return which rows belong to the holdout, of shape (rows,).
+
+    A key is held out if the first 8 bytes (big-endian) of the SHA-256 of ``tilewise-holdout-1:{op}:{ints, comma}``,
+    as a fraction of 2^64, are below `fraction`.
+
+    Args:
+        op: part of the hashed text, so that ops split independently.
+        keys: group keys of shape (rows, dimensions).
+        fraction: share of the keys to hold out, in [0, 1].
+    """
+    rows = np.asarray(keys, dtype=np.int64)
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    distinct, of_row = np.unique(rows, axis=0, return_inverse=True)
+    held = np.array([_position(op, key.tolist()) < fraction for key in distinct])
+    return held[of_row.reshape(-1)]
+
+
+def split_rule(fraction: float, n_splits: int | None = None) -> str:
+    """Return the split in words; it is printed beside every figure that depends on it."""
+    holdout = f"holdout: {fraction:.0%} of the group keys by hash ({HOLDOUT_RULE})"
+    return holdout if n_splits is None else f"{holdout}; {n_splits}-fold GroupKFold on the group key for the rest"
+
+
+def is_primary(frame: pd.DataFrame, op: str) -> Bools:
+    """Return which rows belong to the primary run of their problem, of shape (rows,). Other runs are compared with it.
+
+    The primary run has the most rows of the problem; ties go to the earliest ``measured_at``, then to the first
+    ``run_id`` by name.
+
+    Args:
+        frame: a measurement table of one target.
+        op: the target's op.
+    """
+    rows = pd.DataFrame(
+        {
+            "problem": problem_index(frame, op),
+            "run_id": frame["run_id"].to_numpy(dtype=object),
+            "at": frame["measured_at"].fillna("~").to_numpy(dtype=object),  # unknown times come last
+        }
+    )
+    runs = rows.groupby(["problem", "run_id"], as_index=False).agg(n=("at", "size"), at=("at", "min"))
+    runs = runs.sort_values(["problem", "n", "at", "run_id"], ascending=[True, False, True, True])
+    primary = runs.drop_duplicates("problem").set_index("problem")["run_id"]
+    return np.asarray(rows["problem"].map(primary).to_numpy() == rows["run_id"].to_numpy(), dtype=bool)
+
+
+def _position(op: str, key: Sequence[int]) -> float:
+    """Return the hash of a group key as a fraction in [0, 1)."""
+    text = f"{HOLDOUT_RULE}:{op}:{','.join(map(str, key))}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64

@@ -1,0 +1,252 @@
+"""Plots of measurements as small PNG files: one file per figure and op, with a panel for each of the op's targets.
+
+Drawing needs no display and leaves matplotlib's global state alone. Equal descriptions give equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from PIL import Image  # a dependency of matplotlib
+
+from tilewise.arch import load_arch
+from tilewise.data.describe._description import KINDS, LONG_MS, Description, best_subset
+from tilewise.files import write_bytes
+
+_STYLE: dict[Any, Any] = {  # keys are a literal type of matplotlib's stubs
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.fontsize": 8,
+    "legend.frameon": True,
+    "legend.framealpha": 0.8,
+    "legend.edgecolor": "none",
+    "figure.dpi": 100,
+}
+_PALETTE = (  # Paul Tol's, bright, then vibrant
+    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB", "#222222", "#EE7733", "#009988",
+)  # fmt: skip
+_COLUMNS = 3
+_PANEL = (4.3, 3.5)  # inches
+_COLOURS = 128  # of the PNG's palette; this divides the size by three without a visible difference
+_MOST_REASONS = 7
+_MOST_KERNELS = 60
+_BINS = 24
+
+
+def write_plots(described: Sequence[Description], folder: Path) -> list[Path]:
+    """Write ``{figure}_{op}.png`` for every figure of :data:`FIGURES` and every op; return the paths in this order."""
+    by_op: dict[str, list[Description]] = {}
+    for d in described:
+        by_op.setdefault(d.target.op, []).append(d)
+    return [
+        _save(_panels(draw, shown), folder / f"{name}_{op}.png")
+        for name, (_, draw, has_data) in FIGURES.items()
+        for op in sorted(by_op)
+        if (shown := [d for d in by_op[op] if has_data(d)])
+    ]
+
+
+_Draw = Callable[[Axes, Description, Sequence[Description]], None]  # draws one target; the last argument has all
+
+
+def _coverage(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    p = d.problems
+    for colour, kind in _kinds(d):
+        for is_holdout, marker in ((False, "o"), (True, "D")):
+            some = p[(p["kind"] == kind) & (p["validation"] == is_holdout)]
+            hollow, solid = {"facecolors": "none", "edgecolors": colour}, {"facecolors": colour, "linewidths": 0}
+            style = hollow if is_holdout else solid
+            axes.scatter(some["intensity"], some["flops"], s=10 if is_holdout else 7, marker=marker, alpha=0.8, **style)
+        axes.scatter([], [], s=16, color=colour, label=kind)
+    axes.scatter([], [], s=16, marker="D", facecolors="none", edgecolors="#222222", label="validation")
+    axes.axvline(_ridge(d), color="#888888", linewidth=0.8, linestyle="--")
+    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="FLOPs")
+
+
+def _roofline(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    arch, p = load_arch(d.target.arch), d.problems.dropna(subset="tflops")
+    for colour, kind in _kinds(d):
+        some = p[p["kind"] == kind]
+        axes.scatter(some["intensity"], some["tflops"], s=7, color=colour, linewidths=0, alpha=0.8, label=kind)
+    peak = arch.peak(d.target.dtype)
+    x = np.array([min(p["intensity"].min(), _ridge(d)), _ridge(d), max(p["intensity"].max(), _ridge(d))])
+    axes.plot(x, np.minimum(peak, x * arch.dram_gb_s / 1e3), color="#222222", linewidth=1, label="roof")
+    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="TFLOPS of the best kernel")
+
+
+def _regions(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    p = d.problems.dropna(subset="tflops")
+    area = p["tile_m"].astype(float) * p["tile_n"].astype(float)
+    names = sorted({str(n) for other in panels for n in other.problems["pipeline"].dropna()})
+    for colour, name in zip(_cycle(len(names)), names, strict=True):
+        some = p["pipeline"] == name
+        if not some.any():
+            continue
+        size = 2 + 30 * np.sqrt(area[some] / max(area.max(), 1))
+        axes.scatter(p["m"][some], p["n"][some], s=size, color=colour, linewidths=0, alpha=0.55)
+        axes.scatter([], [], s=16, color=colour, label=f"{name} ({some.sum()})")
+    axes.set(xscale="log", yscale="log", xlabel="rows of the (implicit) product", ylabel="columns, of one group")
+
+
+def _concentration(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    valid = d.efficiency[d.efficiency.max(axis=1) > 0]
+    wins = np.sort(np.bincount(valid.argmax(axis=1), minlength=valid.shape[1]))[::-1]
+    count = min(_MOST_KERNELS, len(wins))
+    k = np.arange(1, count + 1)
+    axes.plot(k, 100 * best_subset(valid, count), color=_PALETTE[0], label="best of k, mean efficiency")
+    axes.plot(k, 100 * wins.cumsum()[:count] / wins.sum(), color=_PALETTE[1], label="problems won by k")
+    axes.text(
+        0.98, 0.04, f"{(wins > 0).sum()} of {len(wins)} kernels win somewhere", ha="right", transform=axes.transAxes
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="kernels k, best ones first", ylabel="%", ylim=(0, 102))
+
+
+def _failures(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    top = d.failures.head(_MOST_REASONS).iloc[::-1]
+    labels = [
+        _short(r if s == "unsupported" else f"{s}: {r}") for s, r in zip(top["status"], top["reason"], strict=True)
+    ]
+    colours = [_PALETTE[6] if s == "unsupported" else _PALETTE[1] for s in top["status"]]
+    share = 100 * top["rows"].to_numpy() / d.rows
+    axes.barh(range(len(top)), share, color=colours, height=0.55)
+    for i, (label, value) in enumerate(zip(labels, share, strict=True)):
+        axes.text(0, i + 0.36, f"{label}  {value:.2g} %", va="center", fontsize=7)
+    failed = d.rows - d.by_status.get("ok", 0) - d.by_status.get("unsupported", 0)
+    for colour, label in ((_PALETTE[6], "unsupported, by a rule"), (_PALETTE[1], f"failed ({failed:,} rows)")):
+        axes.add_patch(Rectangle((0, 0), 0, 0, color=colour, label=label))
+    axes.set(xlabel="rows, %", yticks=[], ylim=(-0.5, _MOST_REASONS + 0.6))
+
+
+def _noise(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    s = d.samples
+    _quantile_lines(axes, s["latency_ms"] * 1e3, 100 * s["spread"], _PALETTE[0], "samples, (p80 - p20) / p50")
+    if len(d.pairs):
+        difference = 100 * (d.pairs["latency_ms_again"] / d.pairs["latency_ms"] - 1).abs()
+        _quantile_lines(axes, d.pairs["latency_ms"] * 1e3, difference, _PALETTE[1], "another run, apart")
+    axes.axvline(LONG_MS * 1e3, color="#888888", linewidth=0.8, linestyle="--")
+    axes.set(xscale="log", yscale="log", xlabel="latency, us", ylabel="% (lines: median; dotted: P90)")
+
+
+def _repeat(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    pairs = d.pairs[d.pairs["run_id"] < d.pairs["run_id_again"]]  # each pair once, so that a shift between runs shows
+    ratio, long = pairs["latency_ms_again"] / pairs["latency_ms"], pairs["latency_ms"] >= LONG_MS
+    bins = np.linspace(-8, 8, 65)
+    for some, colour, name in ((~long, _PALETTE[1], "below 20 us"), (long, _PALETTE[0], "20 us and more")):
+        values = np.clip(100 * (ratio[some] - 1), bins[0], bins[-1])
+        if len(values):
+            weights = np.full(len(values), 100 / len(values))
+            axes.hist(values, bins=list(bins), weights=weights, histtype="step", color=colour, label=name)
+    if d.repeats:
+        text = f"oracle changes: {d.repeats.changed:.1%}\ncosts {d.repeats.cost:.2%}"
+        axes.text(0.98, 0.6, text, ha="right", transform=axes.transAxes)
+    axes.set(xlabel="latency of the second run / of the first - 1, %", ylabel="kernels measured twice, %")
+
+
+def _pool(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    valid = d.efficiency[d.efficiency.max(axis=1) > 0]
+    _cumulative(axes, valid[valid > 0], _PALETTE[1], "any kernel")
+    median = np.array([np.median(row[row > 0]) for row in valid])
+    _cumulative(axes, median, _PALETTE[3], "median kernel of each problem")
+    fixed = int(valid.mean(axis=0).argmax())
+    _cumulative(axes, valid[:, fixed], _PALETTE[0], "the one best kernel for all")
+    axes.set(xlabel="efficiency, % of the problem's best", ylabel="share, %", xlim=(0, 101), ylim=(0, 101))
+
+
+def _always(d: Description) -> bool:
+    return True
+
+
+# name -> (title, function that draws a panel, predicate that selects targets with data to show)
+FIGURES: dict[str, tuple[str, _Draw, Callable[[Description], bool]]] = {
+    "coverage": ("Coverage of the shape space", _coverage, _always),
+    "roofline": ("The best kernels and the roofline", _roofline, _always),
+    "regions": ("Which kernel is best where", _regions, _always),
+    "concentration": ("How many kernels win", _concentration, _always),
+    "pool": ("How much a bad choice costs", _pool, _always),
+    "failures": ("Rows without a time", _failures, lambda d: len(d.failures) > 0),
+    "noise": ("Noise by latency", _noise, lambda d: len(d.samples) > 0),
+    "repeat": ("Another run of the same problems", _repeat, lambda d: len(d.pairs) > 0),
+}
+
+
+def _panels(draw: _Draw, described: Sequence[Description]) -> Figure:
+    columns = min(_COLUMNS, len(described))
+    rows = -(-len(described) // columns)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(columns * _PANEL[0], rows * _PANEL[1]), layout="constrained")
+        FigureCanvasAgg(figure)
+        for i, d in enumerate(described):
+            axes = figure.add_subplot(rows, columns, i + 1)
+            axes.set_title(f"{d.target.variant} {d.target.dtype} {d.target.arch}")
+            draw(axes, d, described)
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(loc="best", handlelength=1.2, labelspacing=0.3)
+        figure.canvas.draw()
+        return figure
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    canvas = figure.canvas
+    assert isinstance(canvas, FigureCanvasAgg)
+    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    image = Image.fromarray(pixels[:, :, :3])
+    buffer = io.BytesIO()
+    image.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    write_bytes(path, buffer.getvalue())
+    return path
+
+
+def _kinds(d: Description) -> list[tuple[str, str]]:
+    """Return (colour, kind) of the kinds that occur; a kind has the same colour in every panel."""
+    known = KINDS.get(d.target.op, ())
+    every = [*known, *sorted(set(d.problems["kind"]) - set(known))]
+    occurring = set(d.problems["kind"])
+    return [(c, kind) for c, kind in zip(_cycle(len(every)), every, strict=True) if kind in occurring]
+
+
+def _cycle(count: int) -> list[str]:
+    return [_PALETTE[i % len(_PALETTE)] for i in range(count)]
+
+
+def _ridge(d: Description) -> float:
+    """Return the FLOP per byte above which arithmetic is the limit."""
+    arch = load_arch(d.target.arch)
+    return arch.peak(d.target.dtype) * 1e3 / arch.dram_gb_s
+
+
+def _quantile_lines(axes: Axes, x: pd.Series, y: pd.Series, colour: str, label: str) -> None:
+    """Draw median and P90 of y over logarithmic bins of x with at least 20 values."""
+    edges = np.geomspace(x.min(), x.max() * 1.001, _BINS + 1)
+    groups = y.groupby(np.digitize(x, edges))
+    enough = groups.size()[groups.size() >= 20].index
+    centre = np.sqrt(edges[enough - 1] * edges[np.minimum(enough, _BINS)])
+    for q, style in ((0.5, "-"), (0.9, ":")):
+        values = groups.quantile(q)[enough].clip(lower=0.01)
+        axes.plot(centre, values, color=colour, linestyle=style, label=label if q == 0.5 else None)
+
+
+def _cumulative(axes: Axes, values: npt.NDArray[np.float64], colour: str, label: str) -> None:
+    ordered = np.sort(values)
+    at = np.linspace(0, len(ordered) - 1, min(len(ordered), 500)).astype(int)
+    axes.step(100 * ordered[at], 100 * (at + 1) / len(ordered), where="post", color=colour, label=label)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

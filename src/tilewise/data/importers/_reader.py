@@ -1,0 +1,101 @@
+"""The contract of an importer: it turns a file into blocks of records and losses.
+
+A *part* is one measurement in the format's notation: a line of a CSV, a JSON object of a log, a row of a parquet file.
+An importer must turn every part into a record or a :class:`Loss`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MAX_TEXT = 2000  # characters to keep of a lost part
+EMPTY = int(np.iinfo(np.int64).min)  # an empty cell among integers
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A part that could not be imported.
+
+    Attributes:
+        line: its first line in a text, from 1; its row in a parquet file, from 0.
+        reason: the rule that it breaks.
+        text: the part itself, cut after :data:`MAX_TEXT` characters.
+    """
+
+    line: int
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of repeating words: `codes`, of shape (rows,), index `words`."""
+
+    codes: npt.NDArray[np.int32]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Measurements as a file states them; all arrays have shape (rows,).
+
+    Attributes:
+        line: as in :class:`Loss`.
+        kernel: the kernels' names.
+        problem: problem columns; an op's optional ones may be missing. An empty cell is :data:`EMPTY` or "".
+        latency_ms: NaN if the file does not state it.
+        tflops: as stated; NaN if the file does not state it.
+        outcomes: (status, error) by index, for rows that failed. A row without a positive latency need not be listed.
+        text: function that returns the text of a row, for losses found later.
+    """
+
+    line: Ints
+    kernel: Coded
+    problem: Mapping[str, Ints | Coded]
+    latency_ms: Floats
+    tflops: Floats
+    outcomes: Mapping[int, tuple[str, str]]
+    text: Callable[[int], str]
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+
+@dataclass
+class Block:
+    """The records and losses of one stretch of a file."""
+
+    records: Records | None = None
+    losses: list[Loss] = field(default_factory=list)
+
+
+Reader = Iterator[Block]
+
+
+def coded(words: Sequence[str]) -> Coded:
+    """Encode words as codes."""
+    place: dict[str, int] = {}
+    codes = [place.setdefault(w, len(place)) for w in words]
+    return Coded(np.array(codes, dtype=np.int32), tuple(place))
+
+
+def number(value: object) -> float:
+    """Convert a JSON number to a float; return NaN for any other value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return float("nan")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def cut(text: str) -> str:
+    """Return at most :data:`MAX_TEXT` characters of a text."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."

@@ -1,1 +1,0 @@
-"""What a measurement table holds, in tables and plots: for people, no step of the pipeline."""

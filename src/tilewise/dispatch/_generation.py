@@ -1,0 +1,185 @@
+"""Generations: a model with its pool and all that was decided with them, in one object, so that a swap is atomic.
+
+A request reads the dispatcher's current generation once and uses nothing else, so an answer never mixes two models.
+Only caches change within a generation: decisions, measurements and bound kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from tilewise.dispatch._mapping import MappingKey
+from tilewise.dispatch._recent import Recent
+from tilewise.dispatch._selection import Decision, Selection, Why
+from tilewise.dispatch._switches import Switches
+from tilewise.dispatch.measuring import Fallback, Measurer
+from tilewise.errors import ConfigError, KernelError
+from tilewise.kernels import Pool, unsupported
+from tilewise.model import TrainedModel
+from tilewise.ops import Problem, Target
+
+if TYPE_CHECKING:
+    from tilewise.dispatch.launching import KernelLauncher
+    from tilewise.dispatch.sources import FetchedModel
+
+
+class Deployment(NamedTuple):
+    """The kernels of a target, and the model that ranks them.
+
+    Attributes:
+        target: the target.
+        pool: the kernels to choose from, the default first.
+        model: ranks the kernels; None: measurements decide, or else the pool's order.
+        version: the model's number in the registry; None for models from elsewhere.
+        why_no_model: reason for a missing model, used as the cause of decisions.
+    """
+
+    target: Target
+    pool: Pool
+    model: TrainedModel | None = None
+    version: int | None = None
+    why_no_model: str = "there is no model"
+
+    @classmethod
+    def of(cls, fetched: FetchedModel) -> Self:
+        """Return the deployment of a fetched model."""
+        model = fetched.model
+        return cls(model.target, model.pool, model, fetched.version)
+
+
+class Generation:
+    """A deployment with the decisions made for it.
+
+    Args:
+        deployment: target, pool and model.
+        switches: restrict kernels, model and measuring.
+        measurer: measures where the switches allow it.
+
+    Attributes:
+        decisions: remembered selections by problem.
+        fast_decisions: the same object, for look-ups that do nothing else; empty if each request has to be logged.
+        fast_by_mapping: selections by the key of a problem's dict, likewise.
+        launcher: launches the selected kernels; None until the first run, as selecting needs neither torch nor a GPU.
+        previous_launcher: launcher of the generation that served before, until :attr:`launcher` replaces it.
+
+    Raises:
+        ConfigError: the switches forbid every kernel of the pool.
+    """
+
+    def __init__(self, deployment: Deployment, switches: Switches, measurer: Measurer) -> None:
+        self.target, self.pool, self.switches = deployment.target, deployment.pool, switches
+        self.loaded, self.version = deployment.model, deployment.version
+        self.model = None if switches.model == "off" else deployment.model
+        no_model = deployment.why_no_model
+        self._why_no_model = no_model if self.loaded is None else "the switch model=off forbids the model"
+        pool = self.pool
+        allowed = np.array([switches.allows(k.config, n) for k, n in zip(pool.kernels, pool.names, strict=True)])
+        if not allowed.any():
+            raise ConfigError(
+                f"the switches kernel and forbid leave none of the {len(pool)} kernels of {self.target.name}; "
+                "loosen their patterns"
+            )
+        self._allowed = None if allowed.all() else allowed
+        self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
+        self.decisions: Recent[Problem, Selection] = Recent(switches.decisions)
+        self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
+        self.fast_by_mapping: Recent[MappingKey, Selection] = Recent(0 if switches.record else switches.decisions)
+        self.launcher: KernelLauncher | None = None
+        self.previous_launcher: KernelLauncher | None = None
+
+    @property
+    def content_hash(self) -> str | None:
+        """Hash of the model's files; None without a model."""
+        return None if self.loaded is None else self.loaded.content_hash
+
+    def supported(self, problem: Problem) -> np.ndarray:
+        """Return which kernels may be selected: bool, (len(pool),)."""
+        supported = (self.loaded or self.pool).supported(problem)
+        return supported if self._allowed is None else supported & self._allowed
+
+    def rank(self, problem: Problem, top_k: int | None = None) -> tuple[Selection, ...]:
+        """See :meth:`tilewise.dispatch.Dispatcher.rank`."""
+        ranked = self._by_model(problem, top_k) if self.model else self._by_default(problem, top_k)
+        if not ranked:
+            raise self._no_kernel(problem)
+        return ranked
+
+    def require_kernel(self, problem: Problem) -> None:
+        """Check that a kernel may be selected.
+
+        Raises:
+            KernelError: no kernel may be selected.
+        """
+        if not self.supported(problem).any():
+            raise self._no_kernel(problem)
+
+    def remember(self, problem: Problem, decision: Decision) -> Selection:
+        """Store a decision unless it holds only for the moment, and return its selection."""
+        if decision.lasting:
+            self.decisions.put(problem, decision.selection)
+        return decision.selection
+
+    def decide(self, problem: Problem) -> Decision:
+        """Decide without looking at remembered decisions, and measure if the switches say so.
+
+        Raises:
+            KernelError: no kernel supports the problem.
+        """
+        known = self._fallback.known(problem)
+        wish = self._fallback.wish(problem, self.supported)
+        cached = None if known is None else self._fastest(problem, known.latency_ms, "cache")
+        if known is not None and cached is not None and (wish is None or wish.kernels <= known.tried):
+            return Decision(cached)
+        cause, lasting = (None if self.model else self._why_no_model), True
+        if wish is not None and wish.kernels:
+            cause = wish.cause or cause
+            result = self._fallback.measure(problem, wish.kernels)
+            if result.entry is not None:
+                best = self._fastest(problem, result.entry.latency_ms, "measured" if result.fresh else "cache")
+                if best is not None:
+                    return Decision(best, cause)
+            cause = "; ".join(filter(None, (cause, result.why_not)))
+            lasting = result.lasting
+        if cached is not None:
+            return Decision(cached, cause, lasting)
+        return Decision(self._first(problem), cause, lasting)
+
+    def _first(self, problem: Problem) -> Selection:
+        """Return the first selection of :meth:`rank`, by a shortcut if the model alone decides."""
+        if self.model is not None and self._allowed is None:
+            order, tflops = self.model.best(problem, 1)
+            if order:
+                return Selection(*self._kernel(order[0]), tflops[0], "model")
+        return self.rank(problem, 1)[0]
+
+    def _fastest(self, problem: Problem, latency_ms: Iterable[tuple[int, float]], why: Why) -> Selection | None:
+        supported = self.supported(problem)
+        for index, ms in latency_ms:
+            if supported[index]:
+                return Selection(*self._kernel(index), None, why, ms)
+        return None
+
+    def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
+        assert self.model is not None
+        order, tflops = self.model.best(problem, top_k if self._allowed is None else None)
+        ranked: Iterable[tuple[int, float]] = zip(order, tflops, strict=True)
+        if self._allowed is not None:
+            ranked = islice((pair for pair in ranked if self._allowed[pair[0]]), top_k)
+        return tuple(Selection(*self._kernel(i), t, "model") for i, t in ranked)
+
+    def _by_default(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
+        order = self.supported(problem).nonzero()[0][:top_k]
+        return tuple(Selection(*self._kernel(int(i)), None, "fallback") for i in order)
+
+    def _kernel(self, index: int) -> tuple[Any, str]:
+        return self.pool.kernels[index], self.pool.names[index]
+
+    def _no_kernel(self, problem: Problem) -> KernelError:
+        reason = unsupported(self.pool.default, problem, self.target.variant)
+        allow = "" if self._allowed is None else " and the switches kernel and forbid allow"
+        default = "" if reason is None else f"; the default one: {reason}"
+        return KernelError(f"no kernel of {self.target.name} supports{allow} {problem}{default}")

@@ -1,0 +1,50 @@
+"""The part of a dispatcher that launches kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tilewise.dispatch._generation import Generation
+from tilewise.dispatch._selector import ProblemLike, Selector
+
+if TYPE_CHECKING:
+    import torch
+
+    from tilewise.dispatch.launching import KernelLauncher
+    from tilewise.dispatch.shadowing import Shadow
+
+
+class Runner:
+    """Launches the selected kernels, with one launcher per generation.
+
+    Args:
+        selector: selects the kernels.
+        shadow: may time a launch.
+    """
+
+    def __init__(self, selector: Selector, shadow: Shadow | None) -> None:
+        self._selector, self._shadow = selector, shadow
+
+    def run(self, problem: ProblemLike, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
+        """See :meth:`tilewise.dispatch.Dispatcher.run`."""
+        selector = self._selector
+        generation = selector.generation  # read once: a swap during this call changes nothing here
+        launcher = generation.launcher or self._make_launcher(generation)
+        parsed = selector.parse(problem)
+        if selector.logs_requests:
+            selector.select(generation, parsed)
+        result = launcher.run(parsed, tensors, out)
+        if self._shadow is not None:
+            self._shadow.on_run(generation, parsed, tensors, result)
+        return result
+
+    def _make_launcher(self, generation: Generation) -> KernelLauncher:
+        from tilewise.dispatch.launching import make_launcher  # selecting does not need it
+
+        decide, backend = partial(self._selector.decide, generation), generation.pool.backend
+        previous = generation.previous_launcher
+        launcher = make_launcher(backend, generation.target, decide, generation.rank, previous)
+        generation.launcher, generation.previous_launcher = launcher, None
+        return launcher

@@ -1,0 +1,40 @@
+"""Selections, which a dispatcher answers with, and the decisions behind them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+Why = Literal["model", "cache", "measured", "fallback"]
+
+
+class Selection(NamedTuple):
+    """The kernel to launch, and how it was chosen.
+
+    Attributes:
+        kernel: the kernel, a :class:`tilewise.kernels.KernelBase` of the pool's backend.
+        kernel_name: its canonical name.
+        predicted_tflops: the model's prediction; None if no model ranked the kernel.
+        why: ``model``: the highest prediction; ``measured``: the fastest in a measurement just made; ``cache``: the
+            fastest in an earlier measurement on this machine; ``fallback``: the first supported kernel of the pool.
+        measured_ms: the kernel's time in milliseconds; None if it was not measured.
+    """
+
+    kernel: Any
+    kernel_name: str
+    predicted_tflops: float | None
+    why: Why
+    measured_ms: float | None = None
+
+
+class Decision(NamedTuple):
+    """A selection and the circumstances of its choice.
+
+    Attributes:
+        selection: the selection.
+        cause: why no better founded choice was possible; None if nothing prevented it.
+        lasting: whether the selection may be remembered for the problem.
+    """
+
+    selection: Selection
+    cause: str | None = None
+    lasting: bool = True

@@ -1,0 +1,139 @@
+"""The part of a dispatcher that answers requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tilewise.dispatch._generation import Generation
+from tilewise.dispatch._mapping import MappingKey
+from tilewise.dispatch._selection import Selection
+from tilewise.dispatch._switches import Switches
+from tilewise.errors import KernelError, ProblemError
+from tilewise.ops import OPS, Problem, Target
+
+if TYPE_CHECKING:
+    from tilewise.dispatch.logs import DecisionLog, RequestLog
+    from tilewise.dispatch.shadowing import Shadow
+
+ProblemLike = Problem | Mapping[str, object]
+
+
+class Selector:
+    """Selects with the current generation, remembers decisions, and logs decisions and requests.
+
+    Args:
+        generation: the generation to start with.
+        switches: name the log files.
+        shadow: is notified of new decisions.
+
+    Attributes:
+        generation: the current generation. Assigning another one swaps the model. Callers read it once per request.
+    """
+
+    def __init__(self, generation: Generation, switches: Switches, shadow: Shadow | None) -> None:
+        self.generation = generation
+        self._shadow = shadow
+        self._decision_log = _open_decision_log(switches)
+        self._request_log = _open_request_log(switches, generation.target)
+        self._warm_up_problems: tuple[Problem, ...] = ()
+
+    @property
+    def logs_requests(self) -> bool:
+        """Return whether each request has to be logged, remembered or not."""
+        return self._request_log is not None
+
+    def parse(self, problem: ProblemLike) -> Problem:
+        """Return a problem of the target's op, given itself or its dimensions.
+
+        Raises:
+            ProblemError: the problem is impossible, or of another op; `.field` names the dimension.
+        """
+        target = self.generation.target
+        kind = OPS[target.op]
+        if type(problem) is kind:
+            return problem
+        if not isinstance(problem, Problem):
+            return kind.from_dict(problem)
+        if problem.op != target.op:
+            raise ProblemError("op", f"a {problem.op} problem, but {target.name} selects for {target.op}")
+        return problem
+
+    def select(self, generation: Generation, problem: Problem) -> Selection:
+        """Return the selection for a problem, and log the request.
+
+        Raises:
+            KernelError: no kernel supports the problem.
+        """
+        selection = self.decide(generation, problem)
+        if self._request_log is not None:
+            self._request_log.note(problem, selection.why)
+        return selection
+
+    def select_by_mapping(self, generation: Generation, mapping: Mapping[str, object], key: MappingKey) -> Selection:
+        """Return the selection for a problem's dict, and remember it under the dict's key.
+
+        Raises:
+            ProblemError, KernelError: see :meth:`parse` and :meth:`select`.
+        """
+        problem = self.parse(mapping)
+        selection = self.select(generation, problem)
+        if generation.decisions.young.get(problem) is selection:  # not if the decision holds only for the moment
+            generation.fast_by_mapping.put(key, selection)
+        return selection
+
+    def decide(self, generation: Generation, problem: Problem) -> Selection:
+        """Return the remembered selection for a problem, or decide, log and remember it.
+
+        Raises:
+            KernelError: no kernel supports the problem.
+        """
+        selection = generation.decisions.get(problem)
+        if selection is None:
+            start = perf_counter()
+            decision = generation.decide(problem)
+            if self._decision_log is not None:
+                self._decision_log.note(generation, problem, decision, perf_counter() - start)
+            selection = generation.remember(problem, decision)
+            if self._shadow is not None:
+                self._shadow.on_decision(generation, problem)
+        return selection
+
+    def warm_up_with(self, problems: Iterable[ProblemLike]) -> None:
+        """Decide these problems now, and with :meth:`warm_up` for each later generation.
+
+        Raises:
+            ProblemError: see :meth:`parse`.
+        """
+        self._warm_up_problems = tuple(self.parse(p) for p in problems)
+        self.warm_up(self.generation)
+
+    def warm_up(self, generation: Generation) -> None:
+        """Decide the warm-up problems with a generation before it serves."""
+        for problem in self._warm_up_problems:
+            with suppress(KernelError):  # raised again when the problem is requested
+                self.decide(generation, problem)
+
+    def close(self) -> None:
+        """Write the lines that wait for the logs."""
+        for log in (self._decision_log, self._request_log):
+            if log is not None:
+                log.close()
+
+
+def _open_decision_log(switches: Switches) -> DecisionLog | None:
+    if not switches.journal:
+        return None
+    from tilewise.dispatch.logs import DecisionLog  # most dispatchers have no logs, and should start fast
+
+    return DecisionLog(switches)
+
+
+def _open_request_log(switches: Switches, target: Target) -> RequestLog | None:
+    if not switches.record:
+        return None
+    from tilewise.dispatch.logs import RequestLog
+
+    return RequestLog(switches.record, target)

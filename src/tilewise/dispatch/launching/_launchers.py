@@ -1,0 +1,88 @@
+"""The launcher of each backend, imported only when something runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewise.errors import KernelError
+from tilewise.kernels import Backend, Shape
+from tilewise.ops import Problem, Target
+
+if TYPE_CHECKING:
+    from tilewise.dispatch.launching._bind import BoundKernel
+
+Tensor = Any  # a torch.Tensor, or a NumPy array for CK Tile's kernels
+
+
+class Choice(Protocol):
+    """The parts of a :class:`tilewise.dispatch.Selection` that a launcher needs."""
+
+    @property
+    def kernel(self) -> Any: ...
+    @property
+    def kernel_name(self) -> str: ...
+
+
+Select = Callable[[Problem], Choice]  # the kernel to launch
+Rank = Callable[[Problem], Sequence[Choice]]  # all kernels, best first
+
+
+class Binding:
+    """A bound kernel, and the shapes that its tensors must have: shapes of the operands -> shape of the result."""
+
+    __slots__ = ("kernel_name", "launch", "shapes")
+
+    def __init__(self, kernel_name: str, launch: BoundKernel, shapes: Mapping[tuple[Shape, ...], Shape]) -> None:
+        self.kernel_name, self.launch, self.shapes = kernel_name, launch, shapes
+
+
+Bindings = Mapping[tuple[Problem, int], Binding]  # by problem and device
+
+
+class KernelLauncher(Protocol):
+    """Runs problems of one target with the kernels that a dispatcher selects."""
+
+    def run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+        """See :meth:`tilewise.dispatch.Dispatcher.run`."""
+
+    @property
+    def bindings(self) -> Bindings:
+        """Bound kernels for the launcher of the next generation."""
+
+
+def _triton(target: Target, select: Select, rank: Rank, spare: Bindings) -> KernelLauncher:
+    from tilewise.dispatch.launching._launch import TritonLauncher  # imports torch and triton
+
+    return TritonLauncher(target, select, rank, spare)
+
+
+def _ck_tile(target: Target, select: Select, rank: Rank, spare: Bindings) -> KernelLauncher:
+    from tilewise.dispatch.launching._ck_launch import CkLauncher
+
+    return CkLauncher(target, select, rank)
+
+
+LAUNCHERS = {"triton": _triton, "ck_tile": _ck_tile}
+
+
+def make_launcher(
+    backend: Backend, target: Target, select: Select, rank: Rank, previous: KernelLauncher | None
+) -> KernelLauncher:
+    """Make the launcher of a backend's kernels.
+
+    Args:
+        backend: of the kernels.
+        target: to run problems of.
+        select: returns the kernel to launch for a problem.
+        rank: returns all kernels for a problem, best first.
+        previous: launcher of the generation that served before.
+
+    Raises:
+        KernelError: the backend has no launcher, or its launcher is not set up.
+    """
+    if backend.name not in LAUNCHERS:
+        raise KernelError(
+            f"kernels of {backend.name} cannot be launched from here; those of {', '.join(LAUNCHERS)} can"
+        )
+    return LAUNCHERS[backend.name](target, select, rank, {} if previous is None else previous.bindings)

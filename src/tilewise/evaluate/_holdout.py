@@ -1,0 +1,127 @@
+"""Evaluation of a model on measured problems, by default those that its training never saw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tilewise.data import TargetTable, group_keys, split_rule
+from tilewise.errors import ConfigError, DataError
+from tilewise.evaluate._confidence_coverage import confidence_columns
+from tilewise.evaluate._distance import distance_labels, training_keys
+from tilewise.evaluate._evaluation import Evaluation
+from tilewise.evaluate._noise import measured_apart, noise_ceiling, repeat_noise
+from tilewise.evaluate._scored_table import ScoredTable
+from tilewise.evaluate._slices import slice_labels
+from tilewise.features import nearest_shape_distances
+from tilewise.metrics import regret_curve, summarise
+from tilewise.model import TrainedModel
+
+
+def evaluate(
+    model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float | None = None, *, require_unseen: bool = True
+) -> Evaluation:
+    """Let the model select a kernel per problem, and compare the selections with measurements.
+
+    The model selects among the measured kernels that belong to its pool and support the problem: the choice that the
+    dispatcher would make from those. The oracle is the fastest valid kernel measured, whether in the pool or not. See
+    :func:`tilewise.data.labelled` for problems that several runs measured.
+
+    Args:
+        model: the model to evaluate.
+        frame: a measurement table; other targets are ignored, repeats give the noise ceiling.
+        holdout_fraction: evaluate only holdout problems, see :func:`~tilewise.data.holdout_mask`; None: all problems.
+        require_unseen: refuse a model that was trained on some of that holdout.
+
+    Raises:
+        ConfigError: the model was trained on some of that holdout.
+        DataError: the table has no problem to evaluate on.
+    """
+    target = model.target
+    rows = TargetTable.of(frame, target)
+    rule = "all problems of the table"
+    if holdout_fraction is not None:
+        if require_unseen:
+            _require_unseen(model, holdout_fraction)
+        rule, rows = split_rule(holdout_fraction), rows.holdout(holdout_fraction)
+    table, n_unjudged = _judged(rows.labelled().ordered(model.pool), model)
+    if not len(table):
+        raise DataError(
+            f"no problem of {target.name} to judge by ({rule}): none has a valid kernel of the model's pool"
+        )
+    scored = ScoredTable.of(model, table)
+    per_problem = [
+        _outcome(scored),
+        slice_labels(table.problems, target, model.arch),
+        _context(scored, frame),
+        confidence_columns(scored),
+    ]
+    return Evaluation(
+        target=target,
+        per_problem=pd.concat(per_problem, axis=1),
+        metrics=summarise(scored.chosen, table.tflops, scored.predicted),
+        pool_size=len(model.pool),
+        split_rule=rule,
+        noise_ceiling=noise_ceiling(frame, target),
+        n_unjudged=n_unjudged,
+        regret=regret_curve(scored.chosen),
+        measured=table.tflops[scored.candidate],
+        predicted=scored.predicted[scored.candidate],
+    )
+
+
+def _judged(labels: TargetTable, model: TrainedModel) -> tuple[TargetTable, int]:
+    """Return the rows of problems with a candidate, and the number of problems without one."""
+    candidate, number = labels.support(model.pool)[0], labels.problem
+    has_candidate = np.isin(number, number[candidate])
+    return labels.take(has_candidate), len(np.unique(number[~has_candidate]))
+
+
+def _outcome(scored: ScoredTable) -> pd.DataFrame:
+    """Return the selection and the oracle of each problem, with their measurements, one row per problem."""
+    table, chosen = scored.table, scored.chosen
+    measured, kernel = (table.rows[n].to_numpy() for n in ("tflops", "kernel_name"))
+    return pd.DataFrame(
+        {
+            **{n: column[chosen.oracle] for n, column in table.problem_columns().items()},
+            "oracle": kernel[chosen.oracle],
+            "selected": kernel[chosen.selected],
+            "oracle_tflops": measured[chosen.oracle],
+            "selected_tflops": measured[chosen.selected],
+            "predicted_tflops": scored.predicted[chosen.selected],
+            "efficiency": chosen.efficiency,
+            "oracle_rank": chosen.oracle_rank,
+            "n_kernels": np.bincount(table.problem[scored.candidate], minlength=len(chosen.oracle)),
+            "origin": table.rows["origin"].to_numpy()[chosen.oracle],
+        }
+    )
+
+
+def _context(scored: ScoredTable, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return columns from the rest of the table: distance to the training data, and repeats; one row per problem."""
+    rows, chosen, target = scored.table.rows, scored.chosen, scored.model.target
+    known = training_keys(scored.model, frame)
+    distance = np.full(len(chosen.oracle), np.nan)
+    if known is not None:
+        distance = nearest_shape_distances(group_keys(target.op, rows.iloc[chosen.oracle]), known)
+    first, again = measured_apart(rows, frame, target)
+    pipeline = {"pipeline": rows["pipeline"].to_numpy()[chosen.oracle]} if "pipeline" in rows else {}
+    return pd.DataFrame(
+        {
+            **pipeline,
+            "distance": distance_labels(distance),
+            "oracle_predicted_tflops": scored.predicted[chosen.oracle],
+            "nearest_octaves": distance,
+            "repeat_noise": repeat_noise(scored.table.problem, first, again),
+            "efficiency_again": again[chosen.selected] / again[chosen.oracle],
+        }
+    ).astype(dict.fromkeys([*pipeline, "distance"], "str"))
+
+
+def _require_unseen(model: TrainedModel, fraction: float) -> None:
+    trained = float(model.manifest.get("holdout_fraction", 0.0))
+    if fraction > trained:
+        raise ConfigError(
+            f"holdout.fraction {fraction} holds problems that {model.where} was trained on (it was trained with "
+            f"{trained}); evaluate with that fraction or less, or train again"
+        )

@@ -1,0 +1,133 @@
+"""Slices: labels that group problems by properties, and the efficiency within each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from tilewise.arch import HardwareProfile
+from tilewise.ops import GroupedConvProblem, Problem, Target
+
+
+class SliceFigures(TypedDict):
+    """Efficiency within one group of problems; `slice` is the label."""
+
+    slice: str
+    value: str
+    n_problems: int
+    mean_efficiency: float
+    median_efficiency: float
+    p10_efficiency: float
+    min_efficiency: float
+
+
+SLICES = ("family", "size", "bound", "m_size")  # of every op
+# Further labels per op; a problem column (layout) can serve as a label.
+SLICES_OF_OP: Mapping[str, tuple[str, ...]] = {
+    "grouped_conv": ("filter", "grouping", "stride", "dims"),
+    "gemm": ("layout",),
+}
+# Labels that depend on the table: the oracle's pipeline, and the distance to the training data.
+SLICES_OF_TABLE = ("pipeline", "distance")
+
+SIZES = ((1e9, "tiny"), (1e10, "small"), (1e11, "medium"), (float("inf"), "large"))  # FLOPs below
+M_SIZES = ((64, "tiny"), (1024, "small"), (16384, "medium"), (float("inf"), "large"))  # rows below
+MIN_PROBLEMS_SHOWN = 10  # smaller groups say little, and are not shown
+_ORDER = {name: place for place, name in enumerate(("tiny", "small", "medium", "large"))}
+
+
+def slice_labels(problems: Sequence[Problem], target: Target, arch: HardwareProfile) -> pd.DataFrame:
+    """Return the labels that depend on the problems alone, :data:`SLICES` and those of the op, one row per problem.
+
+    * ``family``: the kind of problem (``depthwise``, ``grouped``, ``1x1``, ``3x3``, ... with ``/2`` where
+      strided; ``gemm``).
+    * ``size`` grades its FLOPs (tiny < 1e9 <= small < 1e10 <= medium < 1e11 <= large).
+    * ``bound``: ``compute`` or ``memory``, by the peak and the bandwidth of `arch`.
+    * ``m_size`` grades the rows of the (implicit) matrix product: M, or the pixels (backward weight: the output
+      channels) (tiny < 64 <= small < 1024 <= medium < 16384 <= large).
+    * convolutions: ``filter`` (1x1, 3x3, other), ``grouping`` (dense, grouped, depthwise), ``stride`` (1, 2, ...; the
+      largest), ``dims`` (2D, 3D).
+    """
+    ridge = arch.peak(target.dtype) * 1e3 / arch.dram_gb_s  # FLOP/byte
+    formulas: dict[str, Callable[[Any], str]] = {
+        "family": _family,
+        "size": lambda p: _grade(p.flops, SIZES),
+        "bound": lambda p: "compute" if p.flops / p.min_bytes(target.dtype) >= ridge else "memory",
+        "m_size": lambda p: _grade(p.implicit_gemm(target.variant).m, M_SIZES),
+    }
+    if target.op == "grouped_conv":
+        formulas |= {
+            "filter": lambda p: taps if (taps := _filter(p)) in ("1x1", "3x3") else "other",
+            "grouping": _grouping,
+            "stride": lambda p: str(_stride(p)),
+            "dims": lambda p: f"{p.ndim}D",
+        }
+    return pd.DataFrame({name: [f(p) for p in problems] for name, f in formulas.items()}).astype("str")
+
+
+def slice_names(op: str, per_problem: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns of `per_problem` that group problems of `op`."""
+    known = (*SLICES, *SLICES_OF_OP.get(op, ()), *SLICES_OF_TABLE)
+    return tuple(name for name in known if name in per_problem.columns)
+
+
+def problem_groups(per_problem: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield label, value and problem indices of each group, with the values in a readable order.
+
+    Labels with the same value for all problems are left out.
+    """
+    for name in names:
+        values = per_problem[name].to_numpy(dtype=object)
+        distinct = sorted(set(values), key=lambda v: (_ORDER.get(v, -1), v))
+        if len(distinct) > 1:
+            yield from ((name, str(value), np.flatnonzero(values == value)) for value in distinct)
+
+
+def sliced_metrics(per_problem: pd.DataFrame, names: Sequence[str]) -> list[SliceFigures]:
+    """Return the efficiency within each group: mean, median, P10 and minimum."""
+    efficiency = per_problem["efficiency"].to_numpy(dtype=np.float64)
+    records: list[SliceFigures] = []
+    for name, value, members in problem_groups(per_problem, names):
+        e = efficiency[members]
+        p10, p50 = np.percentile(e, [10, 50])
+        records.append(
+            {
+                "slice": name,
+                "value": value,
+                "n_problems": len(e),
+                "mean_efficiency": float(e.mean()),
+                "median_efficiency": float(p50),
+                "p10_efficiency": float(p10),
+                "min_efficiency": float(e.min()),
+            }
+        )
+    return records
+
+
+def _grade(value: float, limits: Sequence[tuple[float, str]]) -> str:
+    return next(name for limit, name in limits if value < limit)
+
+
+def _family(problem: Problem) -> str:
+    if not isinstance(problem, GroupedConvProblem):
+        return problem.op
+    kind = _filter(problem) if problem.G == 1 else _grouping(problem)
+    stride = _stride(problem)
+    return f"{kind}/{stride}" if stride > 1 else kind
+
+
+def _filter(p: GroupedConvProblem) -> str:
+    return f"{p.Y}x{p.X}" if p.ndim == 2 else f"{p.Z}x{p.Y}x{p.X}"
+
+
+def _grouping(p: GroupedConvProblem) -> str:
+    if p.G == 1:
+        return "dense"
+    return "depthwise" if p.G == p.C else "grouped"
+
+
+def _stride(p: GroupedConvProblem) -> int:
+    return max(p.stride_d, p.stride_h, p.stride_w)

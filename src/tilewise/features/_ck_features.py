@@ -1,0 +1,42 @@
+"""The features of CK Tile's kernels alone; 0 for the kernels of other backends, and where a name omits the value."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.features._feature_table import Feature, Inputs
+from tilewise.kernels import Array
+from tilewise.ops import GEMM_LAYOUTS
+
+
+def _setting(name: str, unit: str, meaning: str) -> Feature:
+    return Feature(name, unit, meaning, "kernel", lambda i: i.column(name, 0))
+
+
+def _is(inputs: Inputs, name: str, value: str) -> Array:
+    return np.asarray(inputs.column(name, "") == value, dtype=np.float64)
+
+
+def _setting_is(name: str, value: str, meaning: str) -> Feature:
+    return Feature(f"{name}_{value}", "flag", meaning, "kernel", lambda i: _is(i, name, value))
+
+
+CK_FEATURES = (
+    *(_setting(f"warp_{x}", "warps", f"warps of a block along {x.upper()}; 0 not told") for x in "mnk"),
+    *(_setting(f"warp_tile_{x}", "", f"matrix instruction's size along {x.upper()}; 0 not told") for x in "mnk"),
+    *(_setting(f"pad_{x}", "flag", f"sizes that the tile does not divide along {x.upper()}") for x in "mnk"),
+    *(_setting(f"vector_{x}", "", f"elements of one access to {x.upper()}; 0 not told") for x in "abc"),
+    _setting("persistent", "flag", "one block a compute unit takes tile after tile"),
+    _setting("double_smem_buffer", "flag", "two buffers in shared memory"),
+    _setting("store_immediate", "flag", "results are stored at once"),
+    _setting("ndim", "", "spatial dimensions it is compiled for; 0 for a matrix product"),
+    _setting("num_groups_to_merge", "", "groups computed as one; 0 not told"),
+    _setting_is("scheduler", "intrawave", "waves of a block load and multiply at once"),
+    _setting_is("scheduler", "interwave", "waves of a block take turns"),
+    _setting_is("epilogue", "cshuffle", "results go through shared memory"),
+)
+
+# A kernel serves only the layout that it is compiled for. These flags distinguish the kernels of a pool.
+GEMM_LAYOUT_FEATURES = tuple(
+    _setting_is("gemm_layout", layout, f"compiled for operands stored as {layout}") for layout in GEMM_LAYOUTS
+)

@@ -1,0 +1,228 @@
+"""The contracts of a kernel and of a backend.
+
+A backend is a source of kernels: Triton compiles them from this package's code, CK Tile ships them in libraries. All
+other code asks :class:`Backend` and :class:`KernelBase`; it never compares names or looks for attributes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from tilewise.arch import HardwareProfile
+from tilewise.errors import KernelError
+from tilewise.kernels._formulas import Array, Formulas, KernelLike, Traits
+from tilewise.ops import Problem, Target
+
+if TYPE_CHECKING:
+    from tilewise.kernels.ck import AnyInstance
+
+FieldKind = Literal["str", "int", "bool"]
+KernelValue = str | int | bool
+Rules = Iterator[tuple[Array, str]]  # (broken, reason); broken is a bool, or a bool array of shape (kernels,)
+
+
+@dataclass(frozen=True)
+class RegistryEntry:
+    """The figures of a kernel in CK Tile's registry format; 0 stands for an unknown number.
+
+    Attributes:
+        warps: warps of a block along M, N and K.
+        warp_tile: tile of one matrix instruction along M, N and K.
+        scheduler: ``intrawave``, ``interwave`` or ``default``.
+        persistent: whether one block per compute unit computes many tiles.
+        double_buffer: whether the operand tiles have two buffers in shared memory.
+    """
+
+    warps: tuple[int, int, int] = (0, 1, 1)
+    warp_tile: tuple[int, int, int] = (0, 0, 0)
+    scheduler: str = "default"
+    persistent: bool = False
+    double_buffer: bool = False
+
+
+@dataclass(frozen=True)
+class KernelBase(ABC):
+    """One compiled configuration of a tile kernel: a frozen dataclass whose fields are the kernel columns of tables.
+
+    A field is an integer, a text or a flag. Within a target a name belongs to one kernel, and its configuration (the
+    part of the name that does not depend on the target) parses back to the kernel.
+
+    Attributes:
+        tile_m, tile_n, tile_k: block of the (implicit) matrix product that one program computes per step.
+        pipeline: how the program moves along K.
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    pipeline: str
+
+    @classmethod
+    def column_names(cls) -> tuple[str, ...]:
+        """Return the names of the kernel columns, without ``kernel_name``."""
+        return tuple(f.name for f in dataclasses.fields(cls))
+
+    @classmethod
+    def column_kinds(cls) -> dict[str, FieldKind]:
+        """Return the kind of each kernel column, in order."""
+        kinds: dict[Any, FieldKind] = {"int": "int", "str": "str", "bool": "bool", int: "int", str: "str", bool: "bool"}
+        return {f.name: kinds[f.type] for f in dataclasses.fields(cls)}
+
+    @property
+    @abstractmethod
+    def config(self) -> str:
+        """The part of the name that does not depend on the target."""
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: str) -> Self:
+        """Parse :attr:`config`.
+
+        Raises:
+            KernelError: the text is not a configuration.
+        """
+
+    def name(self, op: str, variant: str, dtype: str) -> str:
+        """Return the ``kernel_name``, unique within a target."""
+        return f"{op}_{variant}_{dtype}_{self.config}"
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a kernel from the kernel columns of one row; ignore other keys.
+
+        Raises:
+            KernelError: a column is missing, or its value is not of its kind.
+        """
+        try:
+            return cls(**{name: _CONVERT[kind](values[name]) for name, kind in cls.column_kinds().items()})
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
+            raise KernelError(f"not a kernel: {e}; needed are {', '.join(cls.column_names())}") from e
+
+    def to_dict(self) -> dict[str, KernelValue]:
+        """Return the kernel columns as a plain dict."""
+        return {name: getattr(self, name) for name in self.column_names()}  # asdict would take ten times as long
+
+    @property
+    def compiled_layout(self) -> str | None:
+        """The operand layout that the kernel is compiled for: "" if its name omits it, None if it serves all."""
+        return None
+
+    @property
+    def compiled_ndim(self) -> int | None:
+        """The spatial dimensions that the kernel is compiled for: 0 for a matrix product, None if it serves all."""
+        return None
+
+    @property
+    def registry_entry(self) -> RegistryEntry:
+        """The kernel's figures in CK Tile's registry format."""
+        return RegistryEntry()
+
+
+@dataclass(frozen=True)
+class ParsedName:
+    """A kernel's name, taken apart."""
+
+    op: str
+    variant: str
+    dtype: str
+    kernel: KernelBase
+
+    @property
+    def canonical(self) -> str:
+        """The kernel's name in tables and pools."""
+        return self.kernel.name(self.op, self.variant, self.dtype)
+
+
+def _same_columns(columns: SimpleNamespace) -> SimpleNamespace:
+    return columns
+
+
+def _no_fault(_: KernelBase) -> str | None:
+    return None
+
+
+def _no_formulas() -> tuple[Formulas, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A source of kernels, with everything that other packages ask about them.
+
+    ``conf/arch`` names the backend of an arch. Launchers and measuring engines lie above this package: they are listed
+    by backend in ``dispatch/launching/_launchers.py`` and ``collect/_collectors.py``.
+
+    Attributes:
+        name: as in ``conf/arch``.
+        label: the name in messages.
+        kernel: type of the kernels; its fields are the kernel columns.
+        illegal: (kernel, target, arch) -> why the kernel cannot run for any problem, or None.
+        checks: (kernel or namespace of kernel columns, problem, variant) -> rules that a legal kernel must meet.
+        dtypes: operand types by op.
+        pipelines: op -> number of each pipeline. Cost models are calibrated by number: never change one.
+        parse_name: any spelling of a kernel's name -> its parts; raises KernelError for other texts. None if
+            :meth:`KernelBase.name` is the only spelling.
+        name_fault: kernel -> why no tool can have built the kernel that its name describes, or None.
+        common_columns: kernel columns -> the same with `num_warps`, `num_stages`, `group_m` and `split_k`.
+        traits: kernel columns -> the traits that feature formulas ask for.
+        formulas: the formulas that replace intermediates of features, in order.
+        instance_of: (variant, dtype, kernel) -> its instance in CK Tile's formats; None without such formats.
+        compiled_here: whether kernels are compiled from source, and not found in libraries.
+        timed_in_background: whether a serving process can time kernels beside its own work.
+    """
+
+    name: str
+    label: str
+    kernel: type[KernelBase]
+    illegal: Callable[[Any, Target, HardwareProfile], str | None]
+    checks: Callable[[KernelLike, Problem, str], Rules]
+    dtypes: Mapping[str, tuple[str, ...]]
+    pipelines: Callable[[str], Mapping[str, int]]
+    parse_name: Callable[[str], ParsedName] | None = None
+    name_fault: Callable[[Any], str | None] = _no_fault
+    common_columns: Callable[[SimpleNamespace], SimpleNamespace] = _same_columns
+    traits: Callable[[SimpleNamespace], Traits] = Traits.plain
+    formulas: Callable[[], tuple[Formulas, ...]] = _no_formulas
+    instance_of: Callable[[str, str, Any], AnyInstance] | None = None
+    compiled_here: bool = False
+    timed_in_background: bool = False
+
+    def parse(self, name: str, target: Target) -> ParsedName:
+        """Take a kernel's name apart, as a file of measurements states it.
+
+        Raises:
+            KernelError: the text is not the name of a kernel that can exist, or (where names have one spelling) not one
+                of the target.
+        """
+        if self.parse_name is not None:
+            parsed = self.parse_name(name)
+            if fault := self.name_fault(parsed.kernel):
+                raise KernelError(f"{name[:200]!r} names no kernel of {self.label}: {fault}; correct the name")
+            return parsed
+        prefix = f"{target.op}_{target.variant}_{target.dtype}_"
+        if not name.startswith(prefix):
+            raise KernelError(f"{name[:200]!r} is not a {self.name} kernel of {prefix[:-1]}")
+        kernel = self.kernel.from_config(name.removeprefix(prefix))
+        return ParsedName(target.op, target.variant, target.dtype, kernel)
+
+    def canonical_name(self, name: str) -> str:
+        """Return the name that tables hold for any spelling of a kernel's name.
+
+        Raises:
+            KernelError: the text is not a kernel name.
+        """
+        return name if self.parse_name is None else self.parse_name(name).canonical
+
+
+def _flag(value: Any) -> bool:
+    if value not in (False, True):  # numpy's flags are equal to Python's
+        raise ValueError(f"expected true or false, got {value!r}")
+    return bool(value)
+
+
+_CONVERT: dict[FieldKind, Callable[[Any], Any]] = {"int": int, "str": str, "bool": _flag}

@@ -1,0 +1,203 @@
+"""CK Tile kernels and their names.
+
+Grouped convolution: ``grouped_conv_{variant}_{dtype}_{ndim}d_{tile_m}x{tile_n}x{tile_k}_{pipeline}``, then the suffixes
+wave mode (``_intrawave``, ``_interwave``), ``_dsb`` (double shared-memory buffer) and ``_si`` (store immediate). The
+three tile numbers are M, N and K of the implicit matrix product per block; the first is not a "block size".
+
+GEMM: ``gemm_universal_{dtype}_{layout}_{pipeline}_{epilogue}_{scheduler}_{pad_m}_{pad_n}_{pad_k}_{persistent}_``
+``{tile}_{warps}_{warp tile}``, with flags as ``True`` and ``False``, optionally followed by ``_vec{a}_{b}_{c}`` and a
+free suffix. The prefix ``gemm_`` alone means the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from tilewise.errors import KernelError
+from tilewise.kernels._contract import KernelBase, RegistryEntry
+
+MAX_DIGITS = 9  # of any number in a name, far below the limit of int64
+
+_N = rf"(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
+_FLAG = "True|False"
+_CONV = re.compile(
+    rf"(?P<ndim>[123])d_(?P<tile_m>{_N})x(?P<tile_n>{_N})x(?P<tile_k>{_N})_(?P<pipeline>[a-z][a-z0-9]*(?:_[a-z0-9]+)*?)"
+    r"(?:_(?P<scheduler>intrawave|interwave))?(?P<double_smem_buffer>_dsb)?(?P<store_immediate>_si)?"
+)
+_GEMM = re.compile(
+    r"(?P<gemm_layout>rcr|rrr|crr|ccr)_(?P<pipeline>[a-z][a-z0-9]*(?:_[a-z0-9]+)*)_(?P<epilogue>[a-z][a-z0-9]*)"
+    rf"_(?P<scheduler>intrawave|interwave|default)_(?P<pad_m>{_FLAG})_(?P<pad_n>{_FLAG})_(?P<pad_k>{_FLAG})"
+    rf"_(?P<persistent>{_FLAG})_(?P<tile_m>{_N})x(?P<tile_n>{_N})x(?P<tile_k>{_N})"
+    rf"_(?P<warp_m>{_N})x(?P<warp_n>{_N})x(?P<warp_k>{_N})"
+    rf"_(?P<warp_tile_m>{_N})x(?P<warp_tile_n>{_N})x(?P<warp_tile_k>{_N})"
+    rf"(?:_vec(?P<vector_a>{_N})_(?P<vector_b>{_N})_(?P<vector_c>{_N}))?(?P<suffix>(?!_vec)(?:_[A-Za-z0-9]+)+)?"
+)
+_CONV_EXAMPLE = "2d_16x64x128_compv4_intrawave_dsb"
+_GEMM_EXAMPLE = "rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
+
+
+@dataclass(frozen=True)
+class CkKernel(KernelBase):
+    """The parameters of a CK Tile kernel that names and configurations state; 0, "" and False also mean "not stated".
+
+    Attributes:
+        ndim: spatial dimensions that a convolution is compiled for (1, 2 or 3); 0 for a matrix product. The support
+            rules compare it with the problem.
+        gemm_layout: rcr, rrr, crr or ccr, the layout that a matrix product is compiled for; "" for a convolution, whose
+            layout is always NHWGC.
+        warp_m, warp_n, warp_k: warps of a block along each dimension. Names of convolutions do not state them.
+        warp_tile_m, warp_tile_n, warp_tile_k: tile of one matrix instruction. Names of convolutions do not state it.
+        scheduler: ``intrawave``, ``interwave``; ``default`` in some names of matrix products.
+        epilogue: ``cshuffle``, ``default``.
+        pad_m, pad_n, pad_k: whether the kernel computes sizes that its tile does not divide.
+        persistent: whether one block per compute unit processes several tiles.
+        double_smem_buffer: whether shared memory holds two buffers (``dsb``).
+        store_immediate: the suffix ``si``.
+        vector_a, vector_b, vector_c: elements per load of A and B, and per store of C.
+        num_groups_to_merge: groups of a convolution computed as one.
+        suffix: the rest of a matrix product's name after the known parts, without the first underscore.
+    """
+
+    ndim: int = 0
+    gemm_layout: str = ""
+    warp_m: int = 0
+    warp_n: int = 0
+    warp_k: int = 0
+    warp_tile_m: int = 0
+    warp_tile_n: int = 0
+    warp_tile_k: int = 0
+    scheduler: str = ""
+    epilogue: str = ""
+    pad_m: bool = False
+    pad_n: bool = False
+    pad_k: bool = False
+    persistent: bool = False
+    double_smem_buffer: bool = False
+    store_immediate: bool = False
+    vector_a: int = 0
+    vector_b: int = 0
+    vector_c: int = 0
+    num_groups_to_merge: int = 0
+    suffix: str = ""
+
+    @property
+    def compiled_layout(self) -> str:
+        """The operand layout of a matrix product; "" for a convolution."""
+        return self.gemm_layout
+
+    @property
+    def compiled_ndim(self) -> int:
+        """The spatial dimensions of a convolution; 0 for a matrix product."""
+        return self.ndim
+
+    @property
+    def registry_entry(self) -> RegistryEntry:
+        """The kernel's figures in CK Tile's registry format; unknown ones are 0."""
+        return RegistryEntry(
+            warps=(self.warp_m, self.warp_n, self.warp_k),
+            warp_tile=(self.warp_tile_m, self.warp_tile_n, self.warp_tile_k),
+            scheduler=self.scheduler or "default",
+            persistent=bool(self.persistent),
+            double_buffer=bool(self.double_smem_buffer),
+        )
+
+    @property
+    def config(self) -> str:
+        """The part of the name that is independent of the target, e.g. ``2d_16x64x128_compv4_intrawave_dsb``."""
+        return self._conv_config() if self.ndim else self._gemm_config()
+
+    @classmethod
+    def from_config(cls, config: str) -> Self:
+        """Parse :attr:`config`; parameters that it does not state keep their defaults.
+
+        Raises:
+            KernelError: the text is not a CK Tile configuration.
+        """
+        match = _CONV.fullmatch(config) or _GEMM.fullmatch(config)
+        if match is None:
+            raise KernelError(
+                f"{_shown(config)} is not a CK Tile configuration such as {_CONV_EXAMPLE} or {_GEMM_EXAMPLE}"
+            )
+        stated = {name: _value(name, text) for name, text in match.groupdict().items() if text is not None}
+        return cls(**stated)  # type: ignore[arg-type]
+
+    def _conv_config(self) -> str:
+        mode = f"_{self.scheduler}" if self.scheduler else ""
+        suffixes = "_dsb" * self.double_smem_buffer + "_si" * self.store_immediate
+        return f"{self.ndim}d_{self.tile_m}x{self.tile_n}x{self.tile_k}_{self.pipeline}{mode}{suffixes}"
+
+    def _gemm_config(self) -> str:
+        flags = "_".join(str(bool(f)) for f in (self.pad_m, self.pad_n, self.pad_k, self.persistent))
+        vectors = (self.vector_a, self.vector_b, self.vector_c)
+        return (
+            f"{self.gemm_layout}_{self.pipeline}_{self.epilogue}_{self.scheduler}_{flags}"
+            f"_{self.tile_m}x{self.tile_n}x{self.tile_k}_{self.warp_m}x{self.warp_n}x{self.warp_k}"
+            f"_{self.warp_tile_m}x{self.warp_tile_n}x{self.warp_tile_k}"
+            + ("_vec{}_{}_{}".format(*vectors) if any(vectors) else "")
+            + (f"_{self.suffix}" if self.suffix else "")
+        )
+
+
+_KINDS = CkKernel.column_kinds()
+
+
+@dataclass(frozen=True)
+class KernelName:
+    """The parts of a parsed name. `original` is the text as read, :attr:`canonical` the text that tilewise writes."""
+
+    op: str
+    variant: str
+    dtype: str
+    kernel: CkKernel
+    original: str
+
+    @property
+    def canonical(self) -> str:
+        """The kernel's name in tables and pools."""
+        return self.kernel.name(self.op, self.variant, self.dtype)
+
+
+_NAMES = (
+    ("grouped_conv", re.compile(r"grouped_conv_(?P<variant>forward|bwd_data|bwd_weight)_(?P<dtype>[a-z0-9]+)_(.+)")),
+    ("gemm", re.compile(r"gemm(?:_(?P<variant>universal))?_(?P<dtype>(?!universal)[a-z0-9]+)_(.+)")),
+)
+
+
+def parse_name(name: str) -> KernelName:
+    """Parse a CK Tile kernel name.
+
+    Raises:
+        KernelError: the text does not name a grouped convolution or a matrix product, or a part of it is malformed.
+    """
+    for op, pattern in _NAMES:
+        if match := pattern.fullmatch(name):
+            kernel = CkKernel.from_config(match[3])
+            if bool(kernel.ndim) != (op == "grouped_conv"):
+                break
+            return KernelName(op, match["variant"] or "universal", match["dtype"], kernel, name)
+    raise KernelError(
+        f"{_shown(name)} is not a CK Tile kernel name such as grouped_conv_forward_bf16_{_CONV_EXAMPLE} "
+        f"or gemm_universal_fp8_{_GEMM_EXAMPLE}"
+    )
+
+
+def canonical_name(name: str) -> str:
+    """Return the name that tables hold for any spelling of it.
+
+    Raises:
+        KernelError: as for :func:`parse_name`.
+    """
+    return parse_name(name).canonical
+
+
+def _value(name: str, text: str) -> int | str | bool:
+    kind = _KINDS[name]
+    if kind == "bool":
+        return text in ("True", "_dsb", "_si")
+    return int(text) if kind == "int" else text.removeprefix("_") if name == "suffix" else text
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:200]}...")

@@ -1,0 +1,160 @@
+"""Sweeps (trait JSON): the values that each trait may take, expanded into the instances that an arch's rules allow.
+
+``{"variant": "forward", "trait_config": {"data_type": {"values": ["bf16"]}, "pipeline": {"values": [...]}, ...}}``.
+A trait that the document does not name takes the values of :data:`TRAITS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any, TypeAlias, TypeGuard
+
+from tilewise.arch import HardwareProfile
+from tilewise.errors import KernelError
+from tilewise.kernels.ck._ck_kernel import CkKernel
+from tilewise.kernels.ck._ck_rules import (
+    CK_DTYPES,
+    SCHEDULERS,
+    SUFFIXES,
+    SWEPT_PIPELINES,
+    Suffixes,
+    build_fault,
+    shape_of,
+)
+from tilewise.kernels.ck._instance import VARIANTS, Instance
+
+TraitValue: TypeAlias = "str | int | bool"
+
+MAX_COMBINATIONS = 200_000  # a larger sweep is probably a mistake
+
+_SIDES, _K_DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
+_LAYOUTS = {1: "nwgc", 2: "nhwgc", 3: "ndhwgc"}
+
+# Values of each trait that a sweep does not name.
+TRAITS: dict[str, tuple[TraitValue, ...]] = {
+    "data_type": CK_DTYPES["grouped_conv"],
+    "ndim_spatial": (2,),
+    "tile_m": _SIDES,
+    "tile_n": _SIDES,
+    "tile_k": _K_DEPTHS,
+    "pipeline": SWEPT_PIPELINES,
+    "scheduler": SCHEDULERS,
+    "double_smem_buffer": (False, True),
+    "store_immediate": (False, True),
+    "epilogue": ("cshuffle",),
+    "num_groups_to_merge": (1,),
+    "specialization": ("default",),
+    "two_stage": (False,),
+    "explicit_gemm": (False,),
+    "split_image": (False,),
+}
+
+
+def is_sweep(document: object) -> TypeGuard[Mapping[str, object]]:
+    """Return whether parsed JSON looks like a sweep."""
+    return isinstance(document, Mapping) and "trait_config" in document
+
+
+def expand_sweep(document: object, arch: HardwareProfile) -> tuple[Instance, ...]:
+    """Return the instances of a sweep, in the order of the traits' values.
+
+    Warps, warp tile and vector widths follow from the tile, one choice each (:func:`._ck_rules.shape_of`). A tile that
+    breaks a rule, or that no matrix instruction of the arch divides, is left out.
+
+    Args:
+        document: parsed JSON.
+        arch: the arch whose rules apply.
+
+    Raises:
+        KernelError: the document is not a sweep, names an unknown trait or value, has too many combinations, or has no
+            legal instance.
+    """
+    variant, traits = _traits(document)
+    combinations = 1
+    for values in traits.values():
+        combinations *= len(values)
+    if combinations > MAX_COMBINATIONS:
+        raise KernelError(f"a sweep has at most {MAX_COMBINATIONS} combinations, got {combinations}; name fewer values")
+    buildable = tuple(i for i in _instances(variant, traits) if build_fault(i.kernel, i.dtype, arch) is None)
+    shaped = tuple(s for s in (_shaped(i, arch) for i in buildable) if s is not None)
+    if not shaped:
+        raise KernelError(f"no instance of this sweep is legal on {arch.name}; name other tiles or traits")
+    return shaped
+
+
+def _traits(document: object) -> tuple[str, dict[str, tuple[TraitValue, ...]]]:
+    """Return the variant and the values of every trait, named or not."""
+    named = document["trait_config"] if is_sweep(document) else None
+    if not is_sweep(document) or not isinstance(named, Mapping):
+        raise KernelError("a sweep has a variant and a trait_config, an object of traits")
+    unknown = sorted(set(document) - {"variant", "trait_config"})
+    if unknown:
+        raise KernelError(
+            f"{', '.join(map(repr, unknown))} is not a key of a sweep; its keys are variant and trait_config"
+        )
+    variant = document.get("variant")
+    if not isinstance(variant, str) or variant not in VARIANTS:
+        raise KernelError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
+    for name in named:
+        if name not in TRAITS:
+            raise KernelError(f"trait {name!r} is unknown; known are {', '.join(TRAITS)}")
+    return variant, {n: _values(n, named[n]) if n in named else default for n, default in TRAITS.items()}
+
+
+def _values(name: str, entry: object) -> tuple[TraitValue, ...]:
+    values = entry.get("values") if isinstance(entry, Mapping) else None
+    if not isinstance(values, list) or not values:
+        raise KernelError(f'trait {name} needs {{"values": [...]}} with at least one value')
+    kind = type(TRAITS[name][0])
+    wrong = [v for v in values if type(v) is not kind]
+    if wrong:
+        raise KernelError(f"trait {name}: values must be of type {kind.__name__}, got {wrong[0]!r:.60}")
+    known = {"pipeline": tuple(SUFFIXES), "scheduler": SCHEDULERS, "data_type": CK_DTYPES["grouped_conv"]}.get(name)
+    for value in values:
+        if known and value not in known:
+            raise KernelError(f"trait {name}: {value[:60]!r} is unknown; known are {', '.join(known)}")
+        if name == "ndim_spatial" and value not in _LAYOUTS:
+            raise KernelError(f"trait {name}: must be 1, 2 or 3, got {value}")
+    return tuple(dict.fromkeys(values))
+
+
+def _instances(variant: str, traits: Mapping[str, tuple[Any, ...]]) -> Iterator[Instance]:
+    """Yield all combinations whose suffix set exists."""
+    rest = ("epilogue", "num_groups_to_merge", "specialization", "two_stage", "explicit_gemm", "split_image")
+    names = ("data_type", "ndim_spatial", "tile_m", "tile_n", "tile_k", "pipeline")
+    for dtype, ndim, m, n, k, pipeline in product(*(traits[name] for name in names)):
+        for suffixes in (s for s in SUFFIXES[pipeline] if _allowed(s, traits)):
+            for epilogue, merged, specialization, *flags in product(*(traits[name] for name in rest)):
+                kernel = CkKernel(
+                    m, n, k, pipeline, ndim, epilogue=epilogue, num_groups_to_merge=merged, **suffixes._asdict()
+                )
+                two_stage, explicit_gemm, split_image = flags
+                yield Instance(
+                    variant,
+                    dtype,
+                    kernel,
+                    _LAYOUTS[ndim],
+                    specialization=specialization,
+                    two_stage=two_stage,
+                    explicit_gemm=explicit_gemm,
+                    split_image=split_image,
+                )
+
+
+def _allowed(suffixes: Suffixes, traits: Mapping[str, tuple[TraitValue, ...]]) -> bool:
+    return all(value in traits[name] for name, value in suffixes._asdict().items())
+
+
+def _shaped(instance: Instance, arch: HardwareProfile) -> Instance | None:
+    """Return the instance with warps, warp tile and vectors; None if that breaks a rule."""
+    kernel = instance.kernel
+    shape = shape_of((kernel.tile_m, kernel.tile_n, kernel.tile_k), instance.dtype, arch)
+    if shape is None:
+        return None
+    names = (*(f"warp_{x}" for x in "mnk"), *(f"warp_tile_{x}" for x in "mnk"), *(f"vector_{x}" for x in "abc"))
+    values = (*shape.warps, *shape.warp_tile, *shape.vectors)
+    division: dict[str, Any] = dict(zip(names, values, strict=True))
+    divided = replace(kernel, **division)
+    return None if build_fault(divided, instance.dtype, arch) else replace(instance, kernel=divided)

@@ -1,0 +1,21 @@
+"""Figures that the rules of several pipelines share: limits of CUDA and Triton 3.6, and thresholds of waste."""
+
+from __future__ import annotations
+
+MIN_DOT = 16  # tl.dot needs at least 16 along each dimension
+MIN_DOT_BYTES = 32  # ... and this many bytes along K
+WARPGROUP_ROWS = 64  # of a warpgroup's matrix instruction (Hopper)
+BLOCK_REGISTERS = 65536  # of 32 bits, for all threads of a block; a thread has at most 255
+MAX_ACCUMULATORS = 128  # registers that a thread may spend on the output tile, and at most half of those it has
+INT32_ELEMENTS = 2**31  # kernels index with 32 bits
+MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
+MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
+DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
+RESULT_BYTES = 2  # of an element of a matrix product's result, whatever the type of its operands
+RESULT_ELEMENTS = 8  # ... so this many of them are the 16 bytes at whose multiples rows begin
+BARRIER_BYTES = 512  # of the pipelines with tensor descriptors
+MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
+FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)
+
+LOADED_ROWS = f"{RESULT_ELEMENTS} must divide the rows that descriptors load"
+STORED_ROWS = f"{RESULT_ELEMENTS} must divide the rows that descriptors store"

@@ -1,0 +1,41 @@
+"""Facts about problems and kernels that several pipelines' rules and features share; ints, or int64 arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.arch import HardwareProfile
+from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
+
+
+def accumulators_per_thread(kernel: KernelLike, arch: HardwareProfile) -> Array:
+    """Return the 32-bit partial sums that a thread holds.
+
+    `kernel` is a :class:`Kernel`, or a namespace of its columns as arrays.
+    """
+    return kernel.tile_m * kernel.tile_n // (kernel.num_warps * arch.warp_size)
+
+
+def reaches(problem: ProblemLike) -> Array:
+    """Return whether a convolution's filter meets pixels besides its own: several taps, or padding."""
+    taps, padding = problem.Z * problem.Y * problem.X, problem.pad_d | problem.pad_h | problem.pad_w
+    return (taps > 1) | (padding > 0)
+
+
+def multiplies_channels(problem: ProblemLike) -> Array:
+    """Return whether a group of a convolution has more than one input or one output channel."""
+    return (problem.C != problem.G) | (problem.K != problem.G)
+
+
+def residue_classes(problem: ProblemLike) -> Array:
+    """Return the classes of input pixels by residue modulo the stride: in bwd_data each is a product of its own."""
+    return problem.stride_d * problem.stride_h * problem.stride_w
+
+
+def class_taps(problem: ProblemLike) -> Array:
+    """Return the most filter taps that reach one residue class."""
+    p, taps = problem, 1
+    axes = ((p.Z, p.stride_d, p.dilation_d), (p.Y, p.stride_h, p.dilation_h), (p.X, p.stride_w, p.dilation_w))
+    for size, stride, dilation in axes:
+        taps = taps * -(-size // (stride // np.gcd(stride, dilation)))
+    return taps

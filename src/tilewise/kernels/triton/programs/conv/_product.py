@@ -1,0 +1,42 @@
+"""The launches of the pipelines ``tma`` and ``persistent``: the matrix product, and convolutions stored as one.
+
+A convolution with one tap, and without padding, stride or groups, multiplies a matrix of pixels by its filter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.kernels.triton._kernel import Kernel
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Implementation
+from tilewise.kernels.triton.programs import _matrix_product as matrix_product
+from tilewise.kernels.triton.programs._program import Launch, Program
+from tilewise.kernels.triton.programs.conv._shared import aligned_channels
+from tilewise.ops import GemmProblem, GroupedConvProblem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LAYOUTS = {"forward": "rcr", "bwd_data": "rrr", "bwd_weight": "crr"}
+
+
+def product_of(problem: GroupedConvProblem, variant: str) -> GemmProblem:
+    """Return the matrix product of a convolution; the columns of its result are channels."""
+    p, pixels = problem, problem.N * problem.Di * problem.Hi * problem.Wi
+    sizes = {"forward": (pixels, p.K, p.C), "bwd_data": (pixels, p.C, p.K), "bwd_weight": (p.K, p.C, pixels)}
+    return GemmProblem(*sizes[variant], _LAYOUTS[variant])
+
+
+def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+    return matrix_product.programs(kernel, product_of(problem, variant), "universal", dtype)
+
+
+def _launches(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
+) -> tuple[Launch, ...]:
+    return matrix_product.launches(kernel, product_of(problem, variant), "universal", dtype, *tensors)
+
+
+IMPLEMENTATIONS = matrix_product.IMPLEMENTATIONS | dict.fromkeys(
+    CONV_VARIANTS, Implementation(_programs, _launches, aligned_channels)
+)

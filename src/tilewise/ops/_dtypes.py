@@ -1,0 +1,33 @@
+"""Element types, with the bytes of one operand element and of one result element."""
+
+from __future__ import annotations
+
+from tilewise.errors import ConfigError
+
+# fp8 kernels take e4m3 operands and write a 16-bit result, as the vendors' libraries do by default.
+OPERAND_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 1}
+RESULT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 2}
+
+
+def operand_bytes(dtype: str) -> int:
+    """Return the bytes of one operand element.
+
+    Raises:
+        ConfigError: the dtype is unknown.
+    """
+    return _lookup(OPERAND_BYTES, dtype)
+
+
+def result_bytes(dtype: str) -> int:
+    """Return the bytes of one result element.
+
+    Raises:
+        ConfigError: the dtype is unknown.
+    """
+    return _lookup(RESULT_BYTES, dtype)
+
+
+def _lookup(table: dict[str, int], dtype: str) -> int:
+    if dtype not in table:
+        raise ConfigError(f"dtype {dtype!r} is unknown; known are {', '.join(table)}")
+    return table[dtype]

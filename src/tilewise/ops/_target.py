@@ -1,0 +1,58 @@
+"""Target of a model: the op, variant, dtype and arch it is trained for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from tilewise.errors import ConfigError
+from tilewise.ops._dtypes import operand_bytes
+from tilewise.ops._registry import OPS
+
+_ARCH = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Op, variant, dtype and arch of one model; `name` is also the name of the registered model.
+
+    Raises:
+        ConfigError: the op, its variant or the dtype is unknown, or the arch has characters other than
+            lower-case letters and digits.
+    """
+
+    op: str
+    variant: str
+    dtype: str
+    arch: str
+
+    def __post_init__(self) -> None:
+        if self.op not in OPS:
+            raise ConfigError(f"op {self.op!r} is unknown; known are {', '.join(OPS)}")
+        variants = OPS[self.op].variants
+        if self.variant not in variants:
+            raise ConfigError(f"variant {self.variant!r} is unknown; {self.op} has {', '.join(variants)}")
+        operand_bytes(self.dtype)
+        if not _ARCH.fullmatch(self.arch):
+            raise ConfigError(f"arch must be lower-case letters and digits, got {self.arch!r}")
+
+    @property
+    def name(self) -> str:
+        """``{op}_{variant}_{dtype}_{arch}``, e.g. ``grouped_conv_forward_bf16_sm90``."""
+        return f"{self.op}_{self.variant}_{self.dtype}_{self.arch}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """Return the target that has this name.
+
+        Raises:
+            ConfigError: the name does not have the form of a target, or a part of it is unknown.
+        """
+        for op in OPS:
+            if name.startswith(f"{op}_"):
+                parts = name.removeprefix(f"{op}_").rsplit("_", 2)
+                if len(parts) == 3:
+                    return cls(op, *parts)
+        form = "{op}_{variant}_{dtype}_{arch}"
+        raise ConfigError(f"{name!r} is not a target; expected {form} with op of {', '.join(OPS)}")

@@ -1,1 +1,0 @@
-"""What to measure next: which problems, and which of their kernels, within a budget of seconds."""

@@ -1,0 +1,195 @@
+"""The history of ``@production``: which version replaced which, and why. It keeps concurrent promotions safe.
+
+MLflow moves an alias unconditionally, so the later of two people who judged against the same production would win
+without a comparison with the other. But MLflow numbers the versions of a registered model atomically, without gaps and
+repeats, also across processes. So each target has a second registered model, ``<target>.history``, and its versions
+are the entries of a log:
+
+* A change of production appends an entry that names the entry it was decided on (``over``).
+* An entry is valid only if the last valid entry before it is the one it names. On a write conflict everyone sees in the
+  log which entry lost, and its author judges again. So appending is a compare-and-swap.
+* The aliases mirror the last valid entry. Its author moves them and tags the entry ``applied``. Other processes wait
+  for that tag before they decide, at most :data:`LEASE_S` by their own clock, and then move the aliases themselves.
+  Moving them is idempotent, so a crash at any point is repaired.
+* If somebody moved an alias by hand, the next decision notices it and appends an entry for it.
+
+One gap remains: a process that sleeps for more than the lease between reading the log and writing an alias may restore
+an old alias. It reads the log again afterwards and corrects the alias.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewise.errors import RegistryUnavailableError
+from tilewise.registry._versions import (
+    HISTORY_SUFFIX,
+    PREVIOUS,
+    PRODUCTION,
+    Version,
+    create_version,
+    find_by_number,
+    list_aliases,
+    list_versions,
+    move_alias,
+    set_tag,
+    write_description,
+)
+
+Action = Literal["promoted", "rolled back", "moved by hand"]
+
+LEASE_S = 5.0  # enough for the author's three requests
+_POLL_S = 0.05
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One change of production. Entry number 0 is the state before the first change.
+
+    Attributes:
+        target: Name of the target.
+        number: Place in the history.
+        over: The entry that the change was decided on.
+        production, previous: The versions that the aliases name from then on; None: no such alias.
+        action: The kind of change.
+        reason: The reason in words.
+        applied: True once the aliases are moved.
+    """
+
+    target: str
+    number: int = 0
+    over: int = 0
+    production: int | None = None
+    previous: int | None = None
+    action: str = ""
+    reason: str = ""
+    applied: bool = True
+
+    @property
+    def aliases(self) -> dict[str, int | None]:
+        """Return the versions that the aliases name from this entry on."""
+        return {PREVIOUS: self.previous, PRODUCTION: self.production}
+
+
+def read_history(target: str) -> list[HistoryEntry]:
+    """Return the valid entries of a target's history, oldest first."""
+    valid: list[HistoryEntry] = []
+    for entry in map(_entry, list_versions(target + HISTORY_SUFFIX)):
+        if entry.over == (valid[-1].number if valid else 0):
+            valid.append(entry)
+    return valid
+
+
+def settle_history(target: str) -> HistoryEntry:
+    """Wait until the aliases match the last entry, and return it: the state to base a decision on.
+
+    Raises:
+        RegistryUnavailableError: The registry does not answer any more, or other processes keep changing production.
+    """
+    waiting_for, since = 0, 0.0
+    for _ in range(_ATTEMPTS + int(LEASE_S / _POLL_S)):
+        head = _head(target)
+        if not head.applied:
+            if head.number != waiting_for:
+                waiting_for, since = head.number, time.monotonic()
+            if time.monotonic() - since < LEASE_S:
+                time.sleep(_POLL_S)
+            else:
+                _apply(head)
+            continue
+        aliases = list_aliases(target)
+        production = aliases.get(PRODUCTION)
+        if production == head.production:
+            return head
+        if _head(target) == head:  # no other process is changing it, so the alias was moved by other means
+            reason = "found so by tilewise"
+            commit_change(head, production, "moved by hand", reason, previous=aliases.get(PREVIOUS))
+    raise RegistryUnavailableError(f"{target}: its production keeps changing; run the command again")
+
+
+def commit_change(
+    head: HistoryEntry,
+    production: int | None,
+    action: Action,
+    reason: str,
+    *,
+    previous: int | None,
+    run_id: str | None = None,
+) -> HistoryEntry | None:
+    """Change production, if `head` is still the last entry.
+
+    Args:
+        head: The entry that the decision was based on, from :func:`settle_history`.
+        production: The version to serve; None: no version.
+        action: The kind of change.
+        reason: The reason in words.
+        previous: The version that ``previous`` names from now on.
+        run_id: The run with the decision.
+
+    Returns:
+        The new entry; None after a write conflict with another change.
+    """
+    tags = {
+        "over": str(head.number),
+        PRODUCTION: _text(production),
+        PREVIOUS: _text(previous),
+        "action": action,
+        "reason": reason[:1000],
+        "by": f"{socket.gethostname()}:{os.getpid()}",
+    }
+    source = f"models:/{head.target}/{production}" if production else f"tilewise:/{head.target}/none"
+    subject = f"version {production}" if production else "nothing"
+    text = f"{subject} {action}, in place of {head.production or 'nothing'}: {reason}"
+    name = head.target + HISTORY_SUFFIX
+    number = create_version(name, source, run_id, None, tags, text).number
+    entry = next((e for e in read_history(head.target) if e.number == number), None)
+    if entry is None:
+        write_description(name, number, f"write conflict, without effect: {text}")
+        return None
+    _apply(entry)
+    return entry
+
+
+def _head(target: str) -> HistoryEntry:
+    history = read_history(target)
+    return history[-1] if history else HistoryEntry(target)
+
+
+def _apply(entry: HistoryEntry) -> None:
+    """Move the aliases to the last entry, and repeat if another entry was appended meanwhile."""
+    while True:
+        for alias, number in entry.aliases.items():
+            if number is None or find_by_number(entry.target, number):  # a version may have been deleted by hand
+                move_alias(entry.target, alias, number)
+        newest = _head(entry.target)
+        if newest.number == entry.number:
+            break
+        entry = newest
+    set_tag(entry.target + HISTORY_SUFFIX, entry.number, "applied", "true")
+
+
+def _entry(version: Version) -> HistoryEntry:
+    tags = version.tags
+    return HistoryEntry(
+        target=version.target.removesuffix(HISTORY_SUFFIX),
+        number=version.number,
+        over=_number(tags.get("over")) or 0,
+        production=_number(tags.get(PRODUCTION)),
+        previous=_number(tags.get(PREVIOUS)),
+        action=tags.get("action", ""),
+        reason=tags.get("reason", ""),
+        applied="applied" in tags,
+    )
+
+
+def _text(number: int | None) -> str:
+    return "none" if number is None else str(number)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

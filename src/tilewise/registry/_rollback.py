@@ -1,0 +1,72 @@
+"""The rollback: put an earlier version back into production."""
+
+from __future__ import annotations
+
+from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
+from tilewise.registry._history import commit_change, settle_history
+from tilewise.registry._versions import (
+    PREVIOUS,
+    ROLLED_BACK_TAG,
+    Version,
+    delete_tag,
+    find_by_alias,
+    find_by_number,
+    list_versions,
+    load_version,
+    set_tag,
+)
+
+_ATTEMPTS = 5
+
+
+def roll_back(
+    target: str, number: int | None = None, *, reason: str = "", over: int | None = None
+) -> tuple[Version, Version]:
+    """Put an earlier version back into production. The gate then refuses the version that it replaces.
+
+    Args:
+        target: Name of the target.
+        number: The version to serve; None: the one with alias ``previous``.
+        reason: The reason in words, stored with both versions and in the target's history.
+        over: The version to replace; None: whichever is in production.
+
+    Returns:
+        The version now in production, and the one that it replaced.
+
+    Raises:
+        UnknownTargetError: No version of the target is in production, or it has no version `number`.
+        ConfigError: The version is in production already or was rolled back itself, or `over` is not in production.
+        ArtefactError: The version's files are not sound.
+        RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
+    """
+    reason = reason.strip() or "no reason given"
+    for _ in range(_ATTEMPTS):
+        head = settle_history(target)
+        current = None if head.production is None else find_by_number(target, head.production)
+        if current is None:
+            raise UnknownTargetError(f"{target} has nothing in production to roll back from; promote a model first")
+        if over not in (None, current.number):
+            raise ConfigError(f"{current} is in production, no longer version {over}: judge again")
+        goal = _goal(target, current, number)
+        load_version(goal)  # raises before a broken model gets into production
+        # Tag before the alias moves, so that a concurrent promotion sees it.
+        set_tag(target, current.number, ROLLED_BACK_TAG, reason)
+        if commit_change(head, goal.number, "rolled back", reason, previous=current.number):
+            set_tag(target, goal.number, "rolled_back_to", f"from version {current.number}: {reason}")
+            delete_tag(goal, ROLLED_BACK_TAG)
+            return goal, current
+        delete_tag(find_by_number(target, current.number) or current, ROLLED_BACK_TAG)
+    raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def _goal(target: str, current: Version, number: int | None) -> Version:
+    goal = find_by_number(target, number) if number is not None else find_by_alias(target, PREVIOUS)
+    if goal is None:
+        known = ", ".join(str(v.number) for v in list_versions(target))
+        missing = "previous version" if number is None else f"version {number}"
+        raise UnknownTargetError(f"{target} has no {missing}; it has {known}: name one with version=N")
+    if goal.number == current.number:
+        raise ConfigError(f"{goal} is in production already; name another one with version=N")
+    if number is None and ROLLED_BACK_TAG in goal.tags:
+        raise ConfigError(f"{goal} was rolled back itself ({goal.tags[ROLLED_BACK_TAG]}); name one: version=N")
+    return goal

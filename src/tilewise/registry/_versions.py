@@ -1,0 +1,300 @@
+"""The registered models: their versions, content hashes, tags and aliases. A target's registered model has its name.
+
+All functions use the registry chosen by :func:`tilewise.registry.connect`, and all of them raise
+``RegistryUnavailableError`` if it does not answer any more.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewise.errors import ArtefactError
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.registry._tracking import client_in_use, translate_errors
+from tilewise.registry._write_conflicts import retry_on_conflict
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+    from mlflow.exceptions import MlflowException
+
+CANDIDATE, PRODUCTION, PREVIOUS = "candidate", "production", "previous"
+HISTORY_SUFFIX = ".history"  # of the registered model that holds a target's history
+
+HASH_TAG = "content_hash"
+DECISION_TAG = "gate_decision"
+HOLDOUT_TAG = "holdout_hash"
+OVERRIDE_TAG = "gate_override"
+ROLLED_BACK_TAG = "rolled_back"
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model."""
+
+    target: str
+    number: int
+    run_id: str | None
+    source: str
+    tags: Mapping[str, str]
+    created_ms: int
+
+    @property
+    def content_hash(self) -> str:
+        """Return the identity of the model's files; "" for a version that tilewise did not publish."""
+        return self.tags.get(HASH_TAG, "")
+
+    def __str__(self) -> str:
+        return f"{self.target} version {self.number} ({self.content_hash[:12] or 'no content hash'})"
+
+
+def list_targets() -> list[str]:
+    """Return the names of all registered models, sorted."""
+    with translate_errors("the registered models cannot be listed"):
+        names, token = [], None
+        while True:
+            page = client_in_use().search_registered_models(max_results=500, page_token=token)
+            names += [m.name for m in page]
+            token = page.token
+            if not token:
+                return sorted(name for name in names if not name.endswith(HISTORY_SUFFIX))
+
+
+def list_aliases(target: str) -> dict[str, int]:
+    """Return the version number of each alias; empty if the target is not registered."""
+    with translate_errors(f"the aliases of {target} cannot be read"):
+        model = _registered_model(target)
+        return {} if model is None else {str(k): int(v) for k, v in model.aliases.items()}
+
+
+def list_versions(target: str, condition: str = "") -> list[Version]:
+    """Return the versions of a target, oldest first.
+
+    Args:
+        target: Name of the target.
+        condition: A filter in MLflow's search syntax; "" for all versions.
+    """
+    query = f"name = '{target}'" + (f" and {condition}" if condition else "")
+    with translate_errors(f"the versions of {target} cannot be listed"):
+        versions: list[Version] = []
+        token = None
+        while True:
+            page = client_in_use().search_model_versions(query, max_results=1000, page_token=token)
+            versions += [_version(v) for v in page]
+            token = page.token
+            if not token:
+                return sorted(versions, key=lambda v: v.number)
+
+
+def find_by_alias(target: str, alias: str) -> Version | None:
+    """Return the version that an alias names, or None."""
+    number = list_aliases(target).get(alias)
+    return None if number is None else find_by_number(target, number)
+
+
+def find_by_number(target: str, number: int) -> Version | None:
+    """Return one version, or None."""
+    from mlflow.exceptions import MlflowException
+
+    with translate_errors(f"{target} version {number} cannot be read"):
+        try:
+            return _version(client_in_use().get_model_version(target, str(number)))
+        except MlflowException as e:
+            if _is_missing(e):
+                return None
+            raise
+
+
+def find_by_hash(target: str, content_hash: str) -> list[Version]:
+    """Return the versions with exactly these files, oldest first."""
+    versions = list_versions(target, f"tags.`{HASH_TAG}` = '{content_hash}'")
+    return [v for v in versions if v.content_hash == content_hash]
+
+
+def create_version(
+    target: str, source: str, run_id: str | None, model_id: str | None, tags: Mapping[str, str], description: str
+) -> Version:
+    """Create a version together with its tags, and the registered model if necessary."""
+    from mlflow.exceptions import MlflowException
+
+    with translate_errors(f"{target} cannot be registered"):
+        client = client_in_use()
+        if _registered_model(target) is None:
+            try:
+                client.create_registered_model(target)
+            except MlflowException:
+                if _registered_model(target) is None:  # else another process was faster
+                    raise
+        for attempt in range(_ATTEMPTS):
+            try:
+                created = client.create_model_version(
+                    target, source, run_id, tags=dict(tags), description=description, model_id=model_id
+                )
+                break
+            except MlflowException as e:
+                if "Giving up" not in str(e) or attempt == _ATTEMPTS - 1:  # others took the number three times
+                    raise
+        return _version(created)
+
+
+def delete_version(version: Version) -> None:
+    """Delete a version. No alias may name it."""
+    with translate_errors(f"{version} cannot be removed"):
+        client_in_use().delete_model_version(version.target, str(version.number))
+
+
+def set_alias(version: Version, alias: str) -> bool:
+    """Point an alias at a version, and return whether that changed anything."""
+    return move_alias(version.target, alias, version.number)
+
+
+def move_alias(target: str, alias: str, number: int | None) -> bool:
+    """Point an alias at a version number, or delete it with None, and return whether that changed anything."""
+    if list_aliases(target).get(alias) == number:
+        return False
+    with translate_errors(f"alias {alias} of {target} cannot be set"):
+        if number is None:
+            client_in_use().delete_registered_model_alias(target, alias)
+        else:
+            retry_on_conflict(lambda: client_in_use().set_registered_model_alias(target, alias, str(number)))
+    return True
+
+
+def set_tag(target: str, number: int, key: str, value: str) -> None:
+    """Set a tag of a version."""
+    with translate_errors(f"{target} version {number} cannot be tagged"):
+        retry_on_conflict(lambda: client_in_use().set_model_version_tag(target, str(number), key, value))
+
+
+def delete_tag(version: Version, key: str) -> None:
+    """Delete a tag of a version, if the version has it."""
+    if key in version.tags:
+        with translate_errors(f"{version} cannot be tagged"):
+            client_in_use().delete_model_version_tag(version.target, str(version.number), key)
+
+
+def read_description(version: Version) -> str:
+    """Return the text on a version's page."""
+    with translate_errors(f"{version} cannot be read"):
+        return str(client_in_use().get_model_version(version.target, str(version.number)).description or "")
+
+
+def write_description(target: str, number: int, text: str) -> None:
+    """Replace the text on a version's page."""
+    with translate_errors(f"{target} version {number} cannot be described"):
+        client_in_use().update_model_version(target, str(number), text)
+
+
+def has_files(version: Version) -> bool:
+    """Return whether the registry still has the version's files; a folder may have been deleted by hand."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    with translate_errors(f"the files of {version} cannot be listed"):
+        try:
+            files = mlflow.artifacts.list_artifacts(artifact_uri=_uri(version))
+        except OSError:
+            return False
+        except MlflowException as e:
+            if _is_missing(e):
+                return False
+            raise  # an unreachable server is no evidence about the files
+    return any(f.path.split("/")[-1] == "MLmodel" for f in files)
+
+
+def download_version(version: Version, folder: str | Path) -> Path:
+    """Copy a version's files below `folder`.
+
+    Returns:
+        The model's folder in the copy, for :func:`tilewise.model.load_artefact`.
+
+    Raises:
+        ArtefactError: The registry has no files for the version, or tilewise did not write them.
+    """
+    import mlflow
+
+    if not has_files(version):
+        raise ArtefactError(f"{version}: the registry has no files for it any more; publish the model again")
+    with translate_errors(f"{version} cannot be downloaded"):
+        root = Path(mlflow.artifacts.download_artifacts(artifact_uri=_uri(version), dst_path=str(folder)))
+    data = root / "data"
+    folders = sorted(p for p in data.iterdir() if p.is_dir()) if data.is_dir() else []
+    if len(folders) != 1:
+        raise ArtefactError(
+            f"{version}: a model that tilewise published has one folder in its data, got {len(folders)}; "
+            "publish it with tilewise promote"
+        )
+    return folders[0]
+
+
+def load_version(version: Version) -> TrainedModel:
+    """Load the model that the registry would serve as this version.
+
+    Raises:
+        ArtefactError: As :func:`download_version` and :func:`load_downloaded`.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            return load_downloaded(version, download_version(version, scratch))
+        except ArtefactError as e:  # the copy's path would mislead: the copy is deleted
+            raise ArtefactError(str(e).replace(f"{scratch}/", "")) from e
+
+
+def load_downloaded(version: Version, folder: Path) -> TrainedModel:
+    """Load a downloaded version, and verify that its files are those that were published.
+
+    Raises:
+        ArtefactError: The files are damaged, belong to another target, or were changed after publishing.
+    """
+    model = load_artefact(folder)
+    if model.target.name != version.target:
+        raise ArtefactError(
+            f"{version}: its files must be a model of {version.target}, got a model of {model.target.name}; "
+            "publish the model again"
+        )
+    if not version.content_hash:
+        raise ArtefactError(
+            f"{version}: its tag {HASH_TAG} is gone, so its files cannot be checked; publish the model again, or go "
+            "back with 'tilewise rollback version=N'"
+        )
+    if model.content_hash != version.content_hash:
+        raise ArtefactError(
+            f"{version}: its files have content hash {model.content_hash[:12]}; they were changed after publishing: "
+            "publish the model again"
+        )
+    return model
+
+
+def _uri(version: Version) -> str:
+    return f"models:/{version.target}/{version.number}"
+
+
+def _registered_model(target: str) -> RegisteredModel | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client_in_use().get_registered_model(target)
+    except MlflowException as e:
+        if _is_missing(e):
+            return None
+        raise
+
+
+def _is_missing(error: MlflowException) -> bool:
+    return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
+
+
+def _version(found: ModelVersion) -> Version:
+    return Version(
+        target=found.name,
+        number=int(found.version),
+        run_id=found.run_id or None,
+        source=found.source or "",
+        tags=dict(found.tags),
+        created_ms=int(found.creation_timestamp),
+    )

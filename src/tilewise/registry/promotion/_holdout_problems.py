@@ -1,0 +1,166 @@
+"""The problems of a holdout: production's are recorded, and the next candidate is judged on all of them.
+
+Only problems whose kernels differ in speed count: on any other, every selection is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from tilewise.data import TargetTable, group_keys
+from tilewise.errors import ConfigError, DataError
+from tilewise.gate import parse_decision
+from tilewise.ops import OPS
+from tilewise.registry._history import read_history
+from tilewise.registry._versions import Version, find_by_number
+from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, load_logged, logged_decision
+from tilewise.registry.promotion._override import Override
+
+DIGEST_TAG, COUNT_TAG = "holdout_problems", "holdout_count"
+SPREAD = 1.05  # fastest kernel / slowest kernel. Committed tables: 1.97 or more
+_KERNELS_KEPT = 0.9  # share of the recorded measurements that a later table needs
+
+
+@dataclass(frozen=True)
+class HoldoutProblems:
+    """The problems of a holdout.
+
+    Attributes:
+        kernels: The number of measured kernels of each problem, by the problem's digest.
+    """
+
+    kernels: Mapping[str, int]
+
+    @classmethod
+    def of(cls, holdout: TargetTable) -> Self:
+        """Return the problems of a table whose measured kernels differ in speed."""
+        op, rows = holdout.target.op, holdout.labelled().rows
+        columns = list(OPS[op].column_names())
+        per_problem = rows.groupby(columns, dropna=False, sort=True)["tflops"].agg(["min", "max", "size"]).reset_index()
+        spread = per_problem[per_problem["max"] >= SPREAD * per_problem["min"]]
+        layouts = spread["layout"] if "layout" in columns else [""] * len(spread)
+        keys = group_keys(op, spread).tolist() if len(spread) else []
+        return cls(
+            {_digest(op, key, layout): int(n) for key, layout, n in zip(keys, layouts, spread["size"], strict=True)}
+        )
+
+    @classmethod
+    def loads(cls, text: str) -> Self | None:
+        """Parse a text of :meth:`dumps`; return None if it is not one."""
+        try:
+            kernels = {str(key): int(n) for key, n in json.loads(text).items()}
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        return cls(kernels)
+
+    def dumps(self) -> str:
+        """Return the problems as JSON."""
+        return json.dumps(dict(sorted(self.kernels.items())))
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the SHA-256 of the problems, independent of their order and kernels."""
+        return hashlib.sha256("\n".join(sorted(self.kernels)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RecordedHoldout:
+    """The record of the holdout that a version was promoted on.
+
+    Attributes:
+        version: The version.
+        count: The number of problems.
+        digest: Their digest; None for a version of an older tilewise.
+        problems: The problems; None if the list is lost, damaged or does not match the digest.
+    """
+
+    version: Version
+    count: int
+    digest: str | None
+    problems: HoldoutProblems | None
+
+    def lacking(self, holdout: HoldoutProblems) -> str | None:
+        """Return in words how `holdout` falls short of this one; None if it contains this one."""
+        if holdout.digest == self.digest:
+            missing = 0
+        elif self.problems is not None:
+            missing = len(set(self.problems.kernels) - set(holdout.kernels))
+        elif self.digest is not None:
+            return f"its {len(holdout.kernels)} problems differ, and the list of production's is lost or damaged"
+        else:
+            missing = max(self.count - len(holdout.kernels), 0)
+        if missing:
+            return f"{missing} of these {self.count} are missing"
+        if self.problems is None:
+            return None
+        before = sum(self.problems.kernels.values())
+        now = sum(holdout.kernels.get(key, 0) for key in self.problems.kernels)
+        return None if now >= _KERNELS_KEPT * before else f"their measured kernels fell from {before} to {now}"
+
+
+def recorded_holdout(production: Version) -> RecordedHoldout | None:
+    """Return the record of production or, without one, of the newest version with a record that was in production."""
+    earlier = [entry.production for entry in reversed(read_history(production.target))]
+    for number in dict.fromkeys([production.number, *earlier]):
+        version = production if number == production.number else find_by_number(production.target, number or 0)
+        record = None if version is None else _record(version)
+        if record is not None:
+            return record
+    return None
+
+
+def require_problems(holdout: HoldoutProblems, least: int) -> None:
+    """Refuse a holdout that is too small to judge by.
+
+    Raises:
+        DataError: Fewer than `least` problems have kernels that differ in speed.
+    """
+    n = len(holdout.kernels)
+    if n < least:
+        raise DataError(
+            f"the gate needs at least {least} holdout problems whose kernels differ in speed by "
+            f"{SPREAD - 1:.0%} or more, got {n}; give data= with more measurements and the usual holdout.fraction "
+            "(or a lower gate.min_problems with gate.override.reason)"
+        )
+
+
+def waived_holdout(holdout: HoldoutProblems, production: Version, override: Override) -> list[str]:
+    """Return in words how the holdout falls short of production's, if that is waived; else an empty list.
+
+    Raises:
+        ConfigError: It falls short, and no override waives the rule.
+    """
+    record = recorded_holdout(production)
+    lacking = None if record is None else record.lacking(holdout)
+    if record is None or lacking is None:
+        return []
+    rule = f"the holdout must contain the {record.count} problems that production was judged on"
+    remedy = "judge on all measurements and with the same holdout.fraction"
+    override.waive(
+        f"{rule}, but {lacking}; {remedy}", "gate.override.holdout=true", ConfigError, requested=override.holdout
+    )
+    return [f"{rule}, but {lacking}"]
+
+
+def _record(version: Version) -> RecordedHoldout | None:
+    problems, tag = HoldoutProblems.loads(load_logged(version, HOLDOUT_FILE)), version.tags.get(DIGEST_TAG)
+    if problems is not None and tag in (None, problems.digest):
+        return RecordedHoldout(version, len(problems.kernels), problems.digest, problems)
+    if problems is not None and tag is not None:
+        return RecordedHoldout(version, len(problems.kernels), "", None)  # one of the two was changed
+    if tag is not None:
+        count = version.tags.get(COUNT_TAG, "")
+        return RecordedHoldout(version, int(count) if count.isdecimal() else 0, tag, None)
+    decision = parse_decision(logged_decision(version))
+    if decision is None or decision["outcome"] != "promoted" or "gate" not in decision:
+        return None
+    return RecordedHoldout(version, int(decision["gate"].get("n_problems", 0)), None, None)
+
+
+def _digest(op: str, key: list[int], layout: str) -> str:
+    return hashlib.sha256(f"{op}:{','.join(map(str, key))}:{layout}".encode()).hexdigest()[:16]

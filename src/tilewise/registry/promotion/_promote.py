@@ -1,0 +1,228 @@
+"""The promotion: publish a candidate, judge it against production on the same rows, move the aliases, write files.
+
+Everything here may run again at any time: the same model, data and rules give the same aliases, no further run or
+version, and the same bytes in ``promotion.json``. A new or interrupted registry is brought to the state that the
+decision describes. Concurrent promotions are safe; see :mod:`tilewise.registry._history`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewise.errors import ArtefactError, ConfigError, RegistryUnavailableError
+from tilewise.gate import (
+    DECISION_FILE,
+    DECISION_PAGE,
+    GateDecision,
+    PromotionDecision,
+    decision_to_html,
+    decision_to_json,
+    parse_decision,
+    read_decision_text,
+    write_decision_text,
+)
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
+from tilewise.registry._versions import Version, find_by_number, load_version
+from tilewise.registry.promotion._judge import judge
+from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules, model_identity
+from tilewise.registry.promotion._log_decision import log_decision, log_plots
+from tilewise.registry.promotion._logged_files import logged_decision
+from tilewise.registry.promotion._override import Override, waived_limits
+from tilewise.registry.promotion._publish import publish, published_content
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ATTEMPTS = 20  # judgements before giving up, while other processes keep promoting
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The result of a promotion.
+
+    Attributes:
+        outcome: The result in one word.
+        version: The candidate.
+        reasons: The reasons for the outcome.
+        gate: The gate's answer; None if there was nothing to judge.
+        decision: The content of ``promotion.json``.
+        path: The file ``promotion.json``.
+    """
+
+    outcome: Outcome
+    version: Version
+    reasons: tuple[str, ...]
+    gate: GateDecision | None
+    decision: PromotionDecision
+    path: Path
+
+    @property
+    def in_production(self) -> bool:
+        """Return whether the candidate is in production now."""
+        return self.outcome != "refused"
+
+
+def promote(
+    model_dir: str | Path,
+    frame: pd.DataFrame | Callable[[], pd.DataFrame],
+    rules: PromotionRules,
+    reports: str | Path,
+    *,
+    experiment: str | None = None,
+) -> Promotion:
+    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``.
+
+    Args:
+        model_dir: The candidate's folder.
+        frame: Measurements, or a function that reads them, called only if there is something to judge. Both models are
+            judged on the problems that the holdout rule keeps from training.
+        rules: The gate's limits, the holdout fraction and observations.
+        reports: The folder for ``promotion.json`` and ``promotion.html``, also for a refused candidate.
+        experiment: MLflow experiment; None: the target's name.
+
+    Raises:
+        ArtefactError: The candidate or production is not sound.
+        ConfigError: The candidate was trained on some of that holdout, the holdout lacks problems that production was
+            judged on, limits are weaker than the shipped ones, or production was removed by hand.
+        DataError: There are too few problems to judge by.
+        RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
+    """
+    candidate = load_artefact(Path(model_dir))
+    waived_limits(rules.thresholds, candidate.target, rules.override)  # before anything is published
+    version = publish(model_dir, experiment=experiment)
+    folder = Path(reports)
+    target = candidate.target.name
+    for _ in range(_ATTEMPTS):
+        head = settle_history(target)
+        production = _find_production(head, rules.override)
+        same = production is not None and _is_in_production(version, production)
+        if same is None:
+            if _repair(head, version):
+                return _already_in_production(version, candidate, folder)
+            continue
+        if same and production is not None:
+            return _already_in_production(production, candidate, folder)
+        if callable(frame):
+            frame = frame()
+        judgement = judge(version, candidate, production, frame, rules)
+        if settle_history(target) == head:
+            promotion = _carry_out(judgement, head, folder, experiment or target)
+            if promotion:
+                return promotion
+        # Another process changed production, so the judgement is out of date.
+        version = find_by_number(target, version.number) or version
+    raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experiment: str) -> Promotion | None:
+    """Log the decision, move the aliases, write the files; return None after a write conflict.
+
+    The next call completes an interrupted one.
+    """
+    decision, path = judgement.decision, folder / DECISION_FILE
+    if judgement.outcome == "promoted" and head.production is None:
+        decision = _confirmed(path, decision) or decision
+    text = decision_to_json(decision)
+    run_id, is_new = log_decision(judgement, text, experiment)
+    if judgement.outcome == "promoted":
+        reason = "; ".join(judgement.reasons)
+        number, previous = judgement.version.number, head.production or head.previous
+        if not commit_change(head, number, "promoted", reason, previous=previous, run_id=run_id):
+            return None
+    _write_files(folder, text, decision)
+    if is_new:
+        log_plots(judgement, run_id)
+    return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
+
+
+def _find_production(head: HistoryEntry, override: Override) -> Version | None:
+    """Return the version in production; None for the first model of a target, or if an override waives the rest.
+
+    Raises:
+        ConfigError: The target had a production, whose alias or version was removed by hand.
+    """
+    if head.production is not None:
+        production = find_by_number(head.target, head.production)
+        if production is not None:
+            return production
+    last = next((e.production for e in reversed(read_history(head.target)) if e.production is not None), None)
+    if last is not None:
+        override.waive(
+            f"{head.target}: a candidate is judged against production, but version {last} was removed from it by hand; "
+            "set the alias production to a sound version again",
+            "gate.override.production=true",
+            ConfigError,
+            requested=override.production,
+        )
+    return None
+
+
+def _is_in_production(version: Version, production: Version) -> bool | None:
+    """Return whether production has the files of `version`; None if it was published with them and they are damaged.
+
+    :func:`publish` has compared the files of `version` with the candidate's. Tags decide nothing, since a person can
+    edit them: production's files are read, and if they are damaged the run's parameter is the witness, which MLflow
+    does not let anybody change.
+    """
+    if production.number == version.number:
+        return True
+    published = published_content(production)
+    if version.content_hash not in (production.content_hash, published):
+        return False
+    try:
+        return load_version(production).content_hash == version.content_hash
+    except ArtefactError:
+        return None if published == version.content_hash else False
+
+
+def _repair(head: HistoryEntry, version: Version) -> bool:
+    """Serve the same content from another version, since production's own files are lost or damaged."""
+    reason = "the same files, published again: those of the version before are lost or damaged"
+    return bool(commit_change(head, version.number, "promoted", reason, previous=head.previous))
+
+
+def _already_in_production(version: Version, candidate: TrainedModel, folder: Path) -> Promotion:
+    """Restore missing files of a candidate in production, with the decision that put it there."""
+    path, identity = folder / DECISION_FILE, model_identity(candidate)
+    for text in (read_decision_text(path), logged_decision(version)):
+        decision = parse_decision(text)
+        if decision and decision["outcome"] == "promoted" and decision["candidate"] == identity:
+            break
+    else:
+        decision = {
+            "target": candidate.target.name,
+            "outcome": "already_production",
+            "reasons": ["this content is in production already, put there without the gate (rollback or by hand)"],
+            "candidate": identity,
+        }
+        text = decision_to_json(decision)
+    _write_files(folder, text, decision)
+    reasons = ("this content is in production already",)
+    return Promotion("already_production", version, reasons, None, decision, path)
+
+
+def _write_files(folder: Path, text: str, decision: PromotionDecision) -> None:
+    write_decision_text(folder / DECISION_FILE, text)
+    write_decision_text(folder / DECISION_PAGE, decision_to_html(decision))
+
+
+def _confirmed(path: Path, decision: PromotionDecision) -> PromotionDecision | None:
+    """Return the decision on disk if a new registry has just confirmed it, else None.
+
+    The same candidate was promoted on the same rows under the same thresholds, over a production that this registry
+    never had. That decision says more than the one about a first model.
+    """
+    earlier = parse_decision(read_decision_text(path))
+    if earlier is None or earlier["outcome"] != "promoted" or earlier["candidate"] != decision["candidate"]:
+        return None
+    recorded: Mapping[str, object] = {**(earlier.get("holdout") or {})}
+    now: Mapping[str, object] = {**decision["holdout"]}
+    same_rows = bool(recorded) and all(now.get(key) == value for key, value in recorded.items())  # older: fewer keys
+    if earlier.get("override") != decision.get("override"):
+        return None
+    thresholds = (earlier.get("gate") or {}).get("thresholds")
+    return earlier if same_rows and thresholds == decision["gate"]["thresholds"] else None

@@ -1,0 +1,203 @@
+"""The publication of a model folder: registered as it is, as text and JSON, once per content."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tilewise
+from tilewise.errors import ArtefactError
+from tilewise.model import SELFTEST, TrainedModel, load_artefact, write_files
+from tilewise.ops import OPS
+from tilewise.registry._tracking import translate_errors
+from tilewise.registry._version_description import cv_figures, describe_version
+from tilewise.registry._versions import (
+    CANDIDATE,
+    HASH_TAG,
+    Version,
+    create_version,
+    delete_version,
+    find_by_hash,
+    load_version,
+    set_alias,
+)
+from tilewise.registry.training_runs import open_experiment
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow.models import ModelSignature
+
+
+def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str | None = None) -> Version:
+    """Register the model in `model_dir`, unless it is registered, and point the alias ``candidate`` at it.
+
+    Args:
+        model_dir: A folder written by :func:`tilewise.model.write_artefact`.
+        run_id: The training run to attach it to; None: the run that logged this content, else a new one.
+        experiment: The experiment in which to find or create that run; None: the target's name.
+
+    Returns:
+        The version that already had this content, or a new one.
+
+    Raises:
+        ArtefactError: The folder holds no sound model.
+        RegistryUnavailableError: The registry does not answer any more.
+    """
+    model = load_artefact(Path(model_dir))
+    version = _stored_version(model) or _register(model, run_id, experiment or model.target.name)
+    set_alias(version, CANDIDATE)
+    return version
+
+
+def published_content(version: Version) -> str | None:
+    """Return the content hash that the version was published with; None if its run does not tell.
+
+    It is a parameter of the run: in contrast to a tag, MLflow does not let it be changed.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    if version.run_id is None:
+        return None
+    with translate_errors(f"the run of {version} cannot be read"):
+        try:
+            return mlflow.MlflowClient().get_run(version.run_id).data.params.get(HASH_TAG)
+        except MlflowException as e:
+            if e.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+
+
+def open_run(version: Version, experiment: str) -> str:
+    """Return the id of the run behind a version; create a run in `experiment` if that one was deleted."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if version.run_id and mlflow.MlflowClient().get_run(version.run_id).info.lifecycle_stage == "active":
+            return version.run_id
+    except MlflowException as e:
+        if e.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    with mlflow.start_run(
+        experiment_id=open_experiment(experiment), run_name=f"promote {version.target}", nested=True
+    ) as run:
+        mlflow.set_tags({"tilewise.target": version.target, "tilewise.kind": "promote"})
+    return str(run.info.run_id)
+
+
+def _stored_version(model: TrainedModel) -> Version | None:
+    """Return the oldest version with this model's content and sound files in the registry."""
+    return next((v for v in find_by_hash(model.target.name, model.content_hash) if _is_sound(v)), None)
+
+
+def _is_sound(version: Version) -> bool:
+    try:
+        load_version(version)
+    except ArtefactError:
+        return False
+    return True
+
+
+def _register(model: TrainedModel, run_id: str | None, experiment: str) -> Version:
+    import mlflow
+
+    name = model.target.name
+    metrics = cv_figures(model)
+    with translate_errors(f"{name} cannot be published"):
+        run_id = run_id or _find_run(model, experiment) or _create_run(model, metrics, experiment)
+        with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
+            data = Path(scratch) / "model"  # the folder's name in the registry, independent of its name on disk
+            data.mkdir()
+            _log_content(run_id, model.content_hash)
+            write_files(data, model.files)  # other files in the folder are not published
+            info = mlflow.pyfunc.log_model(
+                name=name,
+                loader_module="tilewise.registry.pyfunc",
+                data_path=str(data),
+                pip_requirements=[f"tilewise=={tilewise.__version__}", "numpy", "pandas"],
+                signature=_signature(model),
+                input_example=_input_example(model.files),
+                metadata={HASH_TAG: model.content_hash, "target": name},
+            )
+    created = create_version(
+        name, info.model_uri, run_id, info.model_id, tags=_tags(model), description=describe_version(model)
+    )
+    first = _stored_version(model) or created
+    if first.number != created.number:  # another process published the same files meanwhile
+        delete_version(created)
+    return first
+
+
+def _log_content(run_id: str, content_hash: str) -> None:
+    """Log the content hash as a parameter; a run that has published another content keeps the first one."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    if HASH_TAG not in client.get_run(run_id).data.params:
+        client.log_param(run_id, HASH_TAG, content_hash)
+
+
+def _find_run(model: TrainedModel, experiment: str) -> str | None:
+    import mlflow
+
+    runs = mlflow.MlflowClient().search_runs(
+        [open_experiment(experiment)], f"tags.{HASH_TAG} = '{model.content_hash}'", max_results=1
+    )
+    return str(runs[0].info.run_id) if runs else None
+
+
+def _create_run(model: TrainedModel, metrics: dict[str, float], experiment: str) -> str:
+    """Create a run for a model whose training this registry has not seen, for example because it is new."""
+    import mlflow
+
+    name = model.target.name
+    tags = {**_tags(model), "tilewise.target": name, "tilewise.kind": "publish"}
+    with mlflow.start_run(
+        experiment_id=open_experiment(experiment), run_name=f"publish {name}", nested=True, tags=tags
+    ) as run:
+        parameters = model.manifest.get("parameters", {})
+        mlflow.log_params({**parameters, "label": model.label, "pool_size": len(model.pool)})
+        mlflow.log_metrics({f"cv/{k}": v for k, v in metrics.items()})
+    return str(run.info.run_id)
+
+
+def _tags(model: TrainedModel) -> dict[str, str]:
+    tags = {HASH_TAG: model.content_hash, "pool_hash": model.pool.hash, "label": model.label}
+    return tags | {k: str(model.manifest[k]) for k in ("data_hash", "git_revision") if k in model.manifest}
+
+
+def _signature(model: TrainedModel) -> ModelSignature:
+    """Return the columns that MLflow checks before the model sees them.
+
+    An optional dimension has no type: a row that omits it makes the column one of floats and NaN, which MLflow refuses
+    for a whole number. :class:`~tilewise.registry.pyfunc.KernelSelector` checks the values.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types.schema import AnyType
+
+    inputs: list[ColSpec | TensorSpec] = [
+        ColSpec(_column_type(field.type), field.name)
+        if field.default is dataclasses.MISSING
+        else ColSpec(AnyType(), field.name, required=False)  # type: ignore[no-untyped-call]  # MLflow has no types
+        for field in dataclasses.fields(OPS[model.target.op])
+    ]
+    outputs: list[ColSpec | TensorSpec] = [ColSpec("string", "kernel_name"), ColSpec("double", "predicted_tflops")]
+    return ModelSignature(Schema(inputs), Schema(outputs))
+
+
+def _column_type(annotation: object) -> str:
+    return "string" if annotation in (str, "str") else "long"
+
+
+def _input_example(files: Mapping[str, bytes]) -> pd.DataFrame | None:
+    """Return the first problem of the model's self-test."""
+    import pandas as pd
+
+    tested = json.loads(files[SELFTEST])["problems"]
+    return pd.DataFrame([tested[0]["problem"]]) if tested else None

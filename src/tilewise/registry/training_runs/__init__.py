@@ -1,0 +1,18 @@
+"""MLflow runs of trainings: parameters, metrics, plots, model files, trials and data sets.
+
+Takes a ``TrainingResult`` and a model folder; gives a run's id. Used by ``cli`` (``tilewise train``) and by
+``registry.promotion``, which logs its decisions to the same runs. Connects through ``registry`` and loads MLflow when
+a function is called.
+"""
+
+from __future__ import annotations
+
+from tilewise.registry.training_runs._datasets import log_dataset
+from tilewise.registry.training_runs._experiments import open_experiment
+from tilewise.registry.training_runs._log_training import log_training
+
+__all__ = [
+    "log_dataset",
+    "log_training",
+    "open_experiment",
+]

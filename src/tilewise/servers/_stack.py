@@ -1,0 +1,121 @@
+"""All servers together: MLflow over PostgreSQL and the S3 store, and the variables that clients need."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tilewise.errors import ServersError
+from tilewise.files import locked
+from tilewise.servers._object_store import BUCKET, run_object_store, s3_environment
+from tilewise.servers._postgres import database_uri, run_postgres
+from tilewise.servers._server_settings import Settings, load_or_create_settings, write_private
+from tilewise.servers._service_process import HOST, Service, answers, run_service
+
+ADMIN = "admin"
+ENVIRONMENT = "environment"  # the file in the servers' folder
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Running servers.
+
+    Attributes:
+        uri: URI of the MLflow server.
+        environment: Variables for clients, including secrets.
+        remote: URL of the remote for DVC.
+        file: Shell commands that set `environment`, readable only by its owner.
+    """
+
+    uri: str
+    environment: Mapping[str, str] = field(repr=False)
+    remote: str
+    file: Path
+
+
+@contextmanager
+def run_stack(folder: str | Path, *, auth: bool = False, port: int | None = None, workers: int = 2) -> Iterator[Stack]:
+    """Run all servers for the duration of the block. Their data stays in `folder` for the next start.
+
+    Args:
+        folder: The folder for data, logs and the file with the environment.
+        auth: True to make MLflow ask for a user; users without permissions may read.
+        port: Port of MLflow; None: the port of the last start, or any free one.
+        workers: Number of processes of the MLflow server.
+
+    Raises:
+        ServersError: Servers run in the folder already, or one does not start.
+    """
+    folder = Path(folder).absolute()
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with _exclusive(folder):
+        settings = load_or_create_settings(folder / "settings.json", port)
+        with (
+            run_postgres(folder, settings, logs),
+            run_object_store(folder, settings, logs) as wait_for_store,
+            run_service(_mlflow(settings, folder, auth, workers), logs) as wait_for_mlflow,  # all start at once
+        ):
+            wait_for_store()
+            wait_for_mlflow()
+            stack = _stack(settings, folder, auth)
+            lines = (f"export {name}={shlex.quote(value)}\n" for name, value in stack.environment.items())
+            write_private(stack.file, "".join(lines))
+            yield stack
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock for the duration of the block."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / "lock", wait=False))
+        except BlockingIOError as e:
+            raise ServersError(
+                f"a folder serves one set of servers, but servers run in {folder} already: "
+                f". {folder / ENVIRONMENT} to use them, or choose another --folder"
+            ) from e
+        yield
+
+
+def _mlflow(settings: Settings, folder: Path, auth: bool, workers: int) -> Service:
+    """Return the MLflow server. It gets secrets by environment and file, since arguments of processes are public."""
+    environment = {
+        **s3_environment(settings),
+        "MLFLOW_BACKEND_STORE_URI": database_uri(settings, "mlflow"),
+        "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/mlflow",
+        # Without this, *.gz is marked as encoded, and clients unpack it.
+        "MLFLOW_S3_UPLOAD_EXTRA_ARGS": '{"ContentEncoding": "identity"}',
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(settings.ports["mlflow"])]
+    command += ["--workers", str(workers)]
+    if auth:
+        ini = folder / "auth.ini"
+        write_private(
+            ini,
+            f"[mlflow]\ndefault_permission = READ\nadmin_username = {ADMIN}\n"
+            f"database_uri = {database_uri(settings, 'mlflow_auth')}\n"
+            "auth_cache_ttl_seconds = 30\n",  # checking a password on each request would be slow
+        )
+        environment |= {"MLFLOW_AUTH_CONFIG_PATH": str(ini), "MLFLOW_AUTH_ADMIN_PASSWORD": settings.secrets["admin"]}
+        environment |= {"MLFLOW_FLASK_SERVER_SECRET_KEY": settings.secrets["session"]}
+        command += ["--app-name", "basic-auth"]
+    is_up = partial(answers, f"http://{HOST}:{settings.ports['mlflow']}/health")
+    unset = [name for name in os.environ if name.startswith(("MLFLOW_TRACKING_", "MLFLOW_REGISTRY_"))]
+    return Service("mlflow", command, is_up, environment=environment, unset=unset)
+
+
+def _stack(settings: Settings, folder: Path, auth: bool) -> Stack:
+    uri = f"http://{HOST}:{settings.ports['mlflow']}"
+    environment = {"MLFLOW_TRACKING_URI": uri, **s3_environment(settings)}
+    if auth:
+        environment |= {"MLFLOW_TRACKING_USERNAME": ADMIN, "MLFLOW_TRACKING_PASSWORD": settings.secrets["admin"]}
+    return Stack(uri, environment, f"s3://{BUCKET}/dvc", folder / ENVIRONMENT)

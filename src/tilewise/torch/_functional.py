@@ -1,0 +1,153 @@
+"""``conv2d``, ``conv3d`` and ``matmul`` with PyTorch's signatures, on the operators of :mod:`._operators`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tilewise.torch import _operators as operators
+from tilewise.torch._serving import DEVICE_TYPE, DTYPES, warn_once
+
+Sizes = int | Sequence[int]
+
+
+class _Arguments(NamedTuple):
+    """Arguments of a convolution, as PyTorch takes them."""
+
+    ndim: int  # number of spatial axes
+    stride: Sizes
+    padding: Sizes | str
+    dilation: Sizes
+    groups: int
+
+
+class _Geometry(NamedTuple):
+    """Arguments of a convolution, one value per spatial axis."""
+
+    strides: list[int]
+    pads: list[int]  # on both sides
+    end_pads: list[int]  # in addition, at the end
+    dilations: list[int]
+
+
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+    dilation: Sizes = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Compute ``torch.nn.functional.conv2d``; the result is channels-last.
+
+    Args:
+        input: ([N,] C, H, W), bf16 or fp16; channels-last memory is read in place, any other copied.
+        weight: (K, C / groups, Y, X), of the same dtype.
+        bias: (K,), added to the rounded result.
+        stride: one number, or one per axis.
+        padding: one number, one per axis, ``valid`` or ``same``.
+        dilation: one number, or one per axis.
+        groups: number of groups that the channels are divided into.
+    """
+    return _conv(torch.nn.functional.conv2d, input, weight, bias, _Arguments(2, stride, padding, dilation, groups))
+
+
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+    dilation: Sizes = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Compute ``torch.nn.functional.conv3d``: :func:`conv2d` with a depth axis before the height."""
+    return _conv(torch.nn.functional.conv3d, input, weight, bias, _Arguments(3, stride, padding, dilation, groups))
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Compute ``torch.matmul``; kernels serve products of two matrices, and of a batch of matrices with one matrix.
+
+    Args:
+        input: (..., M, K), bf16 or fp16; a transposed matrix is read in place.
+        other: (K, N), of the same dtype; may be transposed as well.
+    """
+    input, other = _autocast(input), _autocast(other)
+    if not _served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
+        return torch.matmul(input, other)
+    if input.dim() == 2:
+        return operators.mm(input, other)
+    return operators.mm(input.reshape(-1, input.shape[-1]), other).reshape(*input.shape[:-1], other.shape[1])
+
+
+def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: _Arguments) -> Tensor:
+    """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
+    ndim, stride, padding, dilation, groups = arguments
+    x, w = _autocast(x), _autocast(w)
+    if bias is not None:
+        bias = _autocast(bias)
+    geometry = _geometry(x, w, arguments) if _served(x, w) else None
+    if geometry is None or (bias is not None and (bias.dtype != x.dtype or bias.shape != w.shape[:1])):
+        return own(x, w, bias, stride, padding, dilation, groups)
+    strides, pads, end_pads, dilations = geometry
+    batched = x.dim() == ndim + 2
+    if not batched:
+        x = x.unsqueeze(0)
+    if any(end_pads):  # "same" with an even filter: one more at the end than at the beginning
+        x = torch.nn.functional.pad(x, [n for end in reversed(end_pads) for n in (0, end)])
+    y = operators.conv(x, w, strides, pads, dilations, groups)
+    if bias is not None:
+        y = y + bias.reshape(-1, *(1,) * ndim)
+    return y if batched else y.squeeze(0)
+
+
+def _served(a: Tensor, b: Tensor) -> bool:
+    """Return whether kernels exist for such tensors; PyTorch reports mismatches between them."""
+    if a.dtype not in DTYPES or a.device.type != DEVICE_TYPE:
+        if not torch.compiler.is_compiling():
+            warn_once(f"PyTorch's own operators are used for {a.dtype} on {a.device.type}: there are no kernels for it")
+        return False
+    return bool(b.dtype == a.dtype and b.device == a.device and a.numel() > 0 and b.numel() > 0)
+
+
+def _autocast(t: Tensor) -> Tensor:
+    """Cast a tensor as autocast casts the operands of PyTorch's own convolutions and products."""
+    kind = t.device.type
+    if torch.is_autocast_enabled(kind) and t.dtype.is_floating_point and t.dtype != torch.float64:
+        return t.to(torch.get_autocast_dtype(kind))
+    return t
+
+
+def _geometry(x: Tensor, w: Tensor, arguments: _Arguments) -> _Geometry | None:
+    """Return the values per axis of a convolution's arguments, or None if PyTorch has to refuse them."""
+    ndim, stride, padding, dilation, groups = arguments
+    if w.dim() != ndim + 2 or x.dim() not in (ndim + 1, ndim + 2) or groups < 1:
+        return None
+    channels, sizes, reach = x.shape[-ndim - 1], x.shape[-ndim:], w.shape[2:]
+    if channels != w.shape[1] * groups or w.shape[0] % groups:
+        return None
+    strides, dilations = _each(ndim, stride), _each(ndim, dilation)
+    if strides is None or dilations is None or min(*strides, *dilations) < 1:
+        return None
+    end_pads = [0] * ndim
+    if padding == "same":
+        if any(s != 1 for s in strides):
+            return None
+        total = [d * (r - 1) for d, r in zip(dilations, reach, strict=True)]
+        pads, end_pads = [t // 2 for t in total], [t % 2 for t in total]
+    elif padding == "valid":
+        pads = [0] * ndim
+    else:
+        chosen = None if isinstance(padding, str) else _each(ndim, padding)
+        if chosen is None or min(chosen) < 0:
+            return None
+        pads = chosen
+    fits = all(
+        size + 2 * p + end >= d * (r - 1) + 1
+        for size, p, end, d, r in zip(sizes, pads, end_pads, dilations, reach, strict=True)
+    )
+    return _Geometry(strides, pads, end_pads, dilations) if fits else None
+
+
+def _each(ndim: int, value: Sizes) -> list[int] | None:
+    """Return one value per axis, or None for a wrong number of values."""
+    if isinstance(value, int):
+        return [value] * ndim
+    values = list(value)
+    if len(values) == 1:
+        values *= ndim
+    return values if len(values) == ndim else None

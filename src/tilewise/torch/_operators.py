@@ -1,0 +1,214 @@
+"""PyTorch operators behind the drop-in functions: opaque to ``torch.compile``, differentiable any number of times.
+
+Convolutions read channels-last tensors in place and copy others. A matrix product reads rows and columns as they are
+stored, so a transposed operand is not copied. Each of the three convolutions is linear in both operands, and their
+derivatives are the other two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tilewise.dispatch import Dispatcher
+from tilewise.errors import KernelError
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.torch._serving import dispatcher_for, warn_once
+
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
+_TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+_MAX_PROBLEMS = 4096
+_GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+
+Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int]  # stride, padding, dilation, groups
+Gradients = tuple[Tensor | None, ...]  # one per argument of an operator
+
+
+class _Context(Protocol):
+    """The parts of autograd's context that the operators use."""
+
+    saved_tensors: tuple[Tensor, Tensor]
+    needs_input_grad: Sequence[bool]
+    rest: tuple[Any, ...]  # arguments of the operator after its two tensors
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
+_library = torch.library.Library("tilewise", "DEF")
+
+
+def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Define an operator as ``torch.library.custom_op`` does, without the checks that it makes in every call."""
+
+    def define(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        _library.define(f"{name}({arguments}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+        _library.impl(name, compute, "CompositeExplicitAutograd")
+        operator: Callable[..., Tensor] = getattr(torch.ops.tilewise, name).default
+        return operator
+
+    return define
+
+
+@_operator("conv", f"Tensor x, Tensor w, {_GEOMETRY}")
+def conv(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> Tensor:
+    """Return the convolution of `x` (N, C, [D,] H, W) with `w` (K, C/groups, [Z,] Y, X), channels-last."""
+    problem, sizes = _problem(x.shape, w.shape, stride, padding, dilation, groups)
+    none = [0] * len(stride)
+    return _serve(
+        "forward", problem, (x, w), sizes,
+        lambda: torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups),
+    )  # fmt: skip
+
+
+@_operator("conv_bwd_data", f"Tensor dy, Tensor w, SymInt[] sizes, {_GEOMETRY}")
+def conv_bwd_data(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
+    """Return the gradient of :func:`conv` for its input, of shape `sizes`, channels-last."""
+    problem, _ = _problem(sizes, w.shape, *geometry)
+    own = torch.nn.grad.conv2d_input if dy.dim() == 4 else torch.nn.grad.conv3d_input
+    return _serve("bwd_data", problem, (dy, w), sizes, lambda: own(sizes, w, dy, *geometry))
+
+
+@_operator("conv_bwd_weight", f"Tensor dy, Tensor x, SymInt[] sizes, {_GEOMETRY}")
+def conv_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
+    """Return the gradient of :func:`conv` for its filter, of shape `sizes`, channels-last."""
+    problem, _ = _problem(x.shape, sizes, *geometry)
+    own = torch.nn.grad.conv2d_weight if dy.dim() == 4 else torch.nn.grad.conv3d_weight
+    return _serve("bwd_weight", problem, (dy, x), sizes, lambda: own(x, sizes, dy, *geometry))
+
+
+@_operator("mm", "Tensor a, Tensor b")
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b``, contiguous, for `a` (M, K) and `b` (K, N), each stored by rows or by columns."""
+    a_letter, a_stored = ("r", a.contiguous()) if a.is_contiguous() or not a.t().is_contiguous() else ("c", a.t())
+    b_letter, b_stored = ("c", b.t()) if b.t().is_contiguous() else ("r", b.contiguous())
+    problem = _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
+    dispatcher = dispatcher_for("gemm", "universal", a)
+    if dispatcher is not None and (c := _run(dispatcher, problem, (a_stored, b_stored))) is not None:
+        return c
+    return torch.mm(a, b)
+
+
+def _serve(
+    variant: str, problem: Problem, operands: tuple[Tensor, Tensor], sizes: Sequence[int], own: Callable[[], Tensor]
+) -> Tensor:
+    """Compute a result of shape `sizes` with the dispatcher's kernel, or with PyTorch's `own` without one."""
+    dispatcher = dispatcher_for("grouped_conv", variant, operands[0])
+    if dispatcher is not None:
+        out = _empty(operands[0], sizes)
+        if _run(dispatcher, problem, map(_channels_last, operands), _channels_last(out)) is not None:
+            return out
+    return own().contiguous(memory_format=_LAST[len(sizes)])
+
+
+def _run(
+    dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor], out: Tensor | None = None
+) -> Tensor | None:
+    """Return the result of the dispatcher's kernel, or log a warning once and return None if no kernel can run."""
+    try:
+        return dispatcher.run(problem, *operands, out=out)
+    except KernelError as e:
+        warn_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
+        return None
+
+
+def _channels_last(t: Tensor) -> Tensor:
+    """Return the tensor with the channels as last axis, contiguous; a view if it is stored channels-last."""
+    return t.contiguous(memory_format=_LAST[t.dim()]).permute(_TO_LAST[t.dim()])
+
+
+def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
+    return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=_LAST[len(sizes)])
+
+
+def _conv_result(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> Tensor:
+    sizes = [
+        (size + 2 * p - d * (reach - 1) - 1) // s + 1
+        for size, reach, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True)
+    ]
+    return _empty(x, (x.shape[0], w.shape[0], *sizes))
+
+
+def _gradient(dy: Tensor, other: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
+    return _empty(dy, sizes)
+
+
+def _mm_result(a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+def _problem(
+    x: Sequence[int], w: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    groups: int,
+) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
+    return _conv_problem(tuple(x), tuple(w), tuple(stride), tuple(padding), tuple(dilation), groups)
+
+
+@lru_cache(_MAX_PROBLEMS)
+def _conv_problem(
+    x: tuple[int, ...], w: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int,
+) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
+    """Return the problem of these shapes, and the shape of its output."""
+    values = {"N": x[0], "C": x[1], "K": w[0], "G": groups}
+    for axis, size, reach, s, p, d in zip(
+        "dhw"[3 - len(stride) :], x[2:], w[2:], stride, padding, dilation, strict=True
+    ):
+        values |= {f"{axis.upper()}i": size, {"d": "Z", "h": "Y", "w": "X"}[axis]: reach}
+        values |= {f"stride_{axis}": s, f"pad_{axis}": p, f"dilation_{axis}": d}
+    problem = GroupedConvProblem(**values)
+    return problem, (x[0], w[0], *problem.output_sizes[3 - len(stride) :])
+
+
+_product = lru_cache(_MAX_PROBLEMS)(GemmProblem)
+
+
+def _keep_for_backward(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Save both tensors for the backward pass, and the other arguments as they are."""
+    ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.rest = inputs[2:]
+
+
+def _conv_backward(ctx: _Context, dy: Tensor) -> Gradients:
+    x, w = ctx.saved_tensors
+    dx = conv_bwd_data(dy, w, x.shape, *ctx.rest) if ctx.needs_input_grad[0] else None
+    dw = conv_bwd_weight(dy, x, w.shape, *ctx.rest) if ctx.needs_input_grad[1] else None
+    return dx, dw, *(None for _ in ctx.rest)
+
+
+def _bwd_data_backward(ctx: _Context, g: Tensor) -> Gradients:
+    dy, w = ctx.saved_tensors
+    _, *geometry = ctx.rest
+    grad_dy = conv(g, w, *geometry) if ctx.needs_input_grad[0] else None
+    grad_w = conv_bwd_weight(dy, g, w.shape, *geometry) if ctx.needs_input_grad[1] else None
+    return grad_dy, grad_w, *(None for _ in ctx.rest)
+
+
+def _bwd_weight_backward(ctx: _Context, g: Tensor) -> Gradients:
+    dy, x = ctx.saved_tensors
+    _, *geometry = ctx.rest
+    grad_dy = conv(x, g, *geometry) if ctx.needs_input_grad[0] else None
+    grad_x = conv_bwd_data(dy, g, x.shape, *geometry) if ctx.needs_input_grad[1] else None
+    return grad_dy, grad_x, *(None for _ in ctx.rest)
+
+
+def _mm_backward(ctx: _Context, g: Tensor) -> Gradients:
+    a, b = ctx.saved_tensors
+    return mm(g, b.t()) if ctx.needs_input_grad[0] else None, mm(a.t(), g) if ctx.needs_input_grad[1] else None
+
+
+for _name, _fake, _backward in (
+    ("conv", _conv_result, _conv_backward),
+    ("conv_bwd_data", _gradient, _bwd_data_backward),
+    ("conv_bwd_weight", _gradient, _bwd_weight_backward),
+    ("mm", _mm_result, _mm_backward),
+):
+    torch.library.register_fake(f"tilewise::{_name}", _fake)
+    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep_for_backward)

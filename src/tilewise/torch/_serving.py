@@ -1,0 +1,80 @@
+"""The dispatcher for a call: one installed with :func:`use`, or else that of the registry's ``@production`` model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from types import TracebackType
+
+import torch
+
+from tilewise.dispatch import Dispatcher
+from tilewise.dispatch.launching import device_arch
+from tilewise.errors import TilewiseError
+from tilewise.kernels.triton.programs import interpreted
+from tilewise.ops import Target
+
+_log = logging.getLogger(__name__)
+
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+DEVICE_TYPE = "cpu" if interpreted() else "cuda"  # of the tensors for which there are kernels
+_INTERPRETED_ARCH = "sm90"  # the interpreter runs this arch's kernels
+
+# All threads share one table, because autograd runs backward passes in its own threads.
+_installed: Mapping[str, Dispatcher] = {}
+_from_production: dict[str, Dispatcher | None] = {}
+_warnings: set[str] = set()
+
+
+class use:
+    """Installs dispatchers for their targets: from now on, or in a ``with`` statement until its end.
+
+    ``use(dispatcher)`` or ``with use(forward, bwd_data, bwd_weight): ...``. It applies to the whole process, not only
+    to the calling thread.
+    """
+
+    def __init__(self, *dispatchers: Dispatcher) -> None:
+        global _installed
+        self._previous = _installed
+        _installed = {**_installed, **{d.target.name: d for d in dispatchers}}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _installed
+        _installed = self._previous
+
+
+def dispatcher_for(op: str, variant: str, tensor: torch.Tensor) -> Dispatcher | None:
+    """Return the dispatcher for operands like `tensor`, or log a warning once and return None."""
+    name = _target_name(op, variant, tensor.dtype, tensor.get_device())
+    if name in _installed:
+        return _installed[name]
+    if name not in _from_production:
+        _from_production[name] = _load_production(name)
+    return _from_production[name]
+
+
+def warn_once(message: str) -> None:
+    """Log a warning, unless the same message was logged before."""
+    if message not in _warnings:
+        _warnings.add(message)
+        _log.warning(message)
+
+
+@cache
+def _target_name(op: str, variant: str, dtype: torch.dtype, device: int) -> str:
+    arch = _INTERPRETED_ARCH if device < 0 else device_arch(device)
+    return Target(op, variant, DTYPES[dtype], arch).name
+
+
+def _load_production(name: str) -> Dispatcher | None:
+    try:
+        return Dispatcher.from_registry(name, fallback=False)
+    except (TilewiseError, ImportError) as e:
+        warn_once(f"{name}: PyTorch's own operator is used, there is no model: {e}")
+        return None

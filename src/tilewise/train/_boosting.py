@@ -1,0 +1,159 @@
+"""LightGBM, configured so that equal input and an equal number of threads give equal trees.
+
+Bins are built once over all rows; folds and trials train on subsets of them. The bins depend on the feature values of
+validation rows, never on their labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import lightgbm as lgb
+import numpy as np
+
+from tilewise.train._dataset import Floats, Ints
+from tilewise.train._ranking import Params
+from tilewise.train._settings import ModelSettings
+from tilewise.train._training_labels import Labels
+
+_FIXED: Params = {
+    "objective": "regression",
+    "metric": "none",
+    "verbosity": -1,
+    "deterministic": True,
+    "force_row_wise": True,
+    # Trials that share their bins could not change min_child_samples otherwise.
+    "feature_pre_filter": False,
+    # Bundles of nearly exclusive features tolerate a few conflicting rows. Scores over bins, as folds compute them,
+    # would then differ from scores over values, as the model computes them.
+    "enable_bundle": False,
+}
+
+# A problem's best TFLOPS is learnt from one row per problem: few rows, so small trees.
+SCALE_SETTINGS = ModelSettings(
+    n_estimators=300,
+    learning_rate=0.05,
+    num_leaves=15,
+    min_child_samples=5,
+    feature_fraction=0.5,
+    bagging_fraction=0.8,
+    max_bin=255,
+)
+
+
+class Fit(NamedTuple):
+    """The seed of a booster and its number of threads (0: all cores)."""
+
+    seed: int
+    threads: int
+
+
+def lightgbm_params(settings: ModelSettings, fit: Fit) -> Params:
+    """Return the parameters of one booster."""
+    return {
+        **_FIXED,
+        "learning_rate": settings.learning_rate,
+        "num_leaves": settings.num_leaves,
+        "min_child_samples": settings.min_child_samples,
+        "feature_fraction": settings.feature_fraction,
+        "bagging_fraction": settings.bagging_fraction,
+        "bagging_freq": settings.bagging_freq,
+        "lambda_l2": settings.lambda_l2,
+        "max_bin": settings.max_bin,
+        "seed": fit.seed,
+        "num_threads": fit.threads,
+    }
+
+
+class Growth(NamedTuple):
+    """Trees grown so far: their number, the scores of the test rows, and the booster."""
+
+    n_trees: int
+    scores: Floats
+    booster: lgb.Booster
+
+
+class Bins:
+    """A feature matrix cut into bins once; boosters are fitted on subsets of its rows. Not thread-safe."""
+
+    def __init__(self, matrix: Floats, names: tuple[str, ...], max_bin: int, threads: int) -> None:
+        params = {**_FIXED, "max_bin": max_bin, "num_threads": threads}
+        # LightGBM requires labels before it builds subsets; each fit sets its own.
+        self._full = lgb.Dataset(matrix, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
+        self._full.construct()
+        self._subsets: dict[bytes, lgb.Dataset] = {}
+        self._rows = len(matrix)
+
+    def fit(self, settings: ModelSettings, labels: Labels, fit: Fit, rows: Ints | None = None) -> lgb.Booster:
+        """Return a booster fitted on `rows`, or on all rows for None."""
+        rows = np.arange(self._rows) if rows is None else rows
+        booster, grow = self._booster(settings, labels, rows, fit)
+        for _ in range(settings.n_estimators):
+            grow()
+        return booster
+
+    def fit_predict(self, settings: ModelSettings, labels: Labels, train: Ints, test: Ints, fit: Fit) -> Floats:
+        """Fit on the rows `train` and return the scores of the rows `test`, of shape (len(test),)."""
+        *_, last = self.grow(settings, labels, train, test, fit, every=settings.n_estimators)
+        return last.scores
+
+    def grow(
+        self, settings: ModelSettings, labels: Labels, train: Ints, test: Ints, fit: Fit, *, every: int
+    ) -> Iterator[Growth]:
+        """Fit on the rows `train`, yielding the scores of the rows `test` after each `every` trees and the last."""
+        booster, grow = self._booster(settings, labels, train, fit)
+        # LightGBM updates the scores of a validation set tree by tree, over bins, at nearly no cost.
+        booster.add_valid(self._subset(test), "test")
+        for n_trees in range(1, settings.n_estimators + 1):
+            grow()
+            if n_trees % every == 0 or n_trees == settings.n_estimators:
+                yield Growth(n_trees, _valid_scores(booster), booster)
+
+    def _booster(
+        self, settings: ModelSettings, labels: Labels, rows: Ints, fit: Fit
+    ) -> tuple[lgb.Booster, Callable[[], object]]:
+        """Return an empty booster over `rows` and the function that adds one tree."""
+        params, data = dict(lightgbm_params(settings, fit)), self._labelled(rows, labels)
+        if labels.objective is None:
+            booster = lgb.Booster(params, data)
+            return booster, booster.update
+        booster = lgb.Booster(params | dict(labels.objective.params), data)
+        gradients = labels.objective.gradients(rows)
+        if gradients is None:
+            return booster, booster.update
+        return booster, lambda: booster.update(fobj=lambda scores, _: gradients(scores))
+
+    def _labelled(self, rows: Ints, labels: Labels) -> lgb.Dataset:
+        data = self._subset(rows)
+        data.set_label(labels.values[rows])
+        special = labels.objective.fields(rows) if labels.objective else {}
+        weight = None if labels.weight is None else labels.weight[rows].astype(np.float32)
+        # set_weight(None) and its siblings would leave the values of an earlier fit in place; set_field does not.
+        for name, values in (("weight", weight), *((n, special.get(n)) for n in ("group", "init_score"))):
+            data.set_field(name, values)
+        return data
+
+    def _subset(self, rows: Ints) -> lgb.Dataset:
+        key = rows.tobytes()
+        if key not in self._subsets:
+            self._subsets[key] = self._full.subset(rows.tolist()).construct()
+        return self._subsets[key]
+
+
+def _valid_scores(booster: lgb.Booster) -> Floats:
+    scores: list[Floats] = []
+
+    def keep(predictions: Floats, _: lgb.Dataset) -> tuple[str, float, bool]:
+        scores.append(predictions.copy())
+        return "scores", 0.0, True
+
+    booster.eval_valid(feval=keep)
+    return scores[0]
+
+
+def model_text(booster: lgb.Booster) -> str:
+    """Return LightGBM's text model with the number of threads set to 0, so that it does not change the file."""
+    text = str(booster.model_to_string(num_iteration=-1))
+    return re.sub(r"^\[num_threads: -?\d+\]$", "[num_threads: 0]", text, flags=re.MULTILINE)

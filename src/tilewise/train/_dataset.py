@@ -1,0 +1,249 @@
+"""Training tables: the arrays of rows, features and measurements that trees learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.arch import HardwareProfile
+from tilewise.data import Bools, TargetTable
+from tilewise.errors import DataError
+from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
+from tilewise.kernels import Pool
+from tilewise.ops import Problem, Target
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# A selection can be judged on a problem only if this share of its supported kernels was measured: the fastest measured
+# kernel is then taken for the fastest of all.
+MIN_MEASURED_SHARE = 0.5
+# That rule is dropped unless it leaves this share of the problems, or this many of them.
+MIN_JUDGED_SHARE = 0.1
+ENOUGH_JUDGED = 100
+
+_PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Training rows, sorted by problem and, within a problem, by the pool's order.
+
+    Attributes:
+        target: target of all rows.
+        pool: the kernels.
+        arch: the hardware.
+        features: columns of `matrix`: the op's features that differ between rows.
+        problems: the distinct problems.
+        group: number of each problem's group key, from 0, of shape (problems,).
+        problem: index into `problems`, ascending, of shape (rows,).
+        kernel: index into the pool, of shape (rows,).
+        matrix: feature values, of shape (rows, features).
+        problem_matrix: features of role "problem", of shape (problems, features).
+        terms: cost terms of each row's launch.
+        log_work: log(TFLOPS) of a launch of one clock, of shape (rows,).
+        tflops, latency_ms, bandwidth_gb_s: measured values, of shape (rows,).
+        spread: half the distance between the 20th and 80th percentile of a row's samples, relative to their median, of
+            shape (rows,); 0 where the percentiles are missing.
+        judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging`. The
+            other problems, measured with a few planned kernels, are only learnt from.
+        n_holdout_problems: number of problems that the holdout rule removed.
+    """
+
+    target: Target
+    pool: Pool
+    arch: HardwareProfile
+    features: FeatureTable
+    problems: tuple[Problem, ...]
+    group: Ints
+    problem: Ints
+    kernel: Ints
+    matrix: Floats
+    problem_matrix: Floats
+    terms: Terms
+    log_work: Floats
+    tflops: Floats
+    latency_ms: Floats
+    bandwidth_gb_s: Floats
+    spread: Floats
+    judges: Bools
+    n_holdout_problems: int
+
+    @property
+    def best(self) -> Floats:
+        """TFLOPS of each problem's fastest kernel, of shape (problems,)."""
+        return cast(Floats, np.maximum.reduceat(self.tflops, np.flatnonzero(np.diff(self.problem, prepend=-1))))
+
+    @cached_property
+    def efficiency(self) -> Floats:
+        """TFLOPS relative to the problem's fastest kernel, of shape (rows,)."""
+        return self.tflops / self.best[self.problem]
+
+    @property
+    def group_keys(self) -> Ints:
+        """Group key of each problem, of shape (problems, dimensions)."""
+        return np.array([p.group_key for p in self.problems], dtype=np.int64)
+
+    def rows_of(self, problems: Ints) -> Ints:
+        """Return the ascending row indices of these problems."""
+        wanted = np.zeros(len(self.problems), dtype=bool)
+        wanted[problems] = True
+        return np.flatnonzero(wanted[self.problem])
+
+    def with_features(self, names: Collection[str]) -> Table:
+        """Return the table with only the features `names`, in the table's own order."""
+        kept = [i for i, name in enumerate(self.features.names) if name in names]
+        of_problem = [name in names for name in self.features.of_role("problem").names]
+        return replace(
+            self,
+            features=self.features.select(self.features.names[i] for i in kept),
+            matrix=np.ascontiguousarray(self.matrix[:, kept]),
+            problem_matrix=np.ascontiguousarray(self.problem_matrix[:, of_problem]),
+        )
+
+    def take(self, rows: Ints) -> Table:
+        """Return the table of some ascending rows, as if no other row had been measured."""
+        kept, problem = np.unique(self.problem[rows], return_inverse=True)
+        return replace(
+            self,
+            problems=tuple(self.problems[i] for i in kept),
+            group=np.unique(self.group[kept], return_inverse=True)[1].astype(np.int64),
+            problem=problem.astype(np.int64),
+            kernel=self.kernel[rows],
+            matrix=self.matrix[rows],
+            problem_matrix=self.problem_matrix[kept],
+            terms=self.terms.take(rows),
+            log_work=self.log_work[rows],
+            tflops=self.tflops[rows],
+            latency_ms=self.latency_ms[rows],
+            bandwidth_gb_s=self.bandwidth_gb_s[rows],
+            spread=self.spread[rows],
+            judges=self.judges[kept],
+        )
+
+
+def build_table(
+    frame: pd.DataFrame,
+    target: Target,
+    pool: Pool,
+    arch: HardwareProfile,
+    holdout_fraction: float,
+    features: FeatureTable | None = None,
+) -> Table:
+    """Choose the training rows and compute their features.
+
+    Training rows are the valid labels (see :func:`tilewise.data.labelled`) of the target whose kernels belong to the
+    pool and support the problem. Holdout problems are dropped here, even if the frame contains them.
+
+    Args:
+        frame: a measurement table.
+        target: target to train for.
+        pool: kernels that the model may choose from.
+        arch: the hardware of the target.
+        holdout_fraction: share of group keys that are held out.
+        features: columns of the matrix; None: those of the op that differ between rows or between kernels.
+
+    Raises:
+        DataError: no training row is left.
+        KernelError: the features do not distinguish two kernels of the pool.
+    """
+    of_target = TargetTable.of(frame, target)
+    if not len(of_target):
+        raise DataError(f"no row of {target.name} to learn from")
+    n_holdout = of_target.holdout(holdout_fraction).n_problems
+    labels = of_target.training(holdout_fraction).labelled().ordered(pool)
+    supported, candidates = labels.support(pool)
+    labels, candidates = labels.take(supported), candidates[supported]
+    if not len(labels):
+        raise DataError(
+            f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
+        )
+    return _table_of(labels, candidates, pool, arch, features, n_holdout)
+
+
+def _table_of(
+    labels: TargetTable,
+    candidates: Ints,
+    pool: Pool,
+    arch: HardwareProfile,
+    features: FeatureTable | None,
+    n_holdout: int,
+) -> Table:
+    """Compute the features of ordered, supported labels; `candidates` counts the kernels that support each row."""
+    inputs = _inputs(labels, pool, arch)
+    features, matrix = _matrix(inputs, pool, arch) if features is None else (features, features.compute(inputs))
+    features.check_distinct(pool, arch)
+    rows, problem = labels.rows, labels.problem
+    first = np.flatnonzero(np.diff(problem, prepend=-1))
+    keys = np.array([p.group_key for p in labels.problems], dtype=np.int64)
+    return Table(
+        target=labels.target,
+        pool=pool,
+        arch=arch,
+        features=features,
+        problems=labels.problems,
+        group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        problem=problem,
+        kernel=labels.kernel(pool),
+        matrix=matrix,
+        problem_matrix=matrix[first][:, [f.role == "problem" for f in features.features]],
+        terms=terms_of(features, inputs),
+        log_work=log_work(inputs),
+        tflops=labels.tflops,
+        latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
+        spread=_spread(rows),
+        bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
+        judges=is_judging(np.bincount(problem), candidates[first]),
+        n_holdout_problems=n_holdout,
+    )
+
+
+def is_judging(measured: Ints, candidates: Ints) -> Bools:
+    """Return whether a selection can be judged on each problem: enough of its kernels were measured.
+
+    All problems count where hardly any meets the rule.
+
+    Args:
+        measured: number of measured kernels, of shape (problems,).
+        candidates: number of kernels that support the problem, of shape (problems,).
+    """
+    judges = measured >= MIN_MEASURED_SHARE * candidates
+    enough = judges.sum() >= min(ENOUGH_JUDGED, MIN_JUDGED_SHARE * len(judges))
+    return judges if enough else np.ones(len(judges), dtype=bool)
+
+
+def renumbered(problem: Ints) -> Ints:
+    """Return problem numbers of shape (rows,) from 0 without gaps; equal numbers must be adjacent."""
+    return np.cumsum(np.diff(problem, prepend=-1) != 0) - 1
+
+
+def _spread(rows: pd.DataFrame) -> Floats:
+    low, high, middle = (rows[n].to_numpy(dtype=np.float64) for n in _PERCENTILES)
+    spread: Floats = np.nan_to_num((high - low) / (2 * middle)).clip(min=0)
+    return spread
+
+
+def _inputs(labels: TargetTable, pool: Pool, arch: HardwareProfile) -> Inputs:
+    target = labels.target
+    problem, kernel = labels.problem_columns(), labels.kernel_columns(pool)
+    return feature_table(target.op).rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
+
+
+def _matrix(inputs: Inputs, pool: Pool, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
+    """Return the features that differ between rows, and their matrix.
+
+    Constants, such as the hardware or the depth of a 2D table, would only cost time. Features that differ between the
+    pool's kernels are kept too, because the pool may have kernels without a row.
+    """
+    features = feature_table(pool.op)
+    matrix, kernels = features.compute(inputs), features.of_role("kernel")
+    columns = zip(kernels.names, kernels.of_pool(pool, arch).T, strict=True)
+    distinguishing = [name for name, column in columns if np.ptp(column) > 0]
+    kept = (matrix.min(axis=0) < matrix.max(axis=0)) | np.isin(features.names, distinguishing)
+    return features.select(np.array(features.names)[kept].tolist()), np.ascontiguousarray(matrix[:, kept])

@@ -1,0 +1,270 @@
+"""Training, from a measurement table to the parts of a model's folder: from scratch, or as a continuation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+
+from tilewise.arch import HardwareProfile
+from tilewise.data import split_rule, table_hash
+from tilewise.kernels import Pool
+from tilewise.model import ArtefactParts, Calibration
+from tilewise.ops import Problem, Target
+from tilewise.train._boosting import SCALE_SETTINGS, Fit, model_text
+from tilewise.train._cross_validation import (
+    CrossValidation,
+    Fold,
+    TrainingData,
+    cross_validate,
+    make_folds,
+    scale_bins,
+)
+from tilewise.train._dataset import Floats, Table, build_table
+from tilewise.train._feature_selection import select_features
+from tilewise.train._fit_confidence import fit_confidence
+from tilewise.train._learning_curve import curve_by_problems, curve_by_trees
+from tilewise.train._provenance import git_revision, library_versions
+from tilewise.train._settings import ModelSettings, TrainSettings
+from tilewise.train._training_labels import Labels, make_labels
+from tilewise.train._training_result import CurvePoint, FoldResult, TrainingResult, TrialResult, TuningResult
+from tilewise.train._warm_start import BaseModel, append_trees
+from tilewise.train.tuning import tune
+
+SELFTEST_PROBLEMS = 5
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions called while a training runs.
+
+    Attributes:
+        on_trial: called with each tuning trial when it is over.
+        on_fold: called with each fold of the cross-validation when it is done.
+    """
+
+    on_trial: Callable[[TrialResult], None] | None = None
+    on_fold: Callable[[FoldResult], None] | None = None
+
+
+def train(
+    frame: pd.DataFrame,
+    target: Target,
+    pool: Pool,
+    arch: HardwareProfile,
+    settings: TrainSettings,
+    callbacks: Callbacks | None = None,
+) -> TrainingResult:
+    """Tune, cross-validate and fit a model; deterministic for equal arguments, including the number of threads.
+
+    Args:
+        frame: a measurement table; its holdout problems, failed kernels and other targets are not used.
+        target: target to train for.
+        pool: kernels that the model may choose from, see :func:`tilewise.train.pool_of`.
+        arch: the hardware of the target.
+        settings: all other settings.
+        callbacks: report progress.
+
+    Raises:
+        DataError: there are too few rows to train on.
+        KernelError: the features do not distinguish two kernels of the pool.
+    """
+    table = select_features(build_table(frame, target, pool, arch, settings.holdout_fraction), settings)
+    rule = split_rule(settings.holdout_fraction, settings.n_splits)
+    fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks or Callbacks(), rule, table_hash(frame))
+    model = fit.model
+    parts = fit.parts(
+        booster_text=model_text(fit.booster),
+        scale_text=_scale_text(table, settings) if model.label == "relative" else None,
+        extra_boosters=_extra_boosters(fit.data, model),
+        calibration=fit_confidence(table, fit.folds, fit.validated.out_of_fold, _log_rates(fit.data, fit.folds)),
+    )
+    return fit.result(parts, curve_by_problems(fit.data, fit.folds[0], model, fit.validated.grown))
+
+
+def continue_training(
+    frame: pd.DataFrame,
+    target: Target,
+    base: BaseModel,
+    settings: TrainSettings,
+    callbacks: Callbacks | None = None,
+) -> TrainingResult:
+    """Add ``settings.model.warm_estimators`` trees, learnt from `frame`, to a model; its pool and hardware stay.
+
+    Nothing is tuned, and the confidence is not calibrated: the base model may have seen the test problems of the folds.
+
+    Args:
+        frame: a measurement table, see :func:`train`.
+        target: target of the base model.
+        base: the model to continue.
+        settings: all other settings.
+        callbacks: report progress.
+
+    Raises:
+        ConfigError: the base model has another target or label, or was trained on holdout problems.
+        DataError: there are too few rows to train on.
+    """
+    base.check(target, settings)
+    settings, known = base.settings(settings), base.model
+    table = build_table(frame, target, known.pool, known.arch, settings.holdout_fraction, known.features)
+    rule = split_rule(settings.holdout_fraction, settings.n_splits) + "; the continued model may have seen them"
+    fit = _tune_and_fit(TrainingData.prepare(table, settings, base), callbacks or Callbacks(), rule, table_hash(frame))
+    parts = fit.parts(
+        booster_text=append_trees(base.parts.booster_text, model_text(fit.booster)),
+        scale_text=base.parts.scale_text if fit.model.label == "relative" else None,
+        extra_boosters=base.parts.extra_boosters,
+        calibration=None,
+        warm_start=base.lineage(fit.model.n_estimators, fit.data_hash),
+    )
+    return fit.result(parts, by_problems=())
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A tuned, cross-validated and fitted booster, and everything that it came from."""
+
+    data: TrainingData
+    folds: tuple[Fold, ...]
+    tuning: TuningResult
+    validated: CrossValidation
+    booster: lgb.Booster
+    split_rule: str
+    data_hash: str
+
+    @property
+    def model(self) -> ModelSettings:
+        """Settings of the booster, tuned ones included."""
+        return self.tuning.model
+
+    @property
+    def importances(self) -> dict[str, float]:
+        """Total gain of each feature, largest first, then by name."""
+        gain = self.booster.feature_importance("gain")
+        pairs = zip(self.data.table.features.names, gain.tolist(), strict=True)
+        return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+    def parts(
+        self,
+        *,
+        booster_text: str,
+        scale_text: str | None,
+        extra_boosters: Mapping[str, str],
+        calibration: Calibration | None,
+        warm_start: Sequence[Mapping[str, Any]] = (),
+    ) -> ArtefactParts:
+        """Return the parts of the model's folder."""
+        table, metrics = self.data.table, self.validated
+        cost_model = self.data.baselines.of_all().cost_model
+        return ArtefactParts(
+            target=table.target,
+            pool=table.pool,
+            arch=table.arch,
+            features=table.features,
+            label=self.model.label,
+            booster_text=booster_text,
+            cost_model=cost_model,
+            scale_text=scale_text,
+            cv_metrics={
+                **metrics.metrics,
+                "folds": [dict(f.metrics) for f in metrics.folds],
+                "split_rule": self.split_rule,
+            },
+            feature_importances=self.importances,
+            manifest=self._manifest() | {"warm_start": list(warm_start)},
+            selftest_problems=_selftest_problems(table),
+            extra_boosters=extra_boosters,
+            calibration=calibration,
+            shortlist=self.model.shortlist if cost_model else 0,
+        )
+
+    def result(self, parts: ArtefactParts, by_problems: tuple[CurvePoint, ...]) -> TrainingResult:
+        """Return the result with these parts and learning curve."""
+        table, model = self.data.table, self.model
+        return TrainingResult(
+            target=table.target,
+            settings=self.data.settings,
+            params=dataclasses.asdict(model) | {"extra_labels": ",".join(model.extra_labels)},
+            parts=parts,
+            folds=self.validated.folds,
+            cv_metrics=self.validated.metrics,
+            tuning=self.tuning,
+            feature_importances=self.importances,
+            out_of_fold=self.validated.out_of_fold,
+            by_trees=curve_by_trees(self.validated.grown),
+            by_problems=by_problems,
+            data_hash=self.data_hash,
+            n_problems=len(table.problems),
+            n_rows=len(table.problem),
+            n_holdout_problems=table.n_holdout_problems,
+            split_rule=self.split_rule,
+        )
+
+    def _manifest(self) -> dict[str, Any]:
+        table, settings, model = self.data.table, self.data.settings, self.model
+        return {
+            "target": table.target.name,
+            "data_hash": self.data_hash,
+            "git_revision": git_revision(Path.cwd()),
+            "parameters": dataclasses.asdict(model),
+            "tuned": [n for n in settings.tune.space if getattr(model, n) != getattr(settings.model, n)],
+            "n_splits": settings.n_splits,
+            "seed": settings.seed,
+            "holdout_fraction": settings.holdout_fraction,
+            "split_rule": self.split_rule,
+            "n_problems": len(table.problems),
+            "n_rows": len(table.problem),
+            "n_holdout_problems": table.n_holdout_problems,
+            "pool_size": len(table.pool),
+            "libraries": library_versions(),
+        }
+
+
+def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash: str) -> _Fit:
+    """Tune, cross-validate the chosen settings, and fit them on all problems."""
+    table, settings = data.table, data.settings
+    folds = make_folds(table, settings.n_splits, settings.seed)
+    tuning = tune(data, folds, callbacks.on_trial)
+    validated = cross_validate(data, folds, tuning.model, callbacks.on_fold)
+    labels = make_labels(table, tuning.model, data.baselines.of_all().scores)
+    rows = data.baselines.training_rows(np.arange(len(table.problems)))
+    booster = data.bins.fit(tuning.model, labels, data.fit, rows)
+    return _Fit(data, folds, tuning, validated, booster, rule, data_hash)
+
+
+def _log_rates(data: TrainingData, folds: Sequence[Fold]) -> Floats | None:
+    """Return log(TFLOPS) of each row by the cost model of the fold that tests it, of shape (rows,).
+
+    None where the label needs no cost model.
+    """
+    rates = np.empty(len(data.table.problem))
+    for fold in folds:
+        rows, of_fold = data.table.rows_of(fold.test), data.baselines.of(fold.train).rates
+        if of_fold is None:
+            return None
+        rates[rows] = of_fold[rows]
+    return rates
+
+
+def _scale_text(table: Table, settings: TrainSettings) -> str:
+    labels, fit = Labels(np.log(table.best), None), Fit(settings.seed, settings.threads)
+    return model_text(scale_bins(table, settings.threads).fit(SCALE_SETTINGS, labels, fit))
+
+
+def _extra_boosters(data: TrainingData, model: ModelSettings) -> dict[str, str]:
+    measured = {"latency": data.table.latency_ms, "bandwidth": data.table.bandwidth_gb_s}
+    return {
+        name: model_text(data.bins.fit(model, Labels(np.log(measured[name]), None), data.fit))
+        for name in model.extra_labels
+    }
+
+
+def _selftest_problems(table: Table) -> tuple[Problem, ...]:
+    """Return a few problems, spread evenly over the table."""
+    chosen = np.unique(np.linspace(0, len(table.problems) - 1, SELFTEST_PROBLEMS).round().astype(int))
+    return tuple(table.problems[i] for i in chosen)

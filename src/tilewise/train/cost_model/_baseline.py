@@ -1,0 +1,105 @@
+"""Baselines: the scores that trees are added to, and the shortlist of kernels that trees learn from and rank.
+
+A baseline is zero, the calibrated cost model's rate of each row, or the score of a continued model. Trees that correct
+a cost model must not learn from rows that it was calibrated on: its errors are smaller there than on new problems. So
+each training row gets the prediction of a calibration that left its problem out (cross-fitting).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewise.features import CostModel
+from tilewise.model import COST_MODEL_LABELS, put_behind, shortlisted
+from tilewise.train._dataset import Floats, Ints, Table, renumbered
+from tilewise.train._settings import ModelSettings
+from tilewise.train._warm_start import BaseModel
+from tilewise.train.cost_model._calibrate import calibrate
+
+CROSS_FITS = 4
+
+
+class Baseline(NamedTuple):
+    """The baseline of all rows for one choice of training problems.
+
+    Attributes:
+        cost_model: calibrated on these problems; None for labels without one.
+        rates: its log(TFLOPS) of each row, of shape (rows,); None for labels without a cost model.
+        scores: scores that the trees are added to, of shape (rows,): `rates`, the scores of the continued model, or 0.
+    """
+
+    cost_model: CostModel | None
+    rates: Floats | None
+    scores: Floats
+
+
+class Baselines:
+    """The baseline of each choice of training problems, computed once per choice. Not thread-safe."""
+
+    def __init__(self, table: Table, settings: ModelSettings, seed: int, base: BaseModel | None = None) -> None:
+        self._table = table
+        self._base = Baseline(base.model.cost_model, base.log_rates(table), base.scores(table)) if base else None
+        self._calibrated = settings.label in COST_MODEL_LABELS
+        self._shortlist = settings.shortlist
+        self._weight = np.maximum(table.efficiency, settings.label_floor)
+        self._log_rate = np.log(table.tflops)
+        order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
+        self._part = (order % CROSS_FITS)[table.group]
+        self._done: dict[bytes, Baseline] = {}
+
+    def of(self, problems: Ints) -> Baseline:
+        """Return the baseline of a model trained on `problems`."""
+        if self._base:
+            return self._base
+        key = problems.tobytes()
+        if key not in self._done:
+            zero = Baseline(None, None, np.zeros_like(self._log_rate))
+            self._done[key] = self._calibrate(problems) if self._calibrated else zero
+        return self._done[key]
+
+    def of_all(self) -> Baseline:
+        """Return the baseline of a model trained on all problems: that of the final model."""
+        return self.of(np.arange(len(self._table.problems)))
+
+    def training_rows(self, problems: Ints) -> Ints:
+        """Return the ascending row indices used for training: those of the problems' shortlisted kernels."""
+        rows, rates = self._table.rows_of(problems), self.of(problems).rates
+        if rates is None or not self._shortlist:
+            return rows
+        return rows[shortlisted(self._table.problem[rows], rates[rows], self._shortlist)]
+
+    def ranking(self, problems: Ints, rows: Ints, added: Floats) -> Floats:
+        """Return the scores by which a model trained on `problems` ranks `rows`.
+
+        Args:
+            problems: training problems.
+            rows: ascending rows of whole problems.
+            added: sum of the trees for each of them, of shape (len(rows),).
+        """
+        baseline = self.of(problems)
+        scores: Floats = baseline.scores[rows] + added
+        if baseline.rates is None or not self._shortlist:
+            return scores
+        return put_behind(renumbered(self._table.problem[rows]), baseline.rates[rows], scores, self._shortlist)
+
+    def _calibrate(self, problems: Ints) -> Baseline:
+        whole = self._fit(problems)
+        rates = self._predict(whole, np.arange(len(self._log_rate)))
+        parts = self._part[problems]
+        for part in np.unique(parts) if len(np.unique(parts)) > 1 else ():
+            rows = self._table.rows_of(problems[parts == part])
+            rates[rows] = self._predict(self._fit(problems[parts != part]), rows)
+        return Baseline(whole, rates, rates)
+
+    def _fit(self, problems: Ints) -> CostModel:
+        rows, table = self._table.rows_of(problems), self._table
+        log_clocks = (table.log_work - self._log_rate)[rows]
+        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
+
+    def _predict(self, cost_model: CostModel, rows: Ints) -> Floats:
+        table = self._table
+        clocks: Floats = cost_model.log_clocks(table.terms.take(rows), table.kernel[rows])
+        rates: Floats = table.log_work[rows] - clocks
+        return rates

@@ -1,0 +1,121 @@
+"""Calibration of a launch's cost model to measurements; see :mod:`tilewise.features` for the model itself.
+
+Factors of costs: non-negative least squares of the relative error, one set per compiled binary, drawn towards the set
+over all rows where a binary has few. Corrections: ridge regressions of the logarithm, first one per binary, then one
+per kernel within it, each on the residuals of the step before.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from scipy.optimize import nnls
+from threadpoolctl import threadpool_limits
+
+from tilewise.features import INTERCEPT, MOST_SHARE, CostModel, Terms, correction_basis, correction_columns
+from tilewise.train._dataset import Floats, Ints
+
+REWEIGHTINGS = 6  # of the relative error, towards that of its logarithm
+PRIOR_ROWS = 20.0  # weight of the set over all rows in a binary's own set, in rows
+PRIOR_KERNEL = 1.0  # weight of zero error in a kernel's mean, in rows
+RIDGE = 10.0  # likewise in a regression, for each standard deviation
+MOST_ERROR = 1.0  # of the logarithm; a line does not explain larger errors
+# Linear algebra libraries do not sum in the same order in every run. Values are rounded to digits on which they agree,
+# so that equal measurements give equal models.
+FACTOR_DIGITS = 4  # significant
+WEIGHT_DIGITS = 4  # decimals, of a logarithm
+ROUNDS = 2  # factors are fitted again once the mean error of each kernel is known
+
+
+def calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
+    """Return the cost model that fits measured launches.
+
+    Linear algebra runs in one thread: sums must not depend on the number of threads, and the matrices are small.
+
+    Args:
+        terms: cost terms of the rows.
+        kernel: index into the pool, of shape (rows,).
+        log_clocks: natural logarithm of the measured clocks, of shape (rows,).
+        weight: weight of each row, of shape (rows,); rows of weight 0 are ignored.
+        n_kernels: size of the pool.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        return _calibrate(terms, kernel, log_clocks, weight, n_kernels)
+
+
+def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
+    used = weight > 0
+    terms = terms.take(np.flatnonzero(used))
+    kernel, log_clocks, weight = kernel[used], log_clocks[used], weight[used]
+    binaries, place = np.unique(terms.program, return_inverse=True)
+    group = kernel * len(binaries) + place
+    mean = np.zeros(len(kernel))
+    for _ in range(ROUNDS):
+        relative = terms.costs * np.exp(mean - log_clocks)[:, None]
+        factors = _significant(_factors(relative, place, weight, len(binaries)))
+        clocks = np.maximum((terms.costs * factors[place]).sum(axis=1), 1.0)
+        mean = _means(log_clocks - np.log(clocks), weight, group)
+    values = correction_columns(terms, clocks)
+    centre, scale = values.mean(axis=0), values.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.maximum(np.abs(centre), MOST_SHARE), scale, 1.0)
+    x = correction_basis(values, centre, scale)
+    weights = np.zeros((n_kernels + 1, len(binaries) + 1, x.shape[1]))
+    left = np.clip(log_clocks - np.log(clocks) - mean, -MOST_ERROR, MOST_ERROR)
+    for number, rows in _groups(place):
+        beta = _ridge(x[rows], left[rows], weight[rows])
+        weights[:, number] += beta
+        left[rows] -= (x[rows] * beta).sum(axis=1)
+    for number, rows in _groups(group):
+        beta = _ridge(x[rows], left[rows], weight[rows])
+        beta[0] += mean[rows[0]] / INTERCEPT
+        weights[number // len(binaries), number % len(binaries)] += beta
+    return CostModel(binaries.astype(np.int64), factors, centre, scale, np.round(weights, WEIGHT_DIGITS))
+
+
+def _factors(relative: Floats, place: Ints, weight: Floats, n_binaries: int) -> Floats:
+    """Return factors with which costs relative to the measured time sum to 1, of shape (binaries + 1, costs)."""
+    shared = _relative_fit(relative, weight, np.zeros(relative.shape[1]), 0.0)
+    own = [_relative_fit(relative[rows], weight[rows], shared, PRIOR_ROWS) for _, rows in _groups(place)]
+    assert len(own) == n_binaries
+    return np.array([*own, shared])
+
+
+def _relative_fit(relative: Floats, weight: Floats, prior: Floats, prior_rows: float) -> Floats:
+    """Return the factors of one set of rows."""
+    size = np.sqrt((relative**2 * weight[:, None]).sum(axis=0) / weight.sum()) + 1e-12
+    x, w, factors = relative / size, weight, prior * size
+    for _ in range(REWEIGHTINGS):
+        pull = prior_rows * float(w.mean()) + 1e-9 * len(w)
+        gram = (x * w[:, None]).T @ x + pull * np.eye(x.shape[1])
+        wanted = x.T @ w + pull * prior * size
+        lower = np.linalg.cholesky(gram)
+        factors = nnls(lower.T, np.linalg.solve(lower, wanted))[0]
+        w = weight / np.maximum(x @ factors, 0.2)
+    return cast(Floats, factors / size)
+
+
+def _means(left: Floats, weight: Floats, group: Ints) -> Floats:
+    """Return the weighted mean of `left` over each row's group, drawn towards 0, of shape (rows,)."""
+    number = np.unique(group, return_inverse=True)[1]
+    total = np.bincount(number, weight * np.clip(left, -1.5 * MOST_ERROR, 1.5 * MOST_ERROR))
+    return cast(Floats, (total / (np.bincount(number, weight) + PRIOR_KERNEL))[number])
+
+
+def _ridge(x: Floats, y: Floats, weight: Floats) -> Floats:
+    weighted = x * weight[:, None]
+    beta = np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y)
+    return cast(Floats, np.round(beta, WEIGHT_DIGITS))
+
+
+def _significant(values: Floats) -> Floats:
+    """Round to :data:`FACTOR_DIGITS` significant digits."""
+    digits = FACTOR_DIGITS - 1 - np.floor(np.log10(np.where(values > 0, values, 1.0)))
+    return np.round(values * 10.0**digits) / 10.0**digits
+
+
+def _groups(number: Ints) -> list[tuple[int, Ints]]:
+    """Return the number and rows of each group, groups ascending."""
+    order = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    return [(int(number[rows[0]]), rows) for rows in np.split(order, starts[1:])]

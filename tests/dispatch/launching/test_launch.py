@@ -1,0 +1,335 @@
+"""Selected kernels run in Triton's interpreter, with correct results and clear errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from alone import run_alone
+from kernels.dispatchers import dispatcher_of
+from kernels.shapes import TINY, TINY_CONFIGS
+from tilewise.dispatch._recent import Recent
+from tilewise.dispatch.launching import _bind as bind
+from tilewise.dispatch.launching import _launch as launch
+from tilewise.errors import KernelError, ProblemError
+from tilewise.kernels import unsupported
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton.programs import Launch, Program, empty_result, family_of, interpreted, random_operands
+from tilewise.kernels.triton.programs._family import FAMILIES
+from tilewise.kernels.triton.programs._operand_tensors import integer_operands
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+
+needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+CONV = ("grouped_conv", "forward")
+GOOD, SPLIT = "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2"
+BROKEN = "16x16x24_taps_w1_s2_g1_k1"  # no tile has 24: a power of two is needed
+PLAIN = TINY["grouped_conv"]["plain"]
+TINY_CASES = [
+    (key, name, config)
+    for key, (first, *_, last) in TINY_CONFIGS.items()
+    for config in {first: 0, next(c for c in TINY_CONFIGS[key] if not c.endswith("k1")): 0, last: 0}
+    for name in list(TINY[key[0]])[::3]
+    if not unsupported(Kernel.from_config(config), TINY[key[0]][name], key[1])
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_failed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_failed", Recent(16))
+
+
+def case(key: tuple[str, str], problem: Problem, dtype: str = "fp16") -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """Return operands whose sums are exact, and the correct result."""
+    family, device = family_of(*key), "cpu" if interpreted() else "cuda"
+    operands = integer_operands(family, problem, dtype, device, seed=7)
+    exact = family.reference(problem, *(o.double() for o in operands))
+    return operands, exact.to(empty_result(family, problem, dtype, "meta").dtype)
+
+
+def launcher_of(config: str) -> launch.TritonLauncher:
+    dispatcher = dispatcher_of(*CONV, config)
+    return launch.TritonLauncher(dispatcher.target, dispatcher.select, dispatcher.rank)
+
+
+@needs_interpreter
+class TestInterpreted:
+    @pytest.mark.long
+    @pytest.mark.parametrize(("key", "name", "config"), TINY_CASES)
+    def test_results_equal_pytorch_s(self, key: tuple[str, str], name: str, config: str) -> None:
+        problem = TINY[key[0]][name]
+        operands, right = case(key, problem)
+        assert torch.equal(dispatcher_of(*key, config).run(problem, *operands), right)
+
+    def test_the_result_is_written_to_out(self) -> None:
+        operands, right = case(CONV, PLAIN)
+        out = torch.full_like(right, float("nan"))
+        assert dispatcher_of(*CONV, SPLIT).run(PLAIN.to_dict(), *operands, out=out) is out
+        assert torch.equal(out, right)
+
+    def test_2d_tensors_may_leave_out_the_depth(self) -> None:
+        operands, right = case(CONV, PLAIN)
+        y = dispatcher_of(*CONV, GOOD).run(PLAIN, *(o.squeeze(1) for o in operands))
+        assert torch.equal(y, right.squeeze(1))
+
+    def test_a_kernel_that_fails_is_followed_by_the_next_and_not_tried_again(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        operands, right = case(CONV, PLAIN)
+        assert torch.equal(dispatcher_of(*CONV, BROKEN, GOOD).run(PLAIN, *operands), right)
+        assert [r.levelname for r in caplog.records] == ["WARNING"]
+        assert f"{BROKEN} failed, the next in rank is launched: " in caplog.text
+        other = GroupedConvProblem(2, 8, 8, 1, 4, 4, 1, 1)  # of the same class: the same programs
+        operands, right = case(CONV, other)
+        assert torch.equal(dispatcher_of(*CONV, BROKEN, GOOD).run(other, *operands), right)
+        assert len(caplog.records) == 1
+
+    def test_a_bound_kernel_that_fails_later_is_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        operands, right = case(CONV, PLAIN)
+        dispatcher, really = dispatcher_of(*CONV, GOOD, SPLIT), bind.interpreted_launches
+        broken = False
+
+        def fragile(family: Any, kernel: Kernel, *rest: Any) -> bind.BoundKernel:
+            run = really(family, kernel, *rest)
+
+            def launches(given: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+                if broken and kernel.split_k == 1:
+                    raise RuntimeError("CUDA error: invalid argument")
+                run(given, out)
+
+            return launches
+
+        monkeypatch.setattr(bind, "interpreted_launches", fragile)
+        dispatcher.run(PLAIN, *operands)
+        broken = True
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+
+    def test_lack_of_memory_is_not_held_against_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def greedy(*args: Any) -> bind.BoundKernel:
+            raise torch.OutOfMemoryError("no memory for the workspace")
+
+        operands, right = case(CONV, PLAIN)
+        dispatcher = dispatcher_of(*CONV, SPLIT)
+        with monkeypatch.context() as patch:
+            patch.setattr(bind, "interpreted_launches", greedy)
+            with pytest.raises(KernelError, match=r"could be launched for .*: .*k2: OutOfMemoryError: no memory"):
+                dispatcher.run(PLAIN, *operands)
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+
+    def test_a_swap_between_the_first_run_and_a_capture_binds_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The earlier binding is launched during the capture; after it the new model decides."""
+        operands, right = case(CONV, PLAIN)
+        before = dispatcher_of(*CONV, GOOD)
+        before.run(PLAIN, *operands)
+        after = dispatcher_of(*CONV, SPLIT)
+        after._selector.generation.previous_launcher = before._selector.generation.launcher
+        bound: list[Kernel] = []
+        really = bind.interpreted_launches
+
+        def note(family: Any, kernel: Kernel, *rest: Any) -> bind.BoundKernel:
+            bound.append(kernel)
+            return really(family, kernel, *rest)
+
+        monkeypatch.setattr(bind, "interpreted_launches", note)
+        with monkeypatch.context() as during:
+            during.setattr(launch, "is_capturing", lambda: True)
+            assert torch.equal(after.run(PLAIN, *operands), right)
+        assert bound == []
+        assert torch.equal(after.run(PLAIN, *operands), right)
+        assert [k.config for k in bound] == [SPLIT]
+
+    @pytest.mark.parametrize("capturing", [False, True])
+    def test_a_failure_inside_a_capture_is_not_held_against_a_kernel(
+        self, capturing: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def synchronize(device: int) -> None:
+            assert not capturing, "a capture must not be waited for"
+
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+        monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+        launcher_of(GOOD)._give_up(PLAIN, GOOD, 0, RuntimeError("no loading while a stream is captured"))
+        assert bool(launch._failed) != capturing
+
+    def test_a_lost_context_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def synchronize(device: int) -> None:
+            raise RuntimeError("the context is lost")
+
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            launcher_of(GOOD)._give_up(PLAIN, GOOD, 0, RuntimeError("illegal memory access"))
+        assert not launch._failed
+
+    def test_remembered_failures_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert len(launch._failed) <= launch.MAX_FAILURES
+        monkeypatch.setattr(launch, "_failed", Recent(4))
+        launcher, error = launcher_of(GOOD), RuntimeError("no such kernel")
+        for stages in range(1, 20):
+            launcher._give_up(PLAIN, GOOD.replace("_s2_", f"_s{stages}_"), -1, error)
+            assert 0 < len(launch._failed) <= 4
+            assert launch._failed.get(launcher._programs(PLAIN, GOOD.replace("_s2_", f"_s{stages}_"), -1))
+        assert launch._failed.get(launcher._programs(PLAIN, GOOD.replace("_s2_", "_s1_"), -1)) is None
+
+    def test_no_kernel_left(self) -> None:
+        operands, _ = case(CONV, PLAIN)
+        with pytest.raises(KernelError, match=rf"no kernel of .* could be launched for .*: .*{BROKEN}: Interpreter"):
+            dispatcher_of(*CONV, BROKEN).run(PLAIN, *operands)
+
+    def test_impossible_problems_are_refused_before_tensors_are_looked_at(self) -> None:
+        with pytest.raises(ProblemError, match=r"^op: a gemm problem"):
+            dispatcher_of(*CONV, GOOD).run(GemmProblem(1, 1, 1))
+
+    @pytest.mark.parametrize(
+        ("change", "field", "message"),
+        [
+            (lambda x, w: (x,), "tensors", r"takes x and w, got 1"),
+            (lambda x, w: (), "tensors", r"takes x and w, got 0"),
+            (lambda x, w: (x, 3), "w", r"must be a torch\.Tensor, got int"),
+            (lambda x, w: (x, w.float()), "w", r"must be torch\.float16, is torch\.float32"),
+            (
+                lambda x, w: (x[:, :, 1:], w),
+                "x",
+                r"must have the shape \(1, 1, 5, 6, 8\) or \(1, 5, 6, 8\), has \(1, 1,",
+            ),
+            (lambda x, w: (x, w.transpose(2, 3)), "w", r"must be contiguous, has the strides"),
+            (lambda x, w: (x.to("meta"), w.to("meta")), "x", r"must be on cpu, is on meta"),
+            (lambda x, w: (x.squeeze(1), w), "tensors", r"all with a depth axis or none"),
+        ],
+    )
+    @pytest.mark.parametrize("known", [False, True])
+    def test_a_wrong_operand_is_named(
+        self, known: bool, change: Callable[..., tuple[Any, ...]], field: str, message: str
+    ) -> None:
+        dispatcher, operands = dispatcher_of(*CONV, GOOD), case(CONV, PLAIN)[0]
+        if known:
+            dispatcher.run(PLAIN, *operands)
+        with pytest.raises(ProblemError, match=message) as raised:
+            dispatcher.run(PLAIN, *change(*operands))
+        assert raised.value.field == field
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda y: y[:, :, 1:], r"^y: out must have the shape \(1, 1, 5, 6, 16\), has \(1, 1, 4, 6, 16\)"),
+            (lambda y: y.float(), r"^y: out must be torch\.float16"),
+            (lambda y: y.transpose(2, 3).contiguous().transpose(2, 3), r"^y: out must be contiguous"),
+            (lambda y: "y", r"^y: out must be a torch\.Tensor, got str"),
+        ],
+    )
+    def test_a_wrong_out_is_named(self, change: Callable[[torch.Tensor], Any], message: str) -> None:
+        operands, right = case(CONV, PLAIN)
+        with pytest.raises(ProblemError, match=message):
+            dispatcher_of(*CONV, GOOD).run(PLAIN, *operands, out=change(right))
+
+    @pytest.mark.long
+    def test_selecting_loads_no_torch_and_forks_run(self) -> None:
+        """Children that are forked after a selection run kernels."""
+        code = """
+            import os, sys
+            from kernels.dispatchers import dispatcher_of
+            from kernels.shapes import TINY
+            problem = TINY["grouped_conv"]["plain"]
+            dispatcher = dispatcher_of("grouped_conv", "forward", "16x16x16_taps_w1_s2_g1_k1")
+            dispatcher.select(problem)
+            assert not {"torch", "triton"} & set(sys.modules)
+            child = os.fork()
+            if child:
+                sys.exit(os.waitpid(child, 0)[1])
+            import torch
+            y = dispatcher.run(problem, torch.ones(1, 5, 6, 8).half(), torch.ones(16, 3, 3, 8).half())
+            assert y[0, 2, 2, 0] == 72 and y[0, 0, 0, 0] == 32, y
+        """
+        run_alone(code, TRITON_INTERPRET="1")
+
+
+class Recorder:
+    """A stand-in for compiled programs that records the arguments of their launches."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Program, tuple[Any, ...]]] = []
+
+    def load(self, program: Program, device: int) -> Any:
+        def run(*args: Any) -> None:
+            self.calls.append((program, args))
+
+        return SimpleNamespace(run=run, function="function", packed_metadata="metadata")
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Bind as on a GPU, up to the launch itself."""
+    recorder = Recorder()
+    driver = SimpleNamespace(get_current_stream=lambda device: 99)
+    monkeypatch.setattr(bind, "load_program", recorder.load)
+    monkeypatch.setattr(bind, "triton", SimpleNamespace(runtime=SimpleNamespace(driver=SimpleNamespace(active=driver))))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    really = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *a, device=None, **k: really(*a, device=_here(device), **k))
+    return recorder
+
+
+def _here(device: Any) -> Any:
+    return "meta" if device == "meta" else "cpu"
+
+
+@needs_interpreter
+class TestArguments:
+    """A bound launch passes the arguments of the family's own launches."""
+
+    @pytest.mark.parametrize("key", FAMILIES)
+    def test_pointers_descriptors_and_sizes_are_in_their_places(self, key: tuple[str, str], recorder: Recorder) -> None:
+        family = family_of(*key)
+        for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
+            fit = [p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])]
+            for problem in fit[:2]:
+                operands, y = (
+                    random_operands(family, problem, "fp16", "cpu", 1),
+                    empty_result(family, problem, "fp16", "cpu"),
+                )
+                workspace = torch.empty(family.workspace_elements(kernel, problem))
+                recorder.calls.clear()
+                bound = bind.loaded_launches(family, kernel, problem, "fp16", 0)
+                for _ in range(2):  # descriptors are made once
+                    bound(operands, y)
+                expected = family.launches(kernel, problem, "fp16", *operands, y, workspace)
+                assert [program for program, _ in recorder.calls] == [item.program for item in expected] * 2
+                for item, (_, args) in zip((*expected, *expected), recorder.calls, strict=True):
+                    _compare(item, args, (*operands, y), bool(workspace.numel()))
+
+    def test_unaligned_tensors_are_copied(self, recorder: Recorder) -> None:
+        family, problem = family_of(*CONV), PLAIN
+        x, w = random_operands(family, problem, "fp16", "cpu", 1)
+        off = torch.empty(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape).copy_(x)
+        result = family.result(problem)
+        out = torch.empty(math.prod(result) + 1, dtype=x.dtype)[1:].view(result)
+        assert off.data_ptr() % 16
+        assert out.data_ptr() % 16
+        bind.loaded_launches(family, Kernel.from_config(GOOD), problem, "fp16", 0)((off, w), out)
+        ((_, args),) = recorder.calls
+        assert args[9:12] != (off.data_ptr(), w.data_ptr(), out.data_ptr())
+        assert all(pointer % 16 == 0 for pointer in args[9:12])
+
+
+def _compare(item: Launch, args: tuple[Any, ...], tensors: tuple[torch.Tensor, ...], split: bool) -> None:
+    assert args[:9] == (*item.grid, 99, "function", "metadata", None, None, None)
+    given = args[9 : 9 + len(item.tensors)]
+    assert args[9 + len(item.tensors) :] == (*item.sizes, *(value for _, value in item.program.constants))
+    pointers = {t.data_ptr() for t in tensors}
+    for expected, got in zip(item.tensors, given, strict=True):
+        if isinstance(expected, TensorDescriptor):
+            assert got.base.data_ptr() == expected.base.data_ptr()
+            assert (got.shape, got.strides, got.block_shape) == (
+                list(expected.shape), list(expected.strides), list(expected.block_shape),
+            )  # fmt: skip
+        elif expected.data_ptr() in pointers:
+            assert got == expected.data_ptr()
+        else:  # the workspace, which changes in each call; kernels without split-K have no workspace
+            assert bool(got) == split

@@ -1,0 +1,52 @@
+"""Measurers without a GPU, with made-up times and counted calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from tilewise.collect import Outcome, Samples
+from tilewise.dispatch.measuring import Machine, MeasurementJob
+from tilewise.errors import MeasurementError
+from tilewise.ops import Problem, Target
+
+MACHINE = Machine("GPU", "sm90", "1.0", "2.0", "3.0", "k" * 64)
+
+
+class FakeMeasurer:
+    """A measurer for which kernel `i` of `n` takes ``n - i`` ms; the last is the fastest, and those of `bad` fail.
+
+    Attributes:
+        asked: (problem, kernels) of each call.
+        overlaps: whether two calls ran at the same time.
+    """
+
+    def __init__(
+        self, machine: Machine | None = MACHINE, bad: frozenset[int] = frozenset(), seconds: float = 0
+    ) -> None:
+        self._machine, self._bad, self._seconds = machine, bad, seconds
+        self._running = threading.Lock()
+        self.asked: list[tuple[Problem, tuple[int, ...]]] = []
+        self.overlaps = False
+        self.before: Callable[[], None] = lambda: None
+
+    def machine(self, target: Target) -> Machine | None:
+        return self._machine
+
+    def measure(self, work: MeasurementJob) -> Mapping[int, Outcome]:
+        if not self._running.acquire(blocking=False):
+            self.overlaps = True
+            raise MeasurementError("two at once")
+        try:
+            self.asked.append((work.problem, tuple(work.kernels)))
+            self.before()
+            time.sleep(self._seconds)
+            return {k: self._outcome(k, len(work.pool)) for k in work.kernels}
+        finally:
+            self._running.release()
+
+    def _outcome(self, kernel: int, n: int) -> Outcome:
+        if kernel in self._bad:
+            return Outcome("runtime_error", "boom")
+        return Outcome("ok", None, Samples((float(n - kernel),), (), 1))

@@ -1,0 +1,37 @@
+"""benchmarks/README.md lists every script in one line, with its committed result or the reason for having none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SCRIPTS = sorted(path for path in BENCHMARKS.rglob("*.py") if path.name != "__init__.py")
+RESULTS = sorted(path.name for path in (BENCHMARKS / "results").glob("*.json"))
+ROWS = {
+    cells[0].strip("`"): cells
+    for line in (BENCHMARKS / "README.md").read_text().splitlines()
+    if line.startswith("| `") and (cells := [cell.strip() for cell in line.strip("|").split("|")])
+}
+
+
+def _result_pattern(cell: str) -> str:
+    """Return a regular expression for the file names of a row: words in capitals are placeholders."""
+    name = re.match(r"`([\w.]+\.json)`", cell)
+    return re.sub(r"(?<![a-z])[A-Z]+(?![a-z])", r"\\w+", name[1].replace(".", r"\.")) if name else r"(?!)"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(BENCHMARKS).as_posix())
+def test_script_is_listed_with_its_result_or_a_reason(script: Path) -> None:
+    _, question, _, result = ROWS[script.relative_to(BENCHMARKS).as_posix()]
+    assert question
+    if not re.match(r"none: \w+", result):
+        assert any(re.fullmatch(_result_pattern(result), name) for name in RESULTS), result
+
+
+def test_every_row_is_a_script_and_every_result_has_a_row() -> None:
+    assert sorted(ROWS) == [path.relative_to(BENCHMARKS).as_posix() for path in SCRIPTS]
+    patterns = [_result_pattern(cells[3]) for cells in ROWS.values()]
+    assert [name for name in RESULTS if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []

@@ -1,0 +1,155 @@
+"""``mlflow.pyfunc.load_model`` and ``mlflow models serve``: from text and JSON alone, and never from damaged files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+import requests
+
+from registry.server import stop, wait_for
+from small_model import write_model
+from synthetic import CONV
+from tilewise.errors import ArtefactError
+from tilewise.model import load_artefact
+from tilewise.ops import GroupedConvProblem
+from tilewise.registry import PRODUCTION, set_alias
+from tilewise.registry.promotion import publish
+from tilewise.servers._service_process import free_port
+
+PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
+
+UNPADDED = {name: size for name, size in PROBLEM.items() if not name.startswith("pad")}
+
+
+@pytest.fixture
+def stored(registry: str, tmp_path: Path) -> Path:
+    """Return the folder of a registered model's files, in the registry's own store."""
+    set_alias(publish(write_model(tmp_path / "model")), PRODUCTION)
+    return next((tmp_path / "store").rglob("selftest.json")).parent
+
+
+@pytest.mark.long
+def test_a_served_model_answers_over_http(stored: Path, registry: str, tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", f"models:/{CONV}@production"]
+    command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": registry, "PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
+    with (tmp_path / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/ping", process)
+        url = f"http://127.0.0.1:{port}/invocations"
+        good = requests.post(url, json={"dataframe_records": [PROBLEM]}, timeout=60)
+        bad = requests.post(url, json={"dataframe_records": [{**PROBLEM, "G": 3}]}, timeout=60)
+        mixed = requests.post(url, json={"dataframe_records": [PROBLEM, UNPADDED]}, timeout=60)
+    finally:
+        stop(process)
+    model, problem = load_artefact(stored), GroupedConvProblem(**PROBLEM)
+    best = model.rank(problem, 1)[0]
+    assert good.status_code == 200, good.text
+    assert good.json() == {
+        "predictions": [
+            {"kernel_name": model.pool.names[best], "predicted_tflops": model.predict_tflops(problem)[best]}
+        ]
+    }
+    assert mixed.status_code == 200, mixed.text
+    assert [row["kernel_name"] for row in mixed.json()["predictions"]] == [
+        model.pool.names[model.rank(GroupedConvProblem(**p), 1)[0]] for p in (PROBLEM, UNPADDED)
+    ]
+    assert bad.status_code == 400
+    assert "must be divisible by G" in bad.text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [PROBLEM, UNPADDED],
+        [UNPADDED],
+        [{**PROBLEM, "pad_h": None, "pad_w": None}],
+        [PROBLEM, {**PROBLEM, "pad_h": None}],
+        [{**PROBLEM, "pad_h": 1.0}],
+    ],
+)
+def test_a_row_may_omit_optional_dimensions(stored: Path, rows: list[dict[str, float | None]]) -> None:
+    """They take their defaults, although the other rows of the table state them."""
+    problems = [GroupedConvProblem.from_dict({n: int(v) for n, v in r.items() if v is not None}) for r in rows]
+    model = load_artefact(stored)
+    found = mlflow.pyfunc.load_model(f"models:/{CONV}@production").predict(pd.DataFrame(rows))
+    assert found["kernel_name"].tolist() == [model.pool.names[model.rank(p, 1)[0]] for p in problems]
+    assert found["predicted_tflops"].tolist() == [model.predict_tflops(p).max() for p in problems]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pad_h": 1.5}, "pad_h: must be an integer, got 1.5"),
+        ({"pad_h": "1"}, "pad_h: must be an integer, got '1'"),
+        ({"pad_h": True}, "pad_h: must be an integer, got True"),
+        ({"N": None}, "Failed to enforce schema"),
+    ],
+)
+def test_other_values_are_refused(stored: Path, change: dict[str, object], message: str) -> None:
+    """MLflow's server used to cut 1.5 to 1."""
+    model = mlflow.pyfunc.load_model(f"models:/{CONV}@production")
+    with pytest.raises(Exception, match=message):
+        model.predict(pd.DataFrame([{**PROBLEM, **change}]))
+
+
+def _truncate(folder: Path) -> None:
+    file = folder / "model_tflops.lgbm.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def _tamper(folder: Path) -> None:
+    file = folder / "pool.json"
+    pool = json.loads(file.read_text())
+    pool["kernels"].reverse()
+    file.write_text(json.dumps(pool))
+
+
+def _lose(folder: Path) -> None:
+    (folder / "selftest.json").unlink()
+
+
+def _another(folder: Path) -> None:
+    shutil.rmtree(folder)
+    write_model(folder, note="another")
+
+
+def _other_target(folder: Path) -> None:
+    shutil.rmtree(folder)
+    write_model(folder, target="gemm_universal_fp8_sm90")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (_truncate, r"model_tflops\.lgbm\.gz"),
+        (_tamper, r"pool\.json"),
+        (_lose, r"selftest\.json: missing"),
+        (_another, "content_hash is .*, but MLmodel was written for .*foreign files"),
+        (_other_target, "target is gemm_universal_fp8_sm90, but MLmodel was written for grouped_conv"),
+    ],
+)
+def test_damaged_files_are_refused_before_use(stored: Path, damage: Callable[[Path], None], match: str) -> None:
+    damage(stored)
+    with pytest.raises(ArtefactError, match=match):
+        mlflow.pyfunc.load_model(f"models:/{CONV}@production")
+
+
+def test_nothing_stored_is_code(stored: Path) -> None:
+    """Neither a pickle nor a Python file: only the name of a module of the installed package."""
+    files = [p for p in stored.parents[1].rglob("*") if p.is_file()]
+    assert {p.suffix for p in files} <= {".json", ".gz", ".txt", ".yaml", ""}
+    assert not [p for p in files if p.read_bytes()[:2] in (b"\x80\x04", b"\x80\x05", b"PK")]
+    assert "loader_module: tilewise.registry.pyfunc" in (stored.parents[1] / "MLmodel").read_text()
