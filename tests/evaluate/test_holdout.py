@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from calibrations import one_bin
 from small_model import altered, with_pool
-from tilewise.data import group_keys, holdout_mask, labelled, problems_of, sort_rows
+from tilewise.data import TargetTable, group_keys, holdout_mask, labelled, problems_of, sort_rows
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate import evaluate
 from tilewise.metrics import METRICS
 from tilewise.model import TrainedModel
 from tilewise.ops import OPS
+from tilewise.train._dataset import Split
 
 NAMES = list(OPS["grouped_conv"].column_names())
 OF_REPEATS = ["repeat_noise", "efficiency_again"]
@@ -167,3 +172,33 @@ def test_kernels_that_the_rules_forbid_are_no_candidates(model: TrainedModel, fr
 def test_nothing_to_judge_by_is_said(model: TrainedModel, frame: pd.DataFrame, change: dict[str, object]) -> None:
     with pytest.raises(DataError, match=r"no problem of grouped_conv_forward_bf16_sm90 to judge by"):
         evaluate(model, frame.assign(**change))
+
+
+class TestUnseen:
+    """The manifest's share of the holdout is not believed alone."""
+
+    def test_a_shape_that_calibration_knows_was_trained_on(self, model: TrainedModel, frame: pd.DataFrame) -> None:
+        rows = TargetTable.of(frame, model.target)
+        honest = calibrated(trained_with(model, 0.3), rows.training(0.3).distinct_keys)
+        assert evaluate(honest, frame, 0.3).metrics["n_problems"] > 0
+        leaked = np.concatenate([rows.training(0.3).distinct_keys, rows.holdout(0.3).distinct_keys[:2]])
+        with pytest.raises(ConfigError, match=r"^2 of the .* shapes held out are among those that .* was trained on"):
+            evaluate(calibrated(trained_with(model, 0.3), leaked), frame, 0.3)
+
+    def test_a_larger_share_than_the_trainings_has_other_shapes(self, model: TrainedModel, frame: pd.DataFrame) -> None:
+        split = Split.of(TargetTable.of(frame, model.target), 0.3)
+        stated = model.manifest | {"holdout_fraction": 0.3, **dataclasses.asdict(split)}
+        assert evaluate(altered(model, manifest=stated), frame, 0.3).metrics["n_problems"] > 0
+        with pytest.raises(ConfigError, match="another holdout than its manifest states"):
+            evaluate(altered(model, manifest=stated | {"holdout_fraction": 0.5}), frame, 0.3)
+
+    def test_digests_of_another_table_say_nothing(self, model: TrainedModel, frame: pd.DataFrame) -> None:
+        split = Split.of(TargetTable.of(frame, model.target), 0.2)
+        stated = model.manifest | {"holdout_fraction": 0.3, **dataclasses.asdict(split)}
+        held = holdout_mask("grouped_conv", group_keys("grouped_conv", frame), 0.3)
+        assert evaluate(altered(model, manifest=stated), frame[held], 0.3).metrics["n_problems"] > 0
+
+
+def calibrated(model: TrainedModel, keys: npt.NDArray[np.int64]) -> TrainedModel:
+    calibration = one_bin(keys, 8.0, 40, [np.zeros(40), np.zeros(40), np.zeros(40)])
+    return altered(model, calibration=calibration)

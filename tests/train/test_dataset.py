@@ -31,7 +31,7 @@ def test_holdout_problems_are_dropped_whatever_is_handed_in(frame: pd.DataFrame)
     forbidden = set(map(tuple, group_keys("grouped_conv", frame[held]).tolist()))
     assert forbidden
     assert not forbidden & {p.group_key for p in table.problems}
-    assert table.n_holdout_problems == len(forbidden)
+    assert table.split.n_holdout_problems == len(forbidden)
     assert len(table.problems) + len(forbidden) == 45
 
 

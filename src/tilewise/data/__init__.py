@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
     from tilewise.data._columns import Column as Column
     from tilewise.data._columns import measurement_columns as measurement_columns
+    from tilewise.data._digest import keys_digest as keys_digest
     from tilewise.data._digest import table_hash as table_hash
     from tilewise.data._labels import judge_runs as judge_runs
     from tilewise.data._labels import labelled as labelled
@@ -46,7 +47,7 @@ __all__, __getattr__ = lazy_face(
             "TARGET_COLUMNS",
             "measurement_columns",
         ),
-        "_digest": ("table_hash",),
+        "_digest": ("keys_digest", "table_hash"),
         "_labels": (
             "judge_runs",
             "labelled",

@@ -1,10 +1,11 @@
-"""Hash of a measurement table's content, independent of the files that hold it."""
+"""Hashes of a measurement table's content and of its group keys, independent of the files that hold them."""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 
@@ -25,3 +26,8 @@ def table_hash(frame: pd.DataFrame) -> str:
             text = "".join(f"{len(v)}:{v}" for v in values[~empty].astype(str))
             digest.update(text.encode())
     return digest.hexdigest()
+
+
+def keys_digest(keys: npt.NDArray[np.int64]) -> str:
+    """Return the SHA-256 of distinct, sorted group keys of shape (keys, dimensions)."""
+    return hashlib.sha256(f"tilewise-keys-1:{len(keys)}:".encode() + keys.astype("<i8").tobytes()).hexdigest()

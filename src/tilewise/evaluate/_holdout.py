@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 
 from tilewise.data import TargetTable, group_keys, split_rule
-from tilewise.errors import ConfigError, DataError
+from tilewise.errors import DataError
 from tilewise.evaluate._confidence_coverage import confidence_columns
 from tilewise.evaluate._distance import distance_labels, training_keys
 from tilewise.evaluate._evaluation import Evaluation
 from tilewise.evaluate._noise import measured_apart, noise_ceiling, repeat_noise
 from tilewise.evaluate._scored_table import ScoredTable
 from tilewise.evaluate._slices import slice_labels
+from tilewise.evaluate._unseen import require_unseen_problems
 from tilewise.features import nearest_shape_distances
 from tilewise.metrics import regret_curve, summarise
 from tilewise.model import TrainedModel
@@ -34,7 +35,7 @@ def evaluate(
         require_unseen: refuse a model that was trained on some of that holdout.
 
     Raises:
-        ConfigError: the model was trained on some of that holdout.
+        ConfigError: the model was trained on some of that holdout, or says so falsely.
         DataError: the table has no problem to evaluate on.
     """
     target = model.target
@@ -42,7 +43,7 @@ def evaluate(
     rule = "all problems of the table"
     if holdout_fraction is not None:
         if require_unseen:
-            _require_unseen(model, holdout_fraction)
+            require_unseen_problems(model, rows, holdout_fraction)
         rule, rows = split_rule(holdout_fraction), rows.holdout(holdout_fraction)
     table, n_unjudged = _judged(rows.labelled().ordered(model.pool), model)
     if not len(table):
@@ -116,12 +117,3 @@ def _context(scored: ScoredTable, frame: pd.DataFrame) -> pd.DataFrame:
             "efficiency_again": again[chosen.selected] / again[chosen.oracle],
         }
     ).astype(dict.fromkeys([*pipeline, "distance"], "str"))
-
-
-def _require_unseen(model: TrainedModel, fraction: float) -> None:
-    trained = float(model.manifest.get("holdout_fraction", 0.0))
-    if fraction > trained:
-        raise ConfigError(
-            f"holdout.fraction {fraction} holds problems that {model.where} was trained on (it was trained with "
-            f"{trained}); evaluate with that fraction or less, or train again"
-        )

@@ -188,6 +188,8 @@ MANIFEST_RULE = _object(
         "n_problems": _whole(0),
         "n_rows": _whole(0),
         "n_holdout_problems": _whole(0),
+        "group_keys": _DIGEST,
+        "holdout_keys": _DIGEST,
         "pool_size": _whole(1),
         "libraries": _map_of(_TEXT),
         "warm_start": _list_of(

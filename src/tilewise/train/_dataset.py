@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data import Bools, TargetTable
+from tilewise.data import Bools, TargetTable, keys_digest
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
@@ -29,6 +29,27 @@ MIN_JUDGED_SHARE = 0.1
 ENOUGH_JUDGED = 100
 
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a training kept apart, recorded in its manifest, so that the holdout's share alone is not believed.
+
+    Attributes:
+        n_holdout_problems: number of problems that the holdout rule removed.
+        group_keys: digest of all group keys of the target, see :func:`tilewise.data.keys_digest`.
+        holdout_keys: digest of those that the holdout rule removed.
+    """
+
+    n_holdout_problems: int
+    group_keys: str
+    holdout_keys: str
+
+    @classmethod
+    def of(cls, rows: TargetTable, fraction: float) -> Split:
+        """Return the split of a target's rows with this share held out."""
+        holdout = rows.holdout(fraction)
+        return cls(holdout.n_problems, keys_digest(rows.distinct_keys), keys_digest(holdout.distinct_keys))
 
 
 @dataclass(frozen=True)
@@ -53,7 +74,7 @@ class Table:
             shape (rows,); 0 where the percentiles are missing.
         judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging`. The
             other problems, measured with a few planned kernels, are only learnt from.
-        n_holdout_problems: number of problems that the holdout rule removed.
+        split: what the holdout rule removed.
     """
 
     target: Target
@@ -73,7 +94,7 @@ class Table:
     bandwidth_gb_s: Floats
     spread: Floats
     judges: Bools
-    n_holdout_problems: int
+    split: Split
 
     @property
     def best(self) -> Floats:
@@ -156,15 +177,16 @@ def build_table(
     of_target = TargetTable.of(frame, target)
     if not len(of_target):
         raise DataError(f"no row of {target.name} to learn from")
-    n_holdout = of_target.holdout(holdout_fraction).n_problems
+    split = Split.of(of_target, holdout_fraction)
     labels = of_target.training(holdout_fraction).labelled().ordered(pool)
     supported, candidates = labels.support(pool)
     labels, candidates = labels.take(supported), candidates[supported]
     if not len(labels):
         raise DataError(
-            f"no valid row of {target.name} with a kernel of the pool outside the holdout ({n_holdout} problems)"
+            f"no valid row of {target.name} with a kernel of the pool outside the holdout "
+            f"({split.n_holdout_problems} problems)"
         )
-    return _table_of(labels, candidates, pool, arch, features, n_holdout)
+    return _table_of(labels, candidates, pool, arch, features, split)
 
 
 def _table_of(
@@ -173,7 +195,7 @@ def _table_of(
     pool: Pool,
     arch: HardwareProfile,
     features: FeatureTable | None,
-    n_holdout: int,
+    split: Split,
 ) -> Table:
     """Compute the features of ordered, supported labels; `candidates` counts the kernels that support each row."""
     inputs = _inputs(labels, pool, arch)
@@ -200,7 +222,7 @@ def _table_of(
         spread=_spread(rows),
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
         judges=is_judging(np.bincount(problem), candidates[first]),
-        n_holdout_problems=n_holdout,
+        split=split,
     )
 
 

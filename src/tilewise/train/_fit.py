@@ -201,7 +201,7 @@ class _Fit:
             data_hash=self.data_hash,
             n_problems=len(table.problems),
             n_rows=len(table.problem),
-            n_holdout_problems=table.n_holdout_problems,
+            n_holdout_problems=table.split.n_holdout_problems,
             split_rule=self.split_rule,
         )
 
@@ -219,7 +219,7 @@ class _Fit:
             "split_rule": self.split_rule,
             "n_problems": len(table.problems),
             "n_rows": len(table.problem),
-            "n_holdout_problems": table.n_holdout_problems,
+            **dataclasses.asdict(table.split),
             "pool_size": len(table.pool),
             "libraries": library_versions(),
         }
