@@ -36,7 +36,7 @@ GROUPED = EVERYTHING["G"] > 1
 HELD = holdout_mask(TARGET.op, group_keys(TARGET.op, EVERYTHING), 0.18)
 UNSEEN = problems_of(EVERYTHING[GROUPED & ~HELD], TARGET)
 ELSEWHERE = problems_of(EVERYTHING[~GROUPED & HELD], TARGET)
-SMALL = ["tuned=false", "model.n_estimators=20", "model.num_leaves=15", "n_splits=2", "tune.n_trials=0", "threads=1"]
+SMALL = ["tuned=none", "model.n_estimators=20", "model.num_leaves=15", "n_splits=2", "tune.n_trials=0", "threads=1"]
 PREPARED = f"build/prepared/{CONV}.parquet"
 NEW = f"data/{CONV}.turn-1.parquet"
 SECONDS = 60.0  # in which a new model must be found

@@ -1,6 +1,6 @@
 """Tuned settings on folds that tuning did not use: ``python -m benchmarks.learning.tuned TARGET [--seeds 1 2]``.
 
-The default settings and those of ``conf/model/TARGET.yaml`` (or of ``--like TARGET``) are trained with other seeds and
+The default settings and those of ``conf/tuned/TARGET.yaml`` (or of ``--like TARGET``) are trained with other seeds and
 judged on the folds that a search with ``tune.n_folds`` of ``n_splits`` never tests on. The holdout is not used.
 """
 

@@ -197,7 +197,7 @@ class TestTuned:
         shutil.copytree(conf_dir(), tmp_path / "conf")
         for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli._tuned"):
             monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
-        for path in (tmp_path / "conf" / "model").glob("*_*.yaml"):
+        for path in (tmp_path / "conf" / "tuned").glob("*_*.yaml"):
             path.unlink()
         default = cast("dict[str, Any]", tuned.default_values())
         self.default: int = default["num_leaves"]
@@ -207,12 +207,12 @@ class TestTuned:
 
     def test_the_file_holds_only_differences_and_their_origin(self) -> None:
         assert tuned.tuned_path(self.TARGET).read_text() == (
-            f"# Settings that tuning found for {self.TARGET}.\n# study: mine, 40 trials\n# command: tilewise train\n"
-            "defaults: [default, _self_]\nnum_leaves: 99\nlambda_l2: 0.25\n"
+            f"# @package model\n# Settings that tuning found for {self.TARGET}.\n# study: mine, 40 trials\n"
+            "# command: tilewise train\nnum_leaves: 99\nlambda_l2: 0.25\n"
         )
 
     @pytest.mark.parametrize(
-        "choice", [["op=gemm"], ["target=gemm_universal_bf16_sm90"], ["op=gemm", "model=gemm_universal_bf16_sm90"]]
+        "choice", [["op=gemm"], ["target=gemm_universal_bf16_sm90"], ["op=gemm", "tuned=gemm_universal_bf16_sm90"]]
     )
     def test_its_target_takes_it(self, choice: list[str]) -> None:
         model = compose(choice).model
@@ -221,13 +221,12 @@ class TestTuned:
 
     def test_another_target_does_not(self) -> None:
         assert compose(["op=gemm", "dtype=fp16"]).model.num_leaves == self.default
-        assert compose(["op=gemm", "dtype=fp16", f"model={self.TARGET}"]).model.num_leaves == 99  # unless chosen
+        assert compose(["op=gemm", "dtype=fp16", f"tuned={self.TARGET}"]).model.num_leaves == 99  # unless chosen
 
     @pytest.mark.parametrize(
         ("override", "leaves", "lambda_l2"),
         [
-            ("tuned=false", None, DEFAULT.lambda_l2),
-            ("model=default", None, DEFAULT.lambda_l2),
+            ("tuned=none", None, DEFAULT.lambda_l2),
             ("model.num_leaves=31", 31, 0.25),
             (f"model.num_leaves={DEFAULT.num_leaves}", DEFAULT.num_leaves, 0.25),
             ("experiment=small", 7, 0.25),
@@ -246,7 +245,11 @@ class TestTuned:
         assert compose([f"params={params}", f"target={self.TARGET}"]).model.num_leaves == 99
         assert compose([f"params={params}", "target=gemm_universal_fp16_sm90"]).model.num_leaves == self.default
         params.write_text(params_text(["op=gemm"]))
-        assert f"num_leaves: {self.default}" in params.read_text()  # tuned values are no part of it
+        assert "num_leaves: 99" in params.read_text()  # as DVC and MLflow show it
+        assert compose([f"params={params}"]).model.num_leaves == 99
+        for asked in (self.default, 31):  # also the default is an explicit value
+            params.write_text(params_text(["op=gemm", f"model.num_leaves={asked}"]))
+            assert compose([f"params={params}", f"target={self.TARGET}"]).model.num_leaves == asked
         params.write_text(params_text(["model.num_leaves=31"]))  # as `dvc exp run -S model.num_leaves=31` does
         assert compose([f"params={params}", f"target={self.TARGET}"]).model.num_leaves == 31
 
@@ -258,7 +261,26 @@ class TestTuned:
             _main([f"params={params}", f"target={target}", "--section", "model", "-o", str(out)])
             texts[target] = out.read_text()
         assert "num_leaves: 99\n" in texts[self.TARGET]
-        assert texts["gemm_universal_fp16_sm90"] == to_text(compose(["tuned=false"]).model)
+        assert texts["gemm_universal_fp16_sm90"] == to_text(compose(["tuned=none"]).model)
+
+    @pytest.mark.parametrize(
+        ("overrides", "searched"),
+        [
+            ([], True),
+            (["model.num_leaves=31"], False),
+            ([f"model.num_leaves={DEFAULT.num_leaves}"], False),
+            (["experiment=small"], False),
+            (["model.num_leaves=31", "tune.space.num_leaves=[15,63]"], True),
+            (["model.lambda_l2=1.0"], True),
+        ],
+    )
+    def test_a_set_value_is_not_searched(self, overrides: list[str], searched: bool, tmp_path: Path) -> None:
+        experiments = tuned.tuned_path(self.TARGET).parents[1] / "experiment"
+        (experiments / "small.yaml").write_text("# @package _global_\nmodel:\n  num_leaves: 7\n")
+        assert (compose(["op=gemm", *overrides]).tune.space.num_leaves is not None) == searched
+        params = tmp_path / "params.yaml"
+        params.write_text(params_text(["op=gemm", *overrides]))
+        assert (compose([f"params={params}"]).tune.space.num_leaves is not None) == searched
 
     def test_nothing_new_keeps_no_file(self) -> None:
         assert tuned.write_tuned(self.TARGET, ModelSettings(), "study") is None
@@ -280,13 +302,13 @@ class TestTuned:
 
 def test_overrides_for_give_a_configuration_again() -> None:
     overrides = ["op=gemm", "model.num_leaves=9", "tune.space.num_leaves=[3,4]", "tune.storage='sqlite:///a b.db'"]
-    cfg = compose([*overrides, "tuned=false"])
+    cfg = compose([*overrides, "tuned=none"])
     again = overrides_for(cfg, ("model", "tune"))
-    assert again[0] == "target=gemm_universal_bf16_sm90"
-    assert compose([*again, "tuned=false"]) == cfg
+    assert again[:2] == ["target=gemm_universal_bf16_sm90", "tuned=none"]
+    assert compose(again) == cfg
 
 
-@pytest.mark.parametrize("path", sorted((conf_dir() / "model").glob("*_*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((conf_dir() / "tuned").glob("*_*.yaml")), ids=lambda path: path.stem)
 def test_committed_settings_are_of_a_target_and_name_their_study(path: Path) -> None:
     assert Target.parse(path.stem).name == path.stem
     assert tuned.tuned_values(path.stem), "a file without a difference to the default"

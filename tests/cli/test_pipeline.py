@@ -85,7 +85,7 @@ def test_stage_lists_existing_inputs_and_keys(name: str) -> None:
 def test_stage_tracks_the_keys_that_decide_its_output(name: str) -> None:
     expected = {
         "prepare": set(),  # no setting changes the rules for good rows
-        "settings": {"model", "tuned"},
+        "settings": {"model"},
         "train": {"arch", "holdout", "n_splits", "seed", "tune"},  # the model's come with the file of settings
         "evaluate": {"holdout"},
         "promote": {"gate", "holdout"},
@@ -114,7 +114,7 @@ def test_model_and_tune_hold_exactly_the_fields_of_their_settings() -> None:
 
     from tilewise.train import ModelSettings, TuneSettings, settings_from_config
 
-    values: Any = OmegaConf.to_container(compose(["tuned=false"]))
+    values: Any = OmegaConf.to_container(compose(["tuned=none"]))
     assert set(values["model"]) == {field.name for field in dataclasses.fields(ModelSettings)}
     assert set(values["tune"]) == {field.name for field in dataclasses.fields(TuneSettings)}
     settings = settings_from_config(values)

@@ -112,6 +112,6 @@ def test_tuned_parameters_replace_given_ones() -> None:
 
 def test_defaults_are_those_of_the_configuration() -> None:
     """The dataclasses repeat the values of conf, so that a library call trains as the command line does."""
-    composed = OmegaConf.to_container(compose(["tuned=false"]), resolve=True)
+    composed = OmegaConf.to_container(compose(["tuned=none"]), resolve=True)
     assert isinstance(composed, dict)
     assert settings_from_config({str(name): value for name, value in composed.items()}) == TrainSettings()

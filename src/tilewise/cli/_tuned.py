@@ -1,7 +1,6 @@
-"""Tuned settings of targets: ``conf/model/<target>.yaml`` holds the committed differences to ``default.yaml``.
+"""Tuned settings of targets: ``conf/tuned/<target>.yaml`` holds the committed differences to ``conf/model``.
 
-Such a file is an option of the group ``model`` that need not be chosen: :func:`tilewise.cli.compose.compose` applies it
-to its target. ``tuned=false`` ignores it.
+Such a file is an option of the group ``tuned``, which Hydra chooses by the target's name. ``tuned=none`` leaves it out.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _DEFAULT = "default"
 
 def tuned_path(target: str) -> Path:
     """Return the path of the settings of `target`; the file may be missing."""
-    return conf_dir() / "model" / f"{target}.yaml"
+    return conf_dir() / "tuned" / f"{target}.yaml"
 
 
 def tuned_values(target: str) -> dict[str, object]:
@@ -37,7 +36,6 @@ def tuned_values(target: str) -> dict[str, object]:
     if not path.is_file():
         return {}
     values, known = _read(path), default_values()
-    values.pop("defaults", None)
     for key in values:
         if key not in known:
             raise ConfigError(f"{path}: {key!r} is not a setting of the model; known are {', '.join(known)}")
@@ -66,9 +64,8 @@ def write_tuned(target: str, model: ModelSettings, origin: str) -> Path | None:
     if not values:
         path.unlink(missing_ok=True)
         return None
-    comment = "".join(f"# {line}\n" for line in [f"Settings that tuning found for {target}.", *origin.splitlines()])
-    text = yaml.safe_dump(values, sort_keys=False)
-    write_text(path, f"{comment}defaults: [{_DEFAULT}, _self_]\n{text}")
+    about = ["@package model", f"Settings that tuning found for {target}.", *origin.splitlines()]
+    write_text(path, "".join(f"# {line}\n" for line in about) + yaml.safe_dump(values, sort_keys=False))
     return path
 
 

@@ -8,8 +8,9 @@ Two overrides are tilewise's own; :func:`expand` rewrites them into plain Hydra 
 
 ``filter=EXPRESSION`` needs no quotes other than the shell's.
 
-Tuned settings of a target (:mod:`tilewise.cli._tuned`) replace defaults, never values that the caller sets. They are
-merged here and not in params.yaml, because that file serves all targets.
+Tuned settings of a target (:mod:`tilewise.cli._tuned`) are an option of the group ``tuned``, which conf/config.yaml
+chooses by the target's name, so that params.yaml, DVC and MLflow show the values that are used. A setting of the model
+that the caller sets is not searched by tuning either, unless the caller sets its range, too.
 
 ``python -m tilewise.cli.compose [-o FILE] [overrides]`` writes params.yaml (``make params``). With ``--section model``
 it writes the settings of a target's training: DVC trains a target again if they change.
@@ -39,7 +40,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tilewise.arch import conf_dir
-from tilewise.cli._tuned import default_values, tuned_values
+from tilewise.cli._tuned import tuned_values
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.ops import Target
@@ -74,14 +75,14 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     cfg = copy.deepcopy(_compose(tuple(plain)))
     _check_kinds(cfg, plain)
     Target(*(cfg[group].name for group in _TARGET_GROUPS))  # refuses a variant that the op does not have
-    if cfg.tuned:
-        _take_tuned(cfg, plain)
+    tuned_values(cfg.target)  # checks the file
+    _keep_from_search(cfg, plain)
     OmegaConf.set_readonly(cfg, True)
     return cfg
 
 
 def params_text(overrides: Sequence[str] = ()) -> str:
-    """Return the YAML of params.yaml for `overrides`, without tuned settings; ``dvc exp run`` writes the same bytes.
+    """Return the YAML of params.yaml for `overrides`; ``dvc exp run`` writes the same bytes.
 
     Raises:
         ConfigError: as :func:`compose`.
@@ -113,14 +114,15 @@ def expand(overrides: Sequence[str]) -> list[str]:
 
 
 def overrides_for(cfg: DictConfig, sections: Sequence[str]) -> list[str]:
-    """Return the overrides that reproduce these sections of `cfg`: its target, and the values that are not defaults."""
-    base = dict(_leaves(_plain(_compose(tuple(expand([f"target={cfg.target}"]))))))
+    """Return the overrides that reproduce these sections of `cfg`, whatever is tuned for its target later."""
+    start = [f"target={cfg.target}", "tuned=none"]
+    base = dict(_leaves(_plain(_compose(tuple(expand(start))))))
     differences = [
         f"{key}={_literal(value)}"
         for key, value in _leaves(_plain(cfg))
         if key.split(".", 1)[0] in sections and _differs(base, key, value)
     ]
-    return [f"target={cfg.target}", *differences]
+    return [*start, *differences]
 
 
 def to_text(cfg: DictConfig) -> str:
@@ -146,20 +148,27 @@ def _composed(folder: Path, plain: tuple[str, ...]) -> DictConfig:
     return cfg
 
 
-def _take_tuned(cfg: DictConfig, plain: Sequence[str]) -> None:
-    """Replace defaults by tuned settings, except where an override, experiment or params.yaml sets the value."""
+def _keep_from_search(cfg: DictConfig, plain: Sequence[str]) -> None:
+    """Take settings of the model that the caller sets out of the space that tuning searches.
+
+    The caller is an override, an experiment or params.yaml. A range that is set, too, stays.
+    """
     given = {override.key_or_group for override in _parse(plain)}
-    default = default_values()
-    for key, value in tuned_values(cfg.target).items():
-        if cfg.model.get(key) == default[key] and not given & {"model", f"model.{key}"}:
-            cfg.model[key] = value
+    choices = {*_TARGET_GROUPS, "tuned", "model"}
+    base = _compose(tuple(text for text in plain if text.partition("=")[0] in choices))
+    for name in cfg.tune.space or ():
+        is_set = f"model.{name}" in given or cfg.model[name] != base.model[name]
+        if is_set and not given & {"tune", "tune.space", f"tune.space.{name}"}:
+            cfg.tune.space[name] = None
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn the long errors of Hydra and OmegaConf into a :class:`ConfigError` of one line."""
+    """Turn the long errors of Hydra, OmegaConf and YAML into a :class:`ConfigError` of one line."""
     try:
         yield
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"{_file_of(error)}: cannot read it: {' '.join(str(error).split())}") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error)) from error
 
@@ -312,6 +321,10 @@ def _explain(error: Exception) -> str:
         remedy = f"did you mean {near[0]!r}?" if near else "--cfg prints all keys"
         return f"{key!r} is not a key of the configuration; {remedy}"
     return " ".join(text.split())
+
+
+def _file_of(error: yaml.MarkedYAMLError) -> str:
+    return str(error.problem_mark.name) if error.problem_mark else "conf"
 
 
 def _main(argv: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ class TuneSettings:
         storage: database of the study as SQLAlchemy URL, e.g. ``sqlite:///build/optuna.db``; None: in memory.
         study: name of the study; None: the target and a hash of everything that makes trials comparable.
         workers: processes that run trials at the same time; more than one needs a storage.
-        write: ``conf``: ``tilewise train`` writes the result to conf/model/<target>.yaml; None: it does not.
+        write: ``conf``: ``tilewise train`` writes the result to conf/tuned/<target>.yaml; None: it does not.
         space: (low, high) of each searched parameter of :data:`TUNABLE`.
 
     Raises:
