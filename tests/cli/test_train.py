@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import mlflow
 import pandas as pd
 import pytest
 import yaml
@@ -21,6 +22,13 @@ from tilewise.model import load_artefact
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
+
+
+def client_of(project: Path) -> mlflow.MlflowClient:
+    uri = f"sqlite:///{project / 'mlflow.db'}"
+    return mlflow.MlflowClient(uri, uri)
+
+
 TUNE = ("tune.n_trials=2", "tune.n_estimators=10")
 SMALL = (*TUNE, "model.n_estimators=30", "model.num_leaves=15", "n_splits=3", "threads=1")
 TABLE = measurements(n_problems=40, n_kernels=10, repeats=5, seed=4)
@@ -58,15 +66,20 @@ class TestAfterTraining:
         assert model.target.name == CONV
         assert model.manifest["parameters"]["n_estimators"] == 30
 
-    def test_the_training_is_logged_and_registered_as_candidate(self, tmp_path: Path) -> None:
-        import mlflow
-
-        client = mlflow.MlflowClient(f"sqlite:///{Path.cwd() / 'mlflow.db'}", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
-        assert client.get_model_version_by_alias(CONV, "candidate").aliases == ["candidate"]
-        experiment = client.get_experiment_by_name(CONV)
+    def test_the_training_is_logged_to_the_sandbox_and_not_registered(self, tmp_path: Path) -> None:
+        client = client_of(Path.cwd())
+        assert client.search_registered_models() == []
+        assert client.get_experiment_by_name(CONV) is None
+        experiment = client.get_experiment_by_name(f"{CONV}_experiments")
         assert experiment is not None
+        assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
         runs = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'train'")
         assert runs[0].data.metrics["cv/mean_efficiency"] > 0.5
+        assert runs[0].info.run_name == "model.n_estimators=30,model.num_leaves=15,tune.n_estimators=10,n_splits=3"
+        assert runs[0].data.tags["tilewise.source"] == "command line"
+        assert runs[0].data.params["num_leaves"] == "15", "set, so tuning does not search it"
+        assert {f"fold_{i}/p10_efficiency" for i in range(3)} <= set(runs[0].data.metrics)
+        assert runs[0].info.end_time - runs[0].info.start_time > 500, "it is as long as the training"
         plots = {f.path for f in client.list_artifacts(runs[0].info.run_id, "plots")}
         of_model = {"efficiency", "predictions", "regret", "feature_importances"}
         of_way = {"tuning_history", "tuning_parameters", "learning_curve", "learning_curve_trees"}
@@ -190,12 +203,12 @@ def test_tuned_settings_are_kept_and_applied(
     shutil.copytree(conf_dir(), tmp_path / "conf")
     for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli._tuned"):
         monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
-    kept = tmp_path / "conf" / "model" / f"{CONV}.yaml"
+    kept = tmp_path / "conf" / "tuned" / f"{CONV}.yaml"
     kept.unlink(missing_ok=True)
     storage = f"tune.storage=sqlite:///{tmp_path}/optuna.db"
     given = "model.min_child_samples=1000"  # more than all rows: no tree splits, so any other trial is better
     command = ["train", f"data=build/prepared/{CONV}.parquet", f"out={tmp_path}/model", storage, "tune.write=conf"]
-    assert main([*command, *SMALL, given, "tune.n_trials=6"]) == 0
+    assert main([*command, *SMALL, given, "tune.space.min_child_samples=[5,1000]", "tune.n_trials=6"]) == 0
     printed = capsys.readouterr().out
     assert f"tuned: {kept} (study {CONV}-" in printed
     values = yaml.safe_load(kept.read_text())

@@ -57,7 +57,7 @@ VERBS: dict[str, Verb] = {
         "fit a target's model and log it to MLflow",
         (
             "data", "holdout", "model", "model_dir", "n_splits", "out", "seed", "threads", "tracking", "tune", "tuned",
-            "warm_start",
+            "warm_start", "register",
         ),
     ),
     "evaluate": Verb(
@@ -71,7 +71,7 @@ VERBS: dict[str, Verb] = {
     "promote": Verb(
         "models",
         "let the gate decide whether a model replaces @production",
-        ("data", "gate", "holdout", "model_dir", "reports", "tracking"),
+        ("data", "gate", "holdout", "model_dir", "register", "reports", "run", "tracking"),
     ),
     "rollback": Verb("models", "put @previous back into @production", ("reason", "tracking", "version")),
     "shadow": Verb(

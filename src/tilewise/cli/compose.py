@@ -46,6 +46,7 @@ from tilewise.files import write_text
 from tilewise.ops import Target
 
 __all__ = [
+    "changed_settings",
     "clear_errors",
     "compose",
     "expand",
@@ -116,13 +117,21 @@ def expand(overrides: Sequence[str]) -> list[str]:
 def overrides_for(cfg: DictConfig, sections: Sequence[str]) -> list[str]:
     """Return the overrides that reproduce these sections of `cfg`, whatever is tuned for its target later."""
     start = [f"target={cfg.target}", "tuned=none"]
+    return [*start, *_differences(cfg, start, sections)]
+
+
+def changed_settings(cfg: DictConfig, sections: Sequence[str]) -> list[str]:
+    """Return the settings in these sections of `cfg` that are not those of its target, as overrides."""
+    return _differences(cfg, [f"target={cfg.target}"], sections)
+
+
+def _differences(cfg: DictConfig, start: Sequence[str], sections: Sequence[str]) -> list[str]:
     base = dict(_leaves(_plain(_compose(tuple(expand(start))))))
-    differences = [
+    return [
         f"{key}={_literal(value)}"
         for key, value in _leaves(_plain(cfg))
         if key.split(".", 1)[0] in sections and _differs(base, key, value)
     ]
-    return [*start, *differences]
 
 
 def to_text(cfg: DictConfig) -> str:

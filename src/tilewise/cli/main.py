@@ -90,7 +90,9 @@ def _run(argv: list[str]) -> int:
     if request.help:
         print(_verb_help(request.verb))
     elif request.multirun:
-        _multirun(request)
+        from tilewise.cli._multirun import multirun
+
+        multirun(request.verb, request.overrides, _verb(request.verb))
     else:
         _single(request)
     return EXIT_OK
@@ -138,26 +140,6 @@ def _single(request: _Request) -> None:
         print(to_text(cfg), end="")
     else:
         _verb(request.verb)(cfg)
-
-
-def _multirun(request: _Request) -> None:
-    """Run the verb once per combination, through Hydra's launcher and sweeper."""
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-
-    from tilewise.arch import conf_dir
-    from tilewise.cli.compose import clear_errors, compose
-
-    params = [override for override in request.overrides if override.startswith("params=")]
-    swept = [override for override in request.overrides if override not in params]
-
-    def job(_: DictConfig) -> None:
-        _verb(request.verb)(compose([*params, *HydraConfig.get().overrides.task]))
-
-    sys.argv = [f"tilewise {request.verb}", "--multirun", *swept]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors to main() instead of printing them and exiting
-    with clear_errors():
-        hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(job)()
 
 
 def _verb(name: str) -> Callable[[DictConfig], None]:

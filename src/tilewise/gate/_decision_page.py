@@ -26,7 +26,12 @@ code { font-size: .92em } .yes { color: #18794e } .no { color: #c62a2f; font-wei
 .badge { padding: .15em .6em; border-radius: .3em; color: #fff; background: #18794e } .badge.no { background: #c62a2f }
 small, .note { color: #5b6472 }
 """
-_OUTCOMES = {"promoted": "promoted", "refused": "refused", "already_production": "in production already"}
+_OUTCOMES = {
+    "promoted": "promoted",
+    "refused": "refused",
+    "already_production": "in production already",
+    "unpublished": "not published",
+}
 _STATISTICS = (("mean", "mean"), ("median", "median"), ("p10", "P10"), ("min", "worst problem"))
 
 

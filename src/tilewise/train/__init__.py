@@ -19,7 +19,7 @@ from tilewise.train._cross_validation import (
 from tilewise.train._dataset import Floats, Ints, Table, build_table, renumbered
 from tilewise.train._feature_selection import rank_features, select_features
 from tilewise.train._fit import Callbacks, continue_training, train
-from tilewise.train._provenance import git_revision
+from tilewise.train._provenance import git_revision, source_changes
 from tilewise.train._ranking import MOST_RESIDUAL
 from tilewise.train._settings import ModelSettings, TrainSettings, settings_from_config, with_params
 from tilewise.train._training_labels import Labels, make_labels
@@ -69,6 +69,7 @@ __all__ = [
     "select_features",
     "selections_by_score",
     "settings_from_config",
+    "source_changes",
     "space_from_config",
     "train",
     "with_params",

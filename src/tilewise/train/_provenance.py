@@ -21,6 +21,18 @@ def git_revision(folder: Path) -> str:
     return (_git(Path(top), "log", "-1", "--format=%H", "--", *SOURCES) if top else "") or UNKNOWN
 
 
+def source_changes(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the commit that is checked out around `folder`, and the files of :data:`SOURCES` that differ from it.
+
+    Outside a repository the commit is "unknown", and no file differs.
+    """
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    if not top:
+        return UNKNOWN, ()
+    changed = _git(Path(top), "status", "--porcelain", "--", *SOURCES).splitlines()
+    return _git(Path(top), "rev-parse", "HEAD") or UNKNOWN, tuple(line.split(maxsplit=1)[-1] for line in changed)
+
+
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that affect a model."""
     return {name: _version(name) for name in LIBRARIES}

@@ -47,18 +47,18 @@ class TestLogTraining:
         assert run.data.params["n_splits"] == "2"
         assert run.data.params["pool_size"] == "24"
         assert run.data.metrics["cv/mean_efficiency"] == pytest.approx(result.cv_metrics["mean_efficiency"])
-        folds = client.get_metric_history(run_id, "fold/mean_efficiency")
-        assert [m.step for m in folds] == [0, 1]
+        for fold in result.folds:
+            assert run.data.metrics[f"fold_{fold.fold}/mean_efficiency"] == fold.metrics["mean_efficiency"]
         for by, points in (("by_problems", result.by_problems), ("by_trees", result.by_trees)):
             curve = client.get_metric_history(run_id, f"{by}/p10_efficiency")
             assert {m.step: m.value for m in curve} == {p.n: p.p10_efficiency for p in points}
-        assert run.data.tags["data_hash"] == result.data_hash
+        assert run.data.tags["tilewise.data_hash"] == result.data_hash
         assert run.inputs is not None
         (used,) = run.inputs.dataset_inputs
         assert (used.dataset.name, used.dataset.digest) == (CONV, result.data_hash[:32])
         assert [t.value for t in used.tags] == ["training"]
-        assert run.data.tags["content_hash"] == load_artefact(model_dir).content_hash
-        assert run.data.tags["git_revision"]
+        assert run.data.tags["tilewise.content_hash"] == load_artefact(model_dir).content_hash
+        assert run.data.tags["tilewise.git_revision"]
         files = {f.path for folder in ("plots", "model_files") for f in client.list_artifacts(run_id, folder)}
         assert {"plots/curve.png", "model_files/model_tflops.lgbm.gz"} <= files
         importances = mlflow.artifacts.load_dict(f"runs:/{run_id}/feature_importances.json")

@@ -1,7 +1,11 @@
 """Publish a model and let the gate decide whether it replaces @production.
 
-tilewise promote [model_dir=models/TARGET] [data=FILE] [reports=FOLDER] [gate.mean_drop=0.2 ...] [gate.shadow=FILE]
+tilewise promote [model_dir=models/TARGET | run=ID] [data=FILE] [reports=FOLDER]
+                 [gate.mean_drop=0.2 ...] [gate.shadow=FILE]
                  [gate.override.reason=TEXT [gate.override.holdout=true] [gate.override.production=true]]
+
+run=ID takes the model of a finished training from MLflow: the one command that promotes an experiment. In the pipeline
+of `dvc exp run` nothing is published or promoted, unless register=true.
 
 The candidate and the model in production are evaluated now, on the same holdout problems. The decision, with every
 figure and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also after a refusal (exit
@@ -18,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +30,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewise.cli._console import plain_console
+from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli.compose import compose
-from tilewise.errors import PromotionRefusedError
+from tilewise.errors import ConfigError, PromotionRefusedError
 from tilewise.gate import GateDecision, Thresholds, read_observations
 from tilewise.model import load_artefact
 from tilewise.registry import connect
-from tilewise.registry.promotion import Override, Promotion, PromotionRules, promote
+from tilewise.registry.promotion import Override, Promotion, PromotionRules, leave_unpublished, promote
+from tilewise.registry.training_runs import fetch_logged_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,28 +52,65 @@ def run(cfg: DictConfig) -> None:
     Raises:
         PromotionRefusedError: the gate refused the candidate.
     """
-    target = load_artefact(cfg.model_dir, verify=False).target
+    origin = Origin.find()
+    if cfg.register is False or (cfg.register is None and origin.is_experiment):
+        _leave(cfg, origin)
+        return
+    connect(cfg.tracking.uri)
+    with tempfile.TemporaryDirectory() as scratch:
+        model_dir = Path(cfg.model_dir) if cfg.run is None else fetch_logged_model(str(cfg.run), Path(scratch))
+        promotion = _promote(cfg, model_dir, origin)
+    _print(promotion)
+    if not promotion.in_production:
+        raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
+
+
+def _promote(cfg: DictConfig, model_dir: Path, origin: Origin) -> Promotion:
+    """Publish the model and let the gate decide."""
+    target = load_artefact(model_dir, verify=False).target
+    if cfg.run is not None and target.name != cfg.target:
+        raise ConfigError(
+            f"run {cfg.run} trained {target.name}, but the target is {cfg.target}; add target={target.name}"
+        )
     thresholds = Thresholds.from_config(cfg.gate, target)
     # The file's answer counts, so that the command line cannot allow what the file forbids.
     override = Override.from_config(cfg.gate, allowed=bool(compose().gate.get("override", {}).get("allowed", True)))
-    connect(cfg.tracking.uri)
 
     def read() -> pd.DataFrame:
         from tilewise.data import read_measurements  # imports the schema library, which takes half a second
 
         return read_measurements(Path(cfg.data), target)
 
-    observations = read_observations(cfg.gate.shadow) if cfg.gate.shadow else None
-    promotion = promote(
-        cfg.model_dir,
+    tags = version_tags()
+    if tags:
+        print(
+            f"tilewise: the sources differ from the commit, and the version says so: {tags['git_dirty']}",
+            file=sys.stderr,
+        )
+    return promote(
+        model_dir,
         read,
-        PromotionRules(thresholds, float(cfg.holdout.fraction), observations, override),
+        PromotionRules(
+            thresholds,
+            float(cfg.holdout.fraction),
+            read_observations(cfg.gate.shadow) if cfg.gate.shadow else None,
+            override,
+        ),
         cfg.reports,
-        experiment=cfg.tracking.experiment,
+        experiments=(cfg.tracking.experiment, cfg.tracking.sandbox),
+        tags={**tags, "source": origin.source},
     )
-    _print(promotion)
-    if not promotion.in_production:
-        raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
+
+
+def _leave(cfg: DictConfig, origin: Origin) -> None:
+    """Record that an experiment's model is not published."""
+    name = f" {origin.name}" if origin.name else ""
+    reason = (
+        f"{origin.source}{name} publishes nothing by itself; to publish its model: tilewise promote run=ID, "
+        "with the id of its run in MLflow"
+    )
+    path = leave_unpublished(cfg.model_dir, cfg.reports, reason)
+    plain_console().print(f"{cfg.target}: {reason}\nrecord: {path}", soft_wrap=True, highlight=False)
 
 
 def _print(promotion: Promotion) -> None:

@@ -1,15 +1,23 @@
-"""Train a model on measurements, log the training to MLflow and register the model as candidate.
+"""Train a model on measurements, and log the training to MLflow.
 
 tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
+               [register=true]
 
-Problems of the holdout are dropped, whatever table is given. The model is written before it is logged: if the tracking
-server fails meanwhile, the training is not lost, and `tilewise promote` publishes the model later.
+Problems of the holdout are dropped, whatever table is given. The run is open while the training works; a server that
+fails meanwhile does not stop it. Nothing is registered, unless register=true makes the model a candidate. What
+`dvc repro` trains is logged to tracking.experiment, everything else to tracking.sandbox; `tilewise promote run=ID`
+publishes a model of either and lets the gate decide.
 """
 
 from __future__ import annotations
 
 import shlex
+import signal
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tilewise.arch import load_arch
 from tilewise.cli._console import plain_console
 from tilewise.cli._figures import show_figures
+from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli._tuned import write_tuned
 from tilewise.cli.compose import overrides_for
 from tilewise.data import read_measurements
@@ -38,7 +47,7 @@ from tilewise.model import write_artefact
 from tilewise.ops import Target
 from tilewise.registry import connect
 from tilewise.registry.promotion import publish
-from tilewise.registry.training_runs import log_training
+from tilewise.registry.training_runs import RunStart, TrainingRun, training_run
 from tilewise.train import (
     BaseModel,
     Callbacks,
@@ -73,12 +82,23 @@ def run(cfg: DictConfig) -> None:
     uri = connect(cfg.tracking.uri)
     frame = read_measurements(Path(cfg.data), target)
     console = plain_console()
-    result = _train(frame, target, settings, console, base)
-    folder = Path(cfg.out or cfg.model_dir)
-    write_artefact(folder, result.parts)
-    with tempfile.TemporaryDirectory() as scratch:
-        run_id = log_training(result, folder, _plots(result, Path(scratch)), experiment=cfg.tracking.experiment)
-    version = publish(folder, run_id, experiment=cfg.tracking.experiment)
+    folder, origin = Path(cfg.out or cfg.model_dir), Origin.find()
+    start = RunStart(
+        target=target.name,
+        experiment=origin.experiment(cfg),
+        name=origin.run_name(cfg),
+        settings=settings if base is None else base.settings(settings),
+        tags=origin.tags(cfg),
+        also_search=(cfg.tracking.experiment, cfg.tracking.sandbox),
+    )
+    with _ended_by_sigterm(), training_run(start) as log:
+        result = _train(frame, target, settings, _Reports(console, log), base)
+        write_artefact(folder, result.parts)
+        with tempfile.TemporaryDirectory() as scratch:
+            log.finish(result, folder, _plots(result, Path(scratch)))
+    run_id, made = log.run_id, f"run {log.run_id} of {start.experiment}"
+    if cfg.register:
+        made = f"registered as {publish(folder, run_id, tags=version_tags())} (candidate)"
     show_figures(
         console,
         f"{target.name}, out of fold",
@@ -87,7 +107,7 @@ def run(cfg: DictConfig) -> None:
         split_rule=result.split_rule,
         ceiling=noise_ceiling(frame, target),
     )
-    console.print(f"model: {folder}, registered as {version} (candidate) at {uri}", soft_wrap=True, highlight=False)
+    console.print(f"model: {folder}, {made} at {uri}", soft_wrap=True, highlight=False)
     if settings.tune.write and result.tuning.study:
         path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
         tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
@@ -106,19 +126,46 @@ def _origin(cfg: DictConfig, result: TrainingResult) -> str:
     )
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that the run is marked as killed."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True)
+class _Reports:
+    """Where a training reports its progress."""
+
+    console: Console
+    log: TrainingRun
+
+
 def _train(
-    frame: pd.DataFrame, target: Target, settings: TrainSettings, console: Console, base: BaseModel | None
+    frame: pd.DataFrame, target: Target, settings: TrainSettings, reports: _Reports, base: BaseModel | None
 ) -> TrainingResult:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     tuning = settings.tune.n_trials if settings.tune.n_trials > 1 and settings.tune.space else 0
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=reports.console) as progress:
         trials = progress.add_task("tuning", total=tuning, visible=tuning > 0)
         folds = progress.add_task("cross-validation", total=settings.n_splits)
 
         def on_trial(trial: TrialResult) -> None:
+            reports.log.on_trial(trial)
             progress.update(trials, advance=1, description=f"tuning ({trial.value:.4f} {trial.state})")
 
         def on_fold(fold: FoldResult) -> None:
+            reports.log.on_fold(fold)
             mean = fold.metrics["mean_efficiency"]
             progress.update(folds, advance=1, description=f"cross-validation ({100 * mean:.2f} %)")
 

@@ -11,7 +11,7 @@ from tilewise.registry.promotion._auto_rollback import RollbackVerdict, roll_bac
 from tilewise.registry.promotion._judge import judge
 from tilewise.registry.promotion._judgement import Judgement, PromotionRules
 from tilewise.registry.promotion._override import Override
-from tilewise.registry.promotion._promote import Promotion, promote
+from tilewise.registry.promotion._promote import Promotion, leave_unpublished, promote
 from tilewise.registry.promotion._publish import publish
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "PromotionRules",
     "RollbackVerdict",
     "judge",
+    "leave_unpublished",
     "promote",
     "publish",
     "roll_back_if_slower",

@@ -16,7 +16,7 @@ from tilewise.registry._versions import Version
 from tilewise.registry.promotion._holdout_problems import HoldoutProblems
 from tilewise.registry.promotion._override import Override
 
-Outcome = Literal["promoted", "refused", "already_production"]
+Outcome = Literal["promoted", "refused", "already_production", "unpublished"]
 
 
 @dataclass(frozen=True)

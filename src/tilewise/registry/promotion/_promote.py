@@ -7,7 +7,7 @@ decision describes. Concurrent promotions are safe; see :mod:`tilewise.registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +72,8 @@ def promote(
     rules: PromotionRules,
     reports: str | Path,
     *,
-    experiment: str | None = None,
+    experiments: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
 ) -> Promotion:
     """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``.
 
@@ -82,7 +83,8 @@ def promote(
             judged on the problems that the holdout rule keeps from training.
         rules: The gate's limits, the holdout fraction and observations.
         reports: The folder for ``promotion.json`` and ``promotion.html``, also for a refused candidate.
-        experiment: MLflow experiment; None: the target's name.
+        experiments: MLflow experiments; see :func:`publish`.
+        tags: Further tags of the version, if it is new.
 
     Raises:
         ArtefactError: The candidate or production is not sound.
@@ -93,7 +95,7 @@ def promote(
     """
     candidate = load_artefact(Path(model_dir))
     waived_limits(rules.thresholds, candidate.target, rules.override)  # before anything is published
-    version = publish(model_dir, experiment=experiment)
+    version = publish(model_dir, experiments=experiments, tags=tags)
     folder = Path(reports)
     target = candidate.target.name
     for _ in range(_ATTEMPTS):
@@ -110,12 +112,34 @@ def promote(
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules)
         if settle_history(target) == head:
-            promotion = _carry_out(judgement, head, folder, experiment or target)
+            promotion = _carry_out(judgement, head, folder, next(iter(experiments), target))
             if promotion:
                 return promotion
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def leave_unpublished(model_dir: str | Path, reports: str | Path, reason: str) -> Path:
+    """Record that a model is not published, without a look at the registry; return the file ``promotion.json``.
+
+    Args:
+        model_dir: The model's folder.
+        reports: The folder for ``promotion.json`` and ``promotion.html``.
+        reason: The reason, with the command that publishes it.
+
+    Raises:
+        ArtefactError: The model is not sound.
+    """
+    model = load_artefact(Path(model_dir))
+    decision: PromotionDecision = {
+        "target": model.target.name,
+        "outcome": "unpublished",
+        "reasons": [reason],
+        "candidate": model_identity(model),
+    }
+    _write_files(Path(reports), decision_to_json(decision), decision)
+    return Path(reports) / DECISION_FILE
 
 
 def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experiment: str) -> Promotion | None:

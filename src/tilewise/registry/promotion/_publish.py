@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,20 +25,27 @@ from tilewise.registry._versions import (
     load_version,
     set_alias,
 )
-from tilewise.registry.training_runs import open_experiment
+from tilewise.registry.training_runs import find_run, open_experiment
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models import ModelSignature
 
 
-def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str | None = None) -> Version:
+def publish(
+    model_dir: str | Path,
+    run_id: str | None = None,
+    *,
+    experiments: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+) -> Version:
     """Register the model in `model_dir`, unless it is registered, and point the alias ``candidate`` at it.
 
     Args:
         model_dir: A folder written by :func:`tilewise.model.write_artefact`.
         run_id: The training run to attach it to; None: the run that logged this content, else a new one.
-        experiment: The experiment in which to find or create that run; None: the target's name.
+        experiments: The experiments in which to find that run; it is created in the first. None: the target's name.
+        tags: Further tags of a new version.
 
     Returns:
         The version that already had this content, or a new one.
@@ -48,7 +55,9 @@ def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str
         RegistryUnavailableError: The registry does not answer any more.
     """
     model = load_artefact(Path(model_dir))
-    version = _stored_version(model) or _register(model, run_id, experiment or model.target.name)
+    version = _stored_version(model) or _register(
+        model, _Origin(run_id, tuple(experiments) or (model.target.name,), tags or {})
+    )
     set_alias(version, CANDIDATE)
     return version
 
@@ -103,13 +112,27 @@ def _is_sound(version: Version) -> bool:
     return True
 
 
-def _register(model: TrainedModel, run_id: str | None, experiment: str) -> Version:
+@dataclasses.dataclass(frozen=True)
+class _Origin:
+    """The run of a model, or where to find or create it, and tags of its version."""
+
+    run_id: str | None
+    experiments: tuple[str, ...]
+    tags: Mapping[str, str]
+
+    def run(self, model: TrainedModel, metrics: dict[str, float]) -> str:
+        """Return the id of the run, which is created if the registry has not seen the training."""
+        found = self.run_id or find_run(model.content_hash, self.experiments)
+        return found or _create_run(model, metrics, self.experiments[0])
+
+
+def _register(model: TrainedModel, origin: _Origin) -> Version:
     import mlflow
 
     name = model.target.name
     metrics = cv_figures(model)
     with translate_errors(f"{name} cannot be published"):
-        run_id = run_id or _find_run(model, experiment) or _create_run(model, metrics, experiment)
+        run_id = origin.run(model, metrics)
         with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
             data = Path(scratch) / "model"  # the folder's name in the registry, independent of its name on disk
             data.mkdir()
@@ -125,7 +148,12 @@ def _register(model: TrainedModel, run_id: str | None, experiment: str) -> Versi
                 metadata={HASH_TAG: model.content_hash, "target": name},
             )
     created = create_version(
-        name, info.model_uri, run_id, info.model_id, tags=_tags(model), description=describe_version(model)
+        name,
+        info.model_uri,
+        run_id,
+        info.model_id,
+        tags={**_tags(model), **origin.tags},
+        description=describe_version(model),
     )
     first = _stored_version(model) or created
     if first.number != created.number:  # another process published the same files meanwhile
@@ -142,21 +170,13 @@ def _log_content(run_id: str, content_hash: str) -> None:
         client.log_param(run_id, HASH_TAG, content_hash)
 
 
-def _find_run(model: TrainedModel, experiment: str) -> str | None:
-    import mlflow
-
-    runs = mlflow.MlflowClient().search_runs(
-        [open_experiment(experiment)], f"tags.{HASH_TAG} = '{model.content_hash}'", max_results=1
-    )
-    return str(runs[0].info.run_id) if runs else None
-
-
 def _create_run(model: TrainedModel, metrics: dict[str, float], experiment: str) -> str:
     """Create a run for a model whose training this registry has not seen, for example because it is new."""
     import mlflow
 
     name = model.target.name
-    tags = {**_tags(model), "tilewise.target": name, "tilewise.kind": "publish"}
+    of_model = {f"tilewise.{key}": value for key, value in _tags(model).items()}
+    tags = {**of_model, "tilewise.target": name, "tilewise.kind": "publish"}
     with mlflow.start_run(
         experiment_id=open_experiment(experiment), run_name=f"publish {name}", nested=True, tags=tags
     ) as run:

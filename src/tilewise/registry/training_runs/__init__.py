@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from tilewise.registry.training_runs._datasets import log_dataset
 from tilewise.registry.training_runs._experiments import open_experiment
-from tilewise.registry.training_runs._log_training import log_training
+from tilewise.registry.training_runs._find_runs import CONTENT_TAG, fetch_logged_model, find_run
+from tilewise.registry.training_runs._training_run import RunStart, TrainingRun, log_training, training_run
 
 __all__ = [
+    "CONTENT_TAG",
+    "RunStart",
+    "TrainingRun",
+    "fetch_logged_model",
+    "find_run",
     "log_dataset",
     "log_training",
     "open_experiment",
+    "training_run",
 ]

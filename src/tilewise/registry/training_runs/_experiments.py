@@ -1,14 +1,12 @@
-"""MLflow experiments, one per target, and the run that a training logs to."""
+"""MLflow experiments: one for a target's pipeline, another for what people try."""
 
 from __future__ import annotations
-
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tilewise.registry._tracking import sqlite_path, translate_errors
 
 ARTIFACTS = "mlartifacts"
+# MLflow 3 shows the pages of model training, and not those of language models, without asking.
+_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
 
 def open_experiment(name: str) -> str:
@@ -26,7 +24,7 @@ def open_experiment(name: str) -> str:
         experiment = client.get_experiment_by_name(name)
         try:
             if experiment is None:
-                return str(client.create_experiment(name, artifact_location=_artifact_location(name)))
+                return str(client.create_experiment(name, _artifact_location(name), _TAGS))
             if experiment.lifecycle_stage != "active":
                 client.restore_experiment(experiment.experiment_id)
         except MlflowException:
@@ -34,41 +32,6 @@ def open_experiment(name: str) -> str:
             if experiment is None or experiment.lifecycle_stage != "active":
                 raise
         return str(experiment.experiment_id)
-
-
-@contextmanager
-def open_training_run(experiment: str, target: str) -> Iterator[str]:
-    """Activate the run that a training logs to, and yield its id.
-
-    It is the run of ``mlflow run`` if there is one and this process has not used it yet, else a new run in
-    `experiment`. A second target of the same process (Hydra multirun) gets its own run, since a run's parameters cannot
-    change.
-    """
-    import mlflow
-
-    given = os.environ.pop("MLFLOW_RUN_ID", None) if mlflow.active_run() is None else None
-    if given and _exists(given):
-        with mlflow.start_run(run_id=given):
-            yield given
-    else:
-        with mlflow.start_run(
-            experiment_id=open_experiment(experiment), run_name=f"train {target}", nested=True
-        ) as run:
-            yield run.info.run_id
-
-
-def _exists(run_id: str) -> bool:
-    """Return whether the server in use has the run: ``mlflow run`` may have been pointed at another server."""
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    try:
-        mlflow.MlflowClient().get_run(run_id)
-    except MlflowException as e:
-        if e.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return False
-        raise
-    return True
 
 
 def _artifact_location(experiment: str) -> str | None:

@@ -6,23 +6,20 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from tilewise.registry.training_runs._metrics import finite
+
 if TYPE_CHECKING:
     from tilewise.train import TrialResult, TuningResult
 
 
-def log_trials(tuning: TuningResult) -> None:
-    """Log to the active run: a nested run per trial, and all trials as ``trials.csv``.
-
-    Figures that MLflow's stores refuse (NaN of a trial without folds) are left out.
-    """
+def log_trial_table(tuning: TuningResult) -> None:
+    """Log all trials to the active run as ``trials.csv``."""
     import mlflow
 
     if not tuning.trials:
         return
     mlflow.set_tag("tilewise.study", str(tuning.study))
     mlflow.log_text(trials_csv(tuning), "trials.csv")
-    for trial in tuning.trials:
-        _log_trial(trial)
 
 
 def trials_csv(tuning: TuningResult) -> str:
@@ -43,7 +40,8 @@ def trials_csv(tuning: TuningResult) -> str:
     return text.getvalue()
 
 
-def _log_trial(trial: TrialResult) -> None:
+def log_trial(trial: TrialResult) -> None:
+    """Log a trial as a child of the active run; NaN, of a trial without folds, is left out."""
     import mlflow
 
     parent = mlflow.active_run()
@@ -51,8 +49,8 @@ def _log_trial(trial: TrialResult) -> None:
     # Without its experiment a child lands in MLflow's default one.
     with mlflow.start_run(experiment_id=parent.info.experiment_id, run_name=f"trial {trial.number}", nested=True):
         mlflow.log_params(dict(trial.params))
-        mlflow.set_tags({"tilewise.kind": "trial", "trial.state": trial.state})
-        for fold, value in enumerate(trial.fold_values):
-            mlflow.log_metric("fold/objective", value, step=fold)
+        mlflow.set_tags({"tilewise.kind": "trial", "tilewise.trial_state": trial.state})
+        figures = {f"fold_{fold}/objective": value for fold, value in enumerate(trial.fold_values)}
         if trial.fold_values:
-            mlflow.log_metrics({"objective": trial.value, **{f"objective/{k}": v for k, v in trial.values.items()}})
+            figures |= {"objective": trial.value, **{f"objective/{k}": v for k, v in trial.values.items()}}
+        mlflow.log_metrics(finite(figures))
