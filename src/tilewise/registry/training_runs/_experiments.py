@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from tilewise.registry._artifact_paths import ARTIFACTS, make_relative
 from tilewise.registry._tracking import sqlite_path, translate_errors
 
-ARTIFACTS = "mlartifacts"
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 def open_experiment(name: str) -> str:
@@ -26,7 +29,7 @@ def open_experiment(name: str) -> str:
         experiment = client.get_experiment_by_name(name)
         try:
             if experiment is None:
-                return str(client.create_experiment(name, artifact_location=_artifact_location(name)))
+                return _create_experiment(client, name)
             if experiment.lifecycle_stage != "active":
                 client.restore_experiment(experiment.experiment_id)
         except MlflowException:
@@ -71,11 +74,14 @@ def _exists(run_id: str) -> bool:
     return True
 
 
-def _artifact_location(experiment: str) -> str | None:
-    """Return a folder beside the SQLite file; None lets a server decide."""
+def _create_experiment(client: MlflowClient, name: str) -> str:
+    """Create an experiment with its artefacts beside the SQLite file; a server decides itself."""
     import mlflow
 
     uri = mlflow.get_tracking_uri()
     if not uri.startswith("sqlite:"):
-        return None
-    return str((sqlite_path(uri).parent / ARTIFACTS / experiment).absolute())
+        return str(client.create_experiment(name))
+    database = sqlite_path(uri).absolute()
+    created = str(client.create_experiment(name, artifact_location=str(database.parent / ARTIFACTS / name)))
+    make_relative(database)  # MLflow's client makes every path absolute
+    return created
