@@ -1,7 +1,7 @@
 """The installed package as a wheel, which a registered model takes along: no index has it.
 
-The wheel holds no compiled core, so it installs on any platform; NumPy ranks there. It is made from the installed files,
-because an installed package has no sources to build from.
+The wheel holds no compiled core, so it installs on any platform; NumPy ranks there. It is made from the installed
+files, because an installed package has no sources to build from.
 """
 
 from __future__ import annotations
