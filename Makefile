@@ -15,7 +15,7 @@ SAME_TARGETS ?= grouped_conv_forward_bf16_sm90
 BIN := $(VENV)/bin
 # DVC's stages and MLproject's entry points call `tilewise` by name.
 export PATH := $(abspath $(BIN)):$(PATH)
-RUNTIME := $(VENV)/.runtime
+TRAIN := $(VENV)/.train
 DEV := $(VENV)/.dev
 INTERPRETER := $(VENV)/.interpreter
 SERVERS := $(VENV)/.servers
@@ -47,12 +47,12 @@ $(VENV)/.bootstrap: requirements/bootstrap.txt | $(BIN)/python
 
 CORE := hatch_build.py $(wildcard src/tilewise/core/*.[ch])
 
-$(RUNTIME): requirements/runtime.txt pyproject.toml $(CORE) $(VENV)/.bootstrap
+$(TRAIN): requirements/train.txt pyproject.toml $(CORE) $(VENV)/.bootstrap
 	$(call install_locked,$<)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	@touch $@
 
-$(DEV): requirements/dev.txt $(RUNTIME)
+$(DEV): requirements/dev.txt $(TRAIN)
 	$(call install_locked,$<)
 	@touch $@
 
@@ -62,12 +62,12 @@ $(INTERPRETER): requirements/interpreter.txt $(DEV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-$(SERVERS): requirements/servers.txt $(RUNTIME)
+$(SERVERS): requirements/servers.txt $(TRAIN)
 	$(call install_locked,$<)
 	@touch $@
 
 .PHONY: install
-install: $(RUNTIME)  ## install the locked libraries and tilewise into .venv
+install: $(TRAIN)  ## install the locked libraries and tilewise into .venv
 
 .PHONY: install-dev
 install-dev: $(INTERPRETER)  ## the same with the tools for lint, types and tests
@@ -75,30 +75,30 @@ install-dev: $(INTERPRETER)  ## the same with the tools for lint, types and test
 ##### The product
 
 .PHONY: repro
-repro: $(RUNTIME)  ## build the default target: data, train, evaluate, promote; then print the result
+repro: $(TRAIN)  ## build the default target: data, train, evaluate, promote; then print the result
 	dvc pull --quiet data.dvc
 	dvc repro
 	@$(MAKE) --no-print-directory show
 
 .PHONY: repro-all
-repro-all: $(RUNTIME)  ## the same for every target that has committed measurements
+repro-all: $(TRAIN)  ## the same for every target that has committed measurements
 	dvc pull --quiet data.dvc
 	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
 	  python -m tilewise.cli.compose --output params.yaml stages=all; dvc repro
 
 .PHONY: same
-same: $(RUNTIME)  ## after a change of sources: show that the stages compute the same, accept the sources in dvc.lock
+same: $(TRAIN)  ## after a change of sources: show that the stages compute the same, accept the sources in dvc.lock
 	dvc pull --quiet data.dvc
 	@for target in $(SAME_TARGETS); do test -d models/$$target || dvc pull --quiet train@$$target; done
 	python -m tilewise.cli.same $(SAME_TARGETS)
 
 .PHONY: fingerprints
-fingerprints: $(RUNTIME)  ## after `make repro` of changed sources: record the reference of `make same`, keep the models
+fingerprints: $(TRAIN)  ## after `make repro` of changed sources: record the reference of `make same`, keep the models
 	python -m tilewise.cli.same --record $(SAME_TARGETS)
 	dvc push --quiet $(addprefix train@,$(SAME_TARGETS))
 
 .PHONY: show
-show: $(RUNTIME)
+show: $(TRAIN)
 	@python -m tilewise.cli.summary 'problem=$(PROBLEM)'
 
 ##### One iteration of the closed loop (docs/closed-loop.md). Steps with an existing file are skipped, so the same command
@@ -121,11 +121,11 @@ turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure requ
 	@echo "to keep this version of the data: git add data.dvc dvc-store dvc.lock reports, and commit"
 
 # The request log keeps growing, so the iteration copies it, and also the model for the comparison.
-$(TURN)/requests.jsonl: | $(RUNTIME)
+$(TURN)/requests.jsonl: | $(TRAIN)
 	@test -f "$(REQUESTS)" || { echo "REQUESTS=$(REQUESTS): no such file; TILEWISE_RECORD names it" >&2; exit 2; }
 	@mkdir -p $(@D) && cp "$(REQUESTS)" $@
 
-$(TURN)/before: | $(RUNTIME)
+$(TURN)/before: | $(TRAIN)
 	@mkdir -p $(@D) && rm -rf $@.part && cp -r models/$(TARGET) $@.part && mv $@.part $@
 
 $(TURN)/plan.json: | $(TURN)/requests.jsonl
@@ -136,7 +136,7 @@ data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
 	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS)
 
 .PHONY: ui
-ui: $(RUNTIME)  ## open MLflow's pages with the runs and models of this folder
+ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
 
 .PHONY: servers
@@ -179,11 +179,11 @@ type: $(DEV)  ## mypy, strict
 	mypy
 
 .PHONY: params
-params: $(RUNTIME)  ## compose conf/ into params.yaml, which DVC tracks
+params: $(TRAIN)  ## compose conf/ into params.yaml, which DVC tracks
 	python -m tilewise.cli.compose --output params.yaml
 
 .PHONY: figures
-figures: $(RUNTIME)  ## fill the pages on data and benchmarks with their tables and plots
+figures: $(TRAIN)  ## fill the pages on data and benchmarks with their tables and plots
 	tilewise data describe output=docs/images/data out=docs/data.md
 	python -m benchmarks.report
 	python -m benchmarks.learning.learning_curve page
@@ -193,9 +193,9 @@ lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer ver
 	$(eval COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade))
 	$(COMPILE) requirements/bootstrap.in --output-file requirements/bootstrap.txt
-	$(COMPILE) pyproject.toml --constraint requirements/constraints.in --output-file requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra servers --constraint requirements/runtime.txt --output-file requirements/servers.txt
+	$(COMPILE) pyproject.toml --extra train --constraint requirements/constraints.in --output-file requirements/train.txt
+	$(COMPILE) pyproject.toml --extra train --extra dev --constraint requirements/train.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra train --extra servers --constraint requirements/train.txt --output-file requirements/servers.txt
 
 .PHONY: clean
 clean:  ## remove everything built: environment, caches, models, reports (not the MLflow store)

@@ -9,6 +9,7 @@ A class exists where a caller would act differently::
     │   ├── KernelError               an illegal kernel configuration, or an unparsable kernel name
     │   ├── DataError                 an unusable measurement table; names the file and the row or column
     │   ├── ArtefactError             a model folder that is missing, damaged or foreign
+    │   ├── MissingExtraError         a library of an extra is not installed
     │   └── UnknownTargetError        no model, table or version is known for this target
     ├── PromotionRefusedError         the gate refused the candidate; production is unchanged
     ├── RegistryUnavailableError      the tracking server or its store cannot be reached
@@ -58,6 +59,10 @@ class DataError(UsageError):
 
 class ArtefactError(UsageError):
     """A model folder that is missing, damaged, or not written by tilewise."""
+
+
+class MissingExtraError(UsageError, ModuleNotFoundError):
+    """A library that is not installed; the message names the extra of tilewise that has it."""
 
 
 class UnknownTargetError(UsageError):

@@ -38,9 +38,9 @@ def mlflow_server(folder: Path) -> Iterator[str]:
         stop(process)
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Until `url` answers."""
-    end = time.monotonic() + START_S
+def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = START_S) -> None:
+    """Wait until `url` answers."""
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert process.poll() is None, "the server ended"
         try:
@@ -49,7 +49,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
         except requests.RequestException:
             pass
         time.sleep(0.2)
-    raise AssertionError(f"{url} did not answer within {START_S:g} s")
+    raise AssertionError(f"{url} did not answer within {seconds:g} s")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

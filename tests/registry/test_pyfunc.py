@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlflow
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 import requests
 
-from registry.server import stop, wait_for
+from registry.server import START_S, stop, wait_for
 from small_model import write_model
 from synthetic import CONV
 from tilewise.errors import ArtefactError
@@ -27,6 +28,8 @@ from tilewise.servers._service_process import free_port
 
 PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
 
+ENVIRONMENT_S = 1000.0  # to install what MLflow asks for
+
 UNPADDED = {name: size for name, size in PROBLEM.items() if not name.startswith("pad")}
 
 
@@ -37,22 +40,29 @@ def stored(registry: str, tmp_path: Path) -> Path:
     return next((tmp_path / "store").rglob("selftest.json")).parent
 
 
-@pytest.mark.long
-def test_a_served_model_answers_over_http(stored: Path, registry: str, tmp_path: Path) -> None:
+@contextmanager
+def served(registry: str, folder: Path, *manager: str) -> Iterator[str]:
+    """Serve the model in production by MLflow's command, and return where it answers."""
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", f"models:/{CONV}@production"]
-    command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": registry, "PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
-    with (tmp_path / "serve.log").open("wb") as log:
+    command += [*manager, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": registry, "MLFLOW_ENV_ROOT": str(folder), "PATH": path}
+    with (folder / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_for(f"http://127.0.0.1:{port}/ping", process)
-        url = f"http://127.0.0.1:{port}/invocations"
+        wait_for(f"http://127.0.0.1:{port}/ping", process, START_S if "local" in manager else ENVIRONMENT_S)
+        yield f"http://127.0.0.1:{port}/invocations"
+    finally:
+        stop(process)
+
+
+@pytest.mark.long
+def test_a_served_model_answers_over_http(stored: Path, registry: str, tmp_path: Path) -> None:
+    with served(registry, tmp_path, "--env-manager", "local") as url:
         good = requests.post(url, json={"dataframe_records": [PROBLEM]}, timeout=60)
         bad = requests.post(url, json={"dataframe_records": [{**PROBLEM, "G": 3}]}, timeout=60)
         mixed = requests.post(url, json={"dataframe_records": [PROBLEM, UNPADDED]}, timeout=60)
-    finally:
-        stop(process)
     model, problem = load_artefact(stored), GroupedConvProblem(**PROBLEM)
     best = model.rank(problem, 1)[0]
     assert good.status_code == 200, good.text
@@ -66,7 +76,23 @@ def test_a_served_model_answers_over_http(stored: Path, registry: str, tmp_path:
         model.pool.names[model.rank(GroupedConvProblem(**p), 1)[0]] for p in (PROBLEM, UNPADDED)
     ]
     assert bad.status_code == 400
-    assert "must be divisible by G" in bad.text
+    assert bad.json()["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert bad.json()["message"].endswith("Error: row 0: C: must be divisible by G = 3, got 64")
+    assert "stack_trace" not in bad.json()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_model_is_served_from_an_environment_of_its_own(stored: Path, registry: str, tmp_path: Path) -> None:
+    """MLflow's default: no index has tilewise, but the wheel among the model's files is installed."""
+    (tmp_path / "environments").mkdir()
+    with served(registry, tmp_path / "environments") as url:
+        answer = requests.post(url, json={"dataframe_records": [PROBLEM]}, timeout=60)
+    best = load_artefact(stored).rank(GroupedConvProblem(**PROBLEM), 1)[0]
+    assert answer.json()["predictions"][0]["kernel_name"] == load_artefact(stored).pool.names[best]
+    environments = tmp_path / "environments"
+    installed = next(environments.rglob("site-packages/tilewise/__init__.py"))
+    assert not list(installed.parent.rglob("*.so"))
 
 
 @pytest.mark.parametrize(
@@ -148,8 +174,13 @@ def test_damaged_files_are_refused_before_use(stored: Path, damage: Callable[[Pa
 
 
 def test_nothing_stored_is_code(stored: Path) -> None:
-    """Neither a pickle nor a Python file: only the name of a module of the installed package."""
+    """Neither a pickle nor a Python file: only the name of a module of the package, and the package to install."""
     files = [p for p in stored.parents[1].rglob("*") if p.is_file()]
+    (wheel,) = (p for p in files if p.suffix == ".whl")
+    files.remove(wheel)
     assert {p.suffix for p in files} <= {".json", ".gz", ".txt", ".yaml", ""}
     assert not [p for p in files if p.read_bytes()[:2] in (b"\x80\x04", b"\x80\x05", b"PK")]
     assert "loader_module: tilewise.registry.pyfunc" in (stored.parents[1] / "MLmodel").read_text()
+    asked = (stored.parents[1] / "requirements.txt").read_text().split()
+    assert wheel.relative_to(stored.parents[1]).as_posix() in asked
+    assert not [line for line in asked if line.startswith("tilewise")]  # no index has it

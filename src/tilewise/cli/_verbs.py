@@ -86,7 +86,7 @@ VERBS: dict[str, Verb] = {
         ("a", "b", "tracking", "version"),
         ("list", "show", "diff"),
     ),
-    "select": Verb("runtime", "pick the kernel for one problem", ("output", "problem", "tracking")),
+    "select": Verb("runtime", "pick the kernel for one problem", ("input", "output", "problem", "tracking")),
     "explain": Verb(
         "runtime",
         "explain why a kernel is or was selected",

@@ -227,7 +227,7 @@ def _gpus(devices: Devices) -> list[int]:
         import torch
         import triton  # noqa: F401
     except ImportError as e:
-        raise MeasurementError(f"measuring needs torch and triton ({e}); install tilewise[gpu]") from e
+        raise MeasurementError(f"measuring needs torch and triton: {e}") from e
     count = torch.cuda.device_count()
     if not count:
         raise MeasurementError("there is no GPU on this machine")

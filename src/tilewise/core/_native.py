@@ -1,16 +1,20 @@
 """The compiled ranking core, where it was built.
 
-``TILEWISE_CORE=numpy`` disables the compiled core, ``TILEWISE_CORE=c`` requires it.
+``TILEWISE_CORE=numpy`` disables the compiled core, ``TILEWISE_CORE=c`` requires it. If neither is set and there is no
+core, a warning says once that NumPy ranks.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
 from tilewise.errors import ConfigError
 
+_log = logging.getLogger(__name__)
 CHOICES = ("", "c", "numpy")
 
 
@@ -31,4 +35,14 @@ def compiled_core() -> ModuleType | None:
         if choice == "c":
             reason = f"TILEWISE_CORE=c, but the core was not built ({e}); install a C compiler, then tilewise again"
             raise ConfigError(reason) from e
+        _warn_once(str(e))
         return None
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    _log.warning(
+        "the native core was not built (%s), so NumPy ranks, about 100 times slower; install a C compiler, then "
+        "tilewise again, or choose NumPy by TILEWISE_CORE=numpy",
+        reason,
+    )

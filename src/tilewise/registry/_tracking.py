@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from tilewise.errors import AccessDeniedError, ConfigError, RegistryUnavailableError
 from tilewise.files import locked
+from tilewise.registry._artifact_paths import make_relative
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -96,6 +97,8 @@ def connect(uri: str | None = None) -> str:
     _set_tracking_uri(resolved)
     with _first_use_lock(resolved), translate_errors(_NO_ANSWER), _environment(_PROBE):
         mlflow.MlflowClient().search_experiments(max_results=1)
+        if resolved.startswith("sqlite:"):
+            make_relative(sqlite_path(resolved))
     for name, value in _PATIENCE.items():
         os.environ.setdefault(name, value)
     return hide_password(resolved)

@@ -31,6 +31,7 @@ OVERRIDE_TAG = "gate_override"
 ROLLED_BACK_TAG = "rolled_back"
 
 _ATTEMPTS = 10
+_DATA = "data"  # the folder that MLflow stores a model's own files in
 
 
 @dataclass(frozen=True)
@@ -192,23 +193,11 @@ def write_description(target: str, number: int, text: str) -> None:
 
 def has_files(version: Version) -> bool:
     """Return whether the registry still has the version's files; a folder may have been deleted by hand."""
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    with translate_errors(f"the files of {version} cannot be listed"):
-        try:
-            files = mlflow.artifacts.list_artifacts(artifact_uri=_uri(version))
-        except OSError:
-            return False
-        except MlflowException as e:
-            if _is_missing(e):
-                return False
-            raise  # an unreachable server is no evidence about the files
-    return any(f.path.split("/")[-1] == "MLmodel" for f in files)
+    return "MLmodel" in _file_names(version)
 
 
 def download_version(version: Version, folder: str | Path) -> Path:
-    """Copy a version's files below `folder`.
+    """Copy a version's data below `folder`; the rest of its files serves MLflow only.
 
     Returns:
         The model's folder in the copy, for :func:`tilewise.model.load_artefact`.
@@ -218,12 +207,15 @@ def download_version(version: Version, folder: str | Path) -> Path:
     """
     import mlflow
 
-    if not has_files(version):
+    names = _file_names(version)
+    if "MLmodel" not in names:
         raise ArtefactError(f"{version}: the registry has no files for it any more; publish the model again")
-    with translate_errors(f"{version} cannot be downloaded"):
-        root = Path(mlflow.artifacts.download_artifacts(artifact_uri=_uri(version), dst_path=str(folder)))
-    data = root / "data"
-    folders = sorted(p for p in data.iterdir() if p.is_dir()) if data.is_dir() else []
+    folders = []
+    if _DATA in names:
+        with translate_errors(f"{version} cannot be downloaded"):
+            uri = f"{_uri(version)}/{_DATA}"
+            data = Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder)))
+        folders = sorted(p for p in data.iterdir() if p.is_dir())
     if len(folders) != 1:
         raise ArtefactError(
             f"{version}: a model that tilewise published has one folder in its data, got {len(folders)}; "
@@ -268,6 +260,23 @@ def load_downloaded(version: Version, folder: Path) -> TrainedModel:
             "publish the model again"
         )
     return model
+
+
+def _file_names(version: Version) -> set[str]:
+    """Return the names of a version's files and folders; none if they are gone."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    with translate_errors(f"the files of {version} cannot be listed"):
+        try:
+            found = mlflow.artifacts.list_artifacts(artifact_uri=_uri(version))
+        except OSError:
+            return set()
+        except MlflowException as e:
+            if _is_missing(e):
+                return set()
+            raise  # an unreachable server is no evidence about the files
+    return {str(f.path).split("/")[-1] for f in found}
 
 
 def _uri(version: Version) -> str:

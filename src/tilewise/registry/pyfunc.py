@@ -1,7 +1,8 @@
 """The loader that MLflow calls: ``mlflow.pyfunc.load_model("models:/<target>@production").predict(problems)``.
 
 MLflow stores this module's name with every published model, so the module stays public under this name. It loads a
-folder of text and JSON: neither a pickle nor code comes from the registry.
+folder of text and JSON: neither a pickle nor code comes from the registry. The wheel beside it is for environments that
+MLflow creates.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewise.errors import ArtefactError, KernelError
+from tilewise.errors import ArtefactError, KernelError, UsageError
 from tilewise.model import TrainedModel, load_artefact, ranked
 from tilewise.ops import OPS
 from tilewise.registry._versions import HASH_TAG
@@ -35,12 +36,17 @@ class KernelSelector:
             One row per problem: ``kernel_name``, ``predicted_tflops`` (TFLOPS).
 
         Raises:
-            ProblemError: A row is an impossible problem.
-            KernelError: No kernel supports a problem.
+            MlflowException: A row is an impossible problem, or no kernel supports it. A server answers with status 400.
         """
         import pandas as pd
+        from mlflow.exceptions import MlflowException
 
-        selected = [self._select(row) for row in model_input.to_dict("records")]
+        selected = []
+        for number, row in enumerate(model_input.to_dict("records")):
+            try:
+                selected.append(self._select(row))
+            except UsageError as e:
+                raise MlflowException.invalid_parameter_value(f"row {number}: {e}") from e
         return pd.DataFrame(selected, columns=["kernel_name", "predicted_tflops"], index=model_input.index)
 
     def _select(self, row: dict[str, object]) -> tuple[str, float]:

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tilewise.errors import ServersError
+from tilewise.errors import MissingExtraError, ServersError
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -26,8 +26,8 @@ def main() -> int:
     args = parser.parse_args()
     try:
         from tilewise.servers._stack import Stack, run_stack
-    except ModuleNotFoundError as e:
-        print(f"error: {e.name} is not installed: pip install 'tilewise[servers]'", file=sys.stderr)
+    except MissingExtraError as e:
+        print(f"error: {e}", file=sys.stderr)
         return 2
 
     def print_usage(stack: Stack) -> None:

