@@ -37,7 +37,8 @@ def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str
 
     Args:
         model_dir: A folder written by :func:`tilewise.model.write_artefact`.
-        run_id: The training run to attach it to; None: the run that logged this content, else a new one.
+        run_id: The training run to attach it to; None: the run that logged this content, else a new one. A run that
+            has published another content gets no second one.
         experiment: The experiment in which to find or create that run; None: the target's name.
 
     Returns:
@@ -51,25 +52,6 @@ def publish(model_dir: str | Path, run_id: str | None = None, *, experiment: str
     version = _stored_version(model) or _register(model, run_id, experiment or model.target.name)
     set_alias(version, CANDIDATE)
     return version
-
-
-def published_content(version: Version) -> str | None:
-    """Return the content hash that the version was published with; None if its run does not tell.
-
-    It is a parameter of the run: in contrast to a tag, MLflow does not let it be changed.
-    """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    if version.run_id is None:
-        return None
-    with translate_errors(f"the run of {version} cannot be read"):
-        try:
-            return mlflow.MlflowClient().get_run(version.run_id).data.params.get(HASH_TAG)
-        except MlflowException as e:
-            if e.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
 
 
 def open_run(version: Version, experiment: str) -> str:
@@ -109,7 +91,9 @@ def _register(model: TrainedModel, run_id: str | None, experiment: str) -> Versi
     name = model.target.name
     metrics = cv_figures(model)
     with translate_errors(f"{name} cannot be published"):
-        run_id = run_id or _find_run(model, experiment) or _create_run(model, metrics, experiment)
+        run_id = run_id or _find_run(model, experiment)
+        if run_id is None or not _is_free(run_id, model.content_hash):
+            run_id = _create_run(model, metrics, experiment)
         with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
             data = Path(scratch) / "model"  # the folder's name in the registry, independent of its name on disk
             data.mkdir()
@@ -133,13 +117,18 @@ def _register(model: TrainedModel, run_id: str | None, experiment: str) -> Versi
     return first
 
 
-def _log_content(run_id: str, content_hash: str) -> None:
-    """Log the content hash as a parameter; a run that has published another content keeps the first one."""
+def _is_free(run_id: str, content_hash: str) -> bool:
+    """Return whether a run has published no other content: its parameter is the witness of a version's files."""
     import mlflow
 
-    client = mlflow.MlflowClient()
-    if HASH_TAG not in client.get_run(run_id).data.params:
-        client.log_param(run_id, HASH_TAG, content_hash)
+    return mlflow.MlflowClient().get_run(run_id).data.params.get(HASH_TAG, content_hash) == content_hash
+
+
+def _log_content(run_id: str, content_hash: str) -> None:
+    """Log the content hash as a parameter, which nobody can change."""
+    import mlflow
+
+    mlflow.MlflowClient().log_param(run_id, HASH_TAG, content_hash)  # again with the same value: no change
 
 
 def _find_run(model: TrainedModel, experiment: str) -> str | None:
