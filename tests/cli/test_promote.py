@@ -234,7 +234,7 @@ class TestRollbackAndRegistry:
             ("show", "version=best", "'best' is not a version; give a number, production, candidate or previous"),
             ("diff", "b=previous", "has no version previous"),
             ("show", "target=gemm_universal_fp8_sm90", "is not registered; known targets are"),
-            ("hide", "version=1", "expected one of list, show, diff"),
+            ("hide", "version=1", "expected one of list, show, diff, check"),
         ],
     )
     def test_mistakes_are_one_line(self, shell: Shell, action: str, override: str, message: str) -> None:

@@ -84,7 +84,7 @@ VERBS: dict[str, Verb] = {
         "models",
         "list the registered models, show or compare their versions",
         ("a", "b", "tracking", "version"),
-        ("list", "show", "diff"),
+        ("list", "show", "diff", "check"),
     ),
     "select": Verb("runtime", "pick the kernel for one problem", ("input", "output", "problem", "tracking")),
     "explain": Verb(

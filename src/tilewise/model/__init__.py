@@ -8,7 +8,7 @@ evaluation and the dispatcher build on it.
 from __future__ import annotations
 
 from tilewise.model._artefact import ArtefactParts, load_artefact, parts_of, read_parts, write_artefact
-from tilewise.model._artefact_files import SCORES, SELFTEST, write_files
+from tilewise.model._artefact_files import SCORES, SELFTEST, folder_hash, write_files
 from tilewise.model._attribution import contributions
 from tilewise.model._confidence import (
     COVARIATES,
@@ -45,6 +45,7 @@ __all__ = [
     "compile_parts",
     "contributions",
     "covariates_of",
+    "folder_hash",
     "load_artefact",
     "parts_of",
     "put_behind",

@@ -89,6 +89,15 @@ def content_hash(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
+def folder_hash(folder: str | Path) -> str:
+    """Return the identity of the model in a folder, without parsing any file.
+
+    Raises:
+        ArtefactError: as for :func:`read_files`.
+    """
+    return content_hash(read_files(folder))
+
+
 def pack_json(value: JsonObject) -> bytes:
     """Return JSON; equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
+    from tilewise.registry._gate_standing import GateStanding as GateStanding
+    from tilewise.registry._gate_standing import gate_standing as gate_standing
     from tilewise.registry._history import HistoryEntry as HistoryEntry
     from tilewise.registry._history import read_history as read_history
     from tilewise.registry._rollback import roll_back as roll_back
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from tilewise.registry._tracking import is_missing_store as is_missing_store
     from tilewise.registry._tracking import registry_reader as registry_reader
     from tilewise.registry._tracking import registry_session as registry_session
-    from tilewise.registry._tracking import registry_turn as registry_turn
     from tilewise.registry._tracking import resolve_tracking_uri as resolve_tracking_uri
     from tilewise.registry._version_diff import ModelDifference as ModelDifference
     from tilewise.registry._version_diff import diff_models as diff_models
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_face(
     __name__,
     {
+        "_gate_standing": (
+            "GateStanding",
+            "gate_standing",
+        ),
         "_history": (
             "HistoryEntry",
             "read_history",
@@ -57,7 +62,6 @@ __all__, __getattr__ = lazy_face(
             "is_missing_store",
             "registry_reader",
             "registry_session",
-            "registry_turn",
             "resolve_tracking_uri",
         ),
         "_version_diff": (

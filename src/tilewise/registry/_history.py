@@ -11,7 +11,8 @@ are the entries of a log:
 * The aliases mirror the last valid entry. Its author moves them and tags the entry ``applied``. Other processes wait
   for that tag before they decide, at most :data:`LEASE_S` by their own clock, and then move the aliases themselves.
   Moving them is idempotent, so a crash at any point is repaired.
-* If somebody moved an alias by hand, the next decision notices it and appends an entry for it.
+* If somebody moved an alias by hand, the next decision notices it and appends an entry for it. Such an entry is no
+  promotion: see :mod:`tilewise.registry._gate_standing`.
 
 One gap remains: a process that sleeps for more than the lease between reading the log and writing an alias may restore
 an old alias. It reads the log again afterwards and corrects the alias.
@@ -27,6 +28,7 @@ from typing import Literal
 
 from tilewise.errors import RegistryUnavailableError
 from tilewise.registry._versions import (
+    HASH_TAG,
     HISTORY_SUFFIX,
     PREVIOUS,
     PRODUCTION,
@@ -56,6 +58,7 @@ class HistoryEntry:
         number: Place in the history.
         over: The entry that the change was decided on.
         production, previous: The versions that the aliases name from then on; None: no such alias.
+        content: The content hash of `production`; None if the entry does not name it.
         action: The kind of change.
         reason: The reason in words.
         applied: True once the aliases are moved.
@@ -66,6 +69,7 @@ class HistoryEntry:
     over: int = 0
     production: int | None = None
     previous: int | None = None
+    content: str | None = None
     action: str = ""
     reason: str = ""
     applied: bool = True
@@ -142,6 +146,9 @@ def commit_change(
         "reason": reason[:1000],
         "by": f"{socket.gethostname()}:{os.getpid()}",
     }
+    serving = None if production is None else find_by_number(head.target, production)
+    if serving is not None and serving.content_hash:
+        tags[HASH_TAG] = serving.content_hash
     source = f"models:/{head.target}/{production}" if production else f"tilewise:/{head.target}/none"
     subject = f"version {production}" if production else "nothing"
     text = f"{subject} {action}, in place of {head.production or 'nothing'}: {reason}"
@@ -181,6 +188,7 @@ def _entry(version: Version) -> HistoryEntry:
         over=_number(tags.get("over")) or 0,
         production=_number(tags.get(PRODUCTION)),
         previous=_number(tags.get(PREVIOUS)),
+        content=tags.get(HASH_TAG),
         action=tags.get("action", ""),
         reason=tags.get("reason", ""),
         applied="applied" in tags,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
+from tilewise.registry._gate_standing import gate_standing
 from tilewise.registry._history import commit_change, settle_history
 from tilewise.registry._versions import (
     PREVIOUS,
@@ -35,7 +36,8 @@ def roll_back(
 
     Raises:
         UnknownTargetError: No version of the target is in production, or it has no version `number`.
-        ConfigError: The version is in production already or was rolled back itself, or `over` is not in production.
+        ConfigError: The version is in production already, was rolled back itself or never passed the gate, or `over`
+            is not in production.
         ArtefactError: The version's files are not sound.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
@@ -69,4 +71,10 @@ def _goal(target: str, current: Version, number: int | None) -> Version:
         raise ConfigError(f"{goal} is in production already; name another one with version=N")
     if number is None and ROLLED_BACK_TAG in goal.tags:
         raise ConfigError(f"{goal} was rolled back itself ({goal.tags[ROLLED_BACK_TAG]}); name one: version=N")
+    standing = gate_standing(goal)
+    if standing.kind == "bypassed":
+        raise ConfigError(
+            f"a rollback puts back a version that the gate promoted, but of {goal}: {standing.reason}; name another one "
+            "with version=N, or let the gate judge it: tilewise promote"
+        )
     return goal

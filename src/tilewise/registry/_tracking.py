@@ -44,6 +44,7 @@ _QUIET = {
     "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",
 }
 _CONNECT_SECONDS = 5.0
+TURN_S = 120.0  # to wait for other threads of the process that use the registry
 _session_lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # the thread that held the lock does not exist in the child
     os.register_at_fork(after_in_child=_session_lock._at_fork_reinit)  # type: ignore[attr-defined]
@@ -128,43 +129,32 @@ def registry_session(uri: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def registry_reader(uri: str) -> Iterator[None]:
-    """Let this thread read versions at `uri` for the duration of the block, with short time limits.
+def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
+    """Let this thread, and threads with a copy of its context, read versions at `uri` for the duration of the block.
 
     Unlike a :func:`registry_session`, it does not change MLflow's own choice, so other threads may log meanwhile.
 
+    Args:
+        uri: The registry.
+        patient: Wait longer for each answer, and repeat requests.
+
     Raises:
-        RegistryUnavailableError: `uri` is a database that cannot be opened.
+        RegistryUnavailableError: `uri` is a database that cannot be opened, or another thread has used the registry for
+            more than two minutes.
     """
     _quiet_mlflow()
     if _is_database(uri):
         _require_database(uri)
+    if not _session_lock.acquire(timeout=TURN_S):  # the thread that holds it may enter again
+        raise RegistryUnavailableError(
+            f"another thread of this process has used its registry for more than {TURN_S:g} s; start the server"
+        )
     token = _reader_uri.set(uri)
     try:
-        with _session_lock, _environment(_PROBE):
+        with _environment(_PATIENCE if patient else _PROBE):
             yield
     finally:
         _reader_uri.reset(token)
-
-
-@contextmanager
-def registry_turn(wait_s: float) -> Iterator[None]:
-    """Keep other threads from sessions and readers for the duration of the block, in which this thread may use them.
-
-    Args:
-        wait_s: seconds to wait for the threads that use the registry now.
-
-    Raises:
-        RegistryUnavailableError: another thread still uses the registry after `wait_s`.
-    """
-    _quiet_mlflow()
-    if not _session_lock.acquire(timeout=wait_s):
-        raise RegistryUnavailableError(
-            f"another thread of this process has waited for its registry for more than {wait_s:g} s; start the server"
-        )
-    try:
-        yield
-    finally:
         _session_lock.release()
 
 
@@ -173,6 +163,13 @@ def client_in_use() -> MlflowClient:
     import mlflow
 
     return mlflow.MlflowClient(tracking_uri=_reader_uri.get(), registry_uri=_reader_uri.get())
+
+
+def uri_in_use() -> str:
+    """Return the URI of :func:`client_in_use`."""
+    import mlflow
+
+    return _reader_uri.get() or mlflow.get_tracking_uri()
 
 
 @contextmanager
@@ -187,13 +184,12 @@ def translate_errors(action: str) -> Iterator[None]:
         AccessDeniedError: The server does not know the user, or does not let the user do this.
         RegistryUnavailableError: Any other error of MLflow, the database or the network.
     """
-    import mlflow
     import requests
     import sqlalchemy
     from mlflow.exceptions import InvalidUrlException, MlflowException
     from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
 
-    uri = hide_password(mlflow.get_tracking_uri())
+    uri = hide_password(uri_in_use())
     try:
         yield
     except (UnsupportedModelRegistryStoreURIException, InvalidUrlException) as e:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.errors import ArtefactError
-from tilewise.model import TrainedModel, load_artefact
-from tilewise.registry._tracking import client_in_use, translate_errors
+from tilewise.model import TrainedModel, folder_hash, load_artefact
+from tilewise.registry._tracking import client_in_use, translate_errors, uri_in_use
 from tilewise.registry._write_conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ DECISION_TAG = "gate_decision"
 HOLDOUT_TAG = "holdout_hash"
 OVERRIDE_TAG = "gate_override"
 ROLLED_BACK_TAG = "rolled_back"
+HISTORY_TAG = "history_entry"  # number of the entry that put the version into production
 
 _ATTEMPTS = 10
 _DATA = "data"  # the folder that MLflow stores a model's own files in
@@ -213,8 +214,10 @@ def download_version(version: Version, folder: str | Path) -> Path:
     folders = []
     if _DATA in names:
         with translate_errors(f"{version} cannot be downloaded"):
-            uri = f"{_uri(version)}/{_DATA}"
-            data = Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder)))
+            uri = f"{_files_uri(version)}/{_DATA}"
+            data = Path(
+                mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder), tracking_uri=uri_in_use())
+            )
         folders = sorted(p for p in data.iterdir() if p.is_dir())
     if len(folders) != 1:
         raise ArtefactError(
@@ -238,25 +241,26 @@ def load_version(version: Version) -> TrainedModel:
 
 
 def load_downloaded(version: Version, folder: Path) -> TrainedModel:
-    """Load a downloaded version, and verify that its files are those that were published.
+    """Load a downloaded version, and verify before parsing that its files are those that were published.
 
     Raises:
         ArtefactError: The files are damaged, belong to another target, or were changed after publishing.
     """
-    model = load_artefact(folder)
-    if model.target.name != version.target:
-        raise ArtefactError(
-            f"{version}: its files must be a model of {version.target}, got a model of {model.target.name}; "
-            "publish the model again"
-        )
     if not version.content_hash:
         raise ArtefactError(
             f"{version}: its tag {HASH_TAG} is gone, so its files cannot be checked; publish the model again, or go "
             "back with 'tilewise rollback version=N'"
         )
-    if model.content_hash != version.content_hash:
+    found = folder_hash(folder)
+    if found != version.content_hash:
         raise ArtefactError(
-            f"{version}: its files have content hash {model.content_hash[:12]}; they were changed after publishing: "
+            f"{version}: its files have content hash {found[:12]}; they were changed or damaged after publishing; "
+            "publish the model again"
+        )
+    model = load_artefact(folder)
+    if model.target.name != version.target:
+        raise ArtefactError(
+            f"{version}: its files must be a model of {version.target}, got a model of {model.target.name}; "
             "publish the model again"
         )
     return model
@@ -269,7 +273,7 @@ def _file_names(version: Version) -> set[str]:
 
     with translate_errors(f"the files of {version} cannot be listed"):
         try:
-            found = mlflow.artifacts.list_artifacts(artifact_uri=_uri(version))
+            found = mlflow.artifacts.list_artifacts(artifact_uri=_files_uri(version), tracking_uri=uri_in_use())
         except OSError:
             return set()
         except MlflowException as e:
@@ -279,8 +283,9 @@ def _file_names(version: Version) -> set[str]:
     return {str(f.path).split("/")[-1] for f in found}
 
 
-def _uri(version: Version) -> str:
-    return f"models:/{version.target}/{version.number}"
+def _files_uri(version: Version) -> str:
+    """Return where the registry keeps the files; MLflow would look up ``models:/`` in its own choice of registry."""
+    return str(client_in_use().get_model_version_download_uri(version.target, str(version.number)))
 
 
 def _registered_model(target: str) -> RegisteredModel | None:

@@ -113,7 +113,7 @@ def test_files_changed_in_the_registry_are_refused(registry: str, model_dir: Pat
     shutil.rmtree(stored)
     write_model(stored, note="tampered")
     copy = download_version(version, tmp_path / "copy")
-    with pytest.raises(ArtefactError, match=r"version 1 .*they were changed after publishing"):
+    with pytest.raises(ArtefactError, match=r"version 1 .*they were changed or damaged after publishing"):
         load_downloaded(version, copy)
 
 

@@ -3,8 +3,10 @@
 tilewise registry [list]
 tilewise registry show [target=NAME] [version=N]                    everything about one version
 tilewise registry diff [target=NAME] [a=production] [b=candidate]   two versions: parameters, data, pool, figures
+tilewise registry check                                             is each production the gate's, with sound files?
 
-Without version= it is the one in production; a= and b= are numbers or aliases.
+Without version= it is the one in production; a= and b= are numbers or aliases. check exits with status 2 if a version
+got into production past the gate, or if its files are not those that were published.
 """
 
 from __future__ import annotations
@@ -18,19 +20,21 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from tilewise.cli._console import plain_console
-from tilewise.errors import ConfigError, UnknownTargetError
+from tilewise.errors import ArtefactError, ConfigError, UnknownTargetError
 from tilewise.registry import (
     CANDIDATE,
     DECISION_TAG,
     PREVIOUS,
     PRODUCTION,
     ROLLED_BACK_TAG,
+    GateStanding,
     ModelDifference,
     Version,
     connect,
     diff_models,
     find_by_alias,
     find_by_number,
+    gate_standing,
     hide_password,
     is_missing_store,
     list_aliases,
@@ -53,7 +57,7 @@ def run(cfg: DictConfig) -> None:
 
     Raises:
         UnknownTargetError: the registry is empty, or has no such version.
-        ConfigError: the version is neither a number nor an alias.
+        ConfigError: the version is neither a number nor an alias, or a production did not pass the gate.
         ArtefactError: the files of a version to compare are damaged.
     """
     uri = resolve_tracking_uri(cfg.tracking.uri)
@@ -63,6 +67,8 @@ def run(cfg: DictConfig) -> None:
     console = plain_console()
     if cfg.action == "show":
         _show(console, _find(cfg.target, names, cfg.version or PRODUCTION))
+    elif cfg.action == "check":
+        _check(console, names)
     elif cfg.action == "diff":
         a, b = cfg.a or PRODUCTION, cfg.b or CANDIDATE
         _diff(console, _find(cfg.target, names, a), _find(cfg.target, names, b))
@@ -70,11 +76,44 @@ def run(cfg: DictConfig) -> None:
         for name in names:
             console.print(name, highlight=False)
             console.print(_table(name))
+            production = find_by_alias(name, PRODUCTION)
+            standing = None if production is None else gate_standing(production)
+            if production is not None and standing is not None and not standing.passed:
+                console.print(f"WARNING: {_past_the_gate(production, standing)}", soft_wrap=True, highlight=False)
 
 
 def _targets(uri: str) -> list[str]:
     connect(uri)
     return list_targets()
+
+
+def _check(console: Console, targets: Sequence[str]) -> None:
+    """Print what stands behind each production.
+
+    Raises:
+        ConfigError: a production did not pass the gate, or its files are not sound.
+    """
+    faults = []
+    for production in filter(None, (find_by_alias(name, PRODUCTION) for name in targets)):
+        standing, fault = gate_standing(production), None
+        if not standing.passed:
+            fault = _past_the_gate(production, standing)
+        else:
+            try:
+                load_version(production)
+            except ArtefactError as e:
+                fault = str(e)
+        console.print(fault or f"{production}: {standing.reason}, its files are sound", soft_wrap=True, highlight=False)
+        faults += [fault] if fault else []
+    if faults:
+        raise ConfigError(
+            f"production must have passed the gate, with sound files, got {len(faults)} that did not: "
+            f"{'; '.join(faults)}; put back a version that passed with 'tilewise rollback version=N'"
+        )
+
+
+def _past_the_gate(version: Version, standing: GateStanding) -> str:
+    return f"{version} is in production, but nothing shows that it passed the gate: {standing.reason}"
 
 
 def _find(target: str, known: Sequence[str], which: object) -> Version:

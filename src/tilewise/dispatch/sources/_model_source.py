@@ -31,12 +31,12 @@ from tilewise.registry import (
     find_by_alias,
     find_by_hash,
     find_by_number,
+    gate_standing,
     hide_password,
     is_missing_store,
     list_aliases,
     list_targets,
     load_downloaded,
-    registry_reader,
     registry_session,
     resolve_tracking_uri,
 )
@@ -83,7 +83,7 @@ def fetch_model(target: str, alias: str = PRODUCTION, *, uri: str | None = None)
     Raises:
         UnknownTargetError: the registry has no such model or alias.
         RegistryUnavailableError: the registry is unavailable, and there is no local copy.
-        ArtefactError: the registry's files are damaged, and there is no older copy.
+        ArtefactError: the registry's files are damaged or got past the gate, and there is no older copy.
     """
     resolved = resolve_tracking_uri(uri)
     copies = LocalCopies.of(resolved, target)
@@ -110,17 +110,16 @@ def fetch_newer_model(
     Raises:
         UnknownTargetError: the registry has no such model or alias.
         RegistryUnavailableError: the registry is unavailable.
-        ArtefactError: the registry's files are damaged.
+        ArtefactError: the registry's files are damaged, or got past the gate.
     """
     resolved = resolve_tracking_uri(uri)
     if is_missing_store(resolved):
         raise RegistryUnavailableError(f"there is no registry at {hide_password(resolved)}; train and promote a model")
 
     def find() -> Version:
-        with registry_reader(resolved):  # applications may log to an MLflow server of their own meanwhile
-            return _version_named(target, alias)
+        return _version_named(target, alias)
 
-    version = call_within(ANSWER_S, find, f"the version of {target} with alias {alias} cannot be read")
+    version = call_within(ANSWER_S, resolved, find, f"the version of {target} with alias {alias} cannot be read")
     if than == (version.content_hash, version.number):
         return None
     return _fetch(LocalCopies.of(resolved, target), target, alias, resolved)
@@ -151,15 +150,18 @@ def _fetch(copies: LocalCopies, target: str, alias: str, uri: str) -> FetchedMod
     """Load the version that the alias names now, from its local copy or the registry."""
 
     def find() -> Version:
-        with registry_session(uri):
-            return _version_named(target, alias)
+        version = _version_named(target, alias)
+        if alias == PRODUCTION:
+            _require_gate(version)
+        return version
 
     def download() -> FetchedModel:
-        with registry_session(uri):
-            return copies.download(version)
+        return copies.download(version)
 
-    version = call_within(ANSWER_S, find, f"the version of {target} with alias {alias} cannot be read")
-    fetched = copies.load(version) or call_within(DOWNLOAD_S, download, f"{version} cannot be downloaded")
+    version = call_within(ANSWER_S, uri, find, f"the version of {target} with alias {alias} cannot be read")
+    fetched = copies.load(version) or call_within(
+        DOWNLOAD_S, uri, download, f"{version} cannot be downloaded", patient=True
+    )
     copies.note_alias(alias, version)
     return fetched
 
@@ -169,6 +171,22 @@ def _version_named(target: str, alias: str) -> Version:
     if version is None:
         raise UnknownTargetError(_unknown(target, alias))
     return version
+
+
+def _require_gate(version: Version) -> None:
+    """Refuse a version that got into production past the gate.
+
+    Raises:
+        ArtefactError: the gate promoted other versions or files, and not these.
+    """
+    standing = gate_standing(version)
+    if standing.kind == "bypassed":
+        raise ArtefactError(
+            f"{version} is in production without having passed the gate: {standing.reason}; put back a version that "
+            "passed: tilewise rollback version=N"
+        )
+    if standing.kind == "unrecorded":
+        _log.warning("%s: nothing shows that it passed the gate: %s", version, standing.reason)
 
 
 def _last_good(copies: LocalCopies, alias: str, reason: TilewiseError) -> FetchedModel:

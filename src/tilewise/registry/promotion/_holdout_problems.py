@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+import numpy as np
+
 from tilewise.data import TargetTable, group_keys
 from tilewise.errors import ConfigError, DataError
 from tilewise.gate import parse_decision
@@ -38,8 +40,18 @@ class HoldoutProblems:
 
     @classmethod
     def of(cls, holdout: TargetTable) -> Self:
-        """Return the problems of a table whose measured kernels differ in speed."""
+        """Return the problems of a table whose measured kernels differ in speed.
+
+        Raises:
+            DataError: A rate is not a positive, finite number.
+        """
         op, rows = holdout.target.op, holdout.labelled().rows
+        wrong = rows["tflops"][~(np.isfinite(rows["tflops"]) & (rows["tflops"] > 0))]
+        if len(wrong):
+            raise DataError(
+                f"tflops of a valid measurement must be a positive, finite number, got {wrong.iloc[0]} in {len(wrong)} "
+                "rows of the holdout; read them with read_measurements, which checks them"
+            )
         columns = list(OPS[op].column_names())
         per_problem = rows.groupby(columns, dropna=False, sort=True)["tflops"].agg(["min", "max", "size"]).reset_index()
         spread = per_problem[per_problem["max"] >= SPREAD * per_problem["min"]]
@@ -103,11 +115,11 @@ class RecordedHoldout:
         return None if now >= _KERNELS_KEPT * before else f"their measured kernels fell from {before} to {now}"
 
 
-def recorded_holdout(production: Version) -> RecordedHoldout | None:
+def recorded_holdout(target: str, production: Version | None) -> RecordedHoldout | None:
     """Return the record of production or, without one, of the newest version with a record that was in production."""
-    earlier = [entry.production for entry in reversed(read_history(production.target))]
-    for number in dict.fromkeys([production.number, *earlier]):
-        version = production if number == production.number else find_by_number(production.target, number or 0)
+    earlier = [entry.production for entry in reversed(read_history(target))]
+    for number in dict.fromkeys([*([production.number] if production else []), *earlier]):
+        version = find_by_number(target, number or 0)
         record = None if version is None else _record(version)
         if record is not None:
             return record
@@ -129,13 +141,13 @@ def require_problems(holdout: HoldoutProblems, least: int) -> None:
         )
 
 
-def waived_holdout(holdout: HoldoutProblems, production: Version, override: Override) -> list[str]:
+def waived_holdout(holdout: HoldoutProblems, target: str, production: Version | None, override: Override) -> list[str]:
     """Return in words how the holdout falls short of production's, if that is waived; else an empty list.
 
     Raises:
         ConfigError: It falls short, and no override waives the rule.
     """
-    record = recorded_holdout(production)
+    record = recorded_holdout(target, production)
     lacking = None if record is None else record.lacking(holdout)
     if record is None or lacking is None:
         return []

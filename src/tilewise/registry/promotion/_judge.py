@@ -6,6 +6,7 @@ Judging uses no logged figures, and it changes neither the registry nor the disk
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -77,8 +78,16 @@ def judge(
     production: Version | None,
     frame: pd.DataFrame,
     rules: PromotionRules,
+    waived: Sequence[str] = (),
 ) -> Judgement:
     """Evaluate the `candidate`, registered as `version`, and `production` on the holdout of `frame`, and decide.
+
+    Args:
+        version, candidate: The candidate.
+        production: The version to compare with; None if the floors of a first model apply.
+        frame: Measurements.
+        rules: The rules to judge by.
+        waived: The rules that the override has waived already, in words.
 
     Raises:
         ArtefactError: Production cannot be loaded.
@@ -88,6 +97,7 @@ def judge(
         RegistryUnavailableError: A model cannot be fetched now.
     """
     compared = _compare(candidate, production, frame, rules)
+    compared.waived[:0] = waived
     gate = _decide(version, compared, rules)
     outcome, reasons = _outcome(version, gate)
     override: OverrideEntry = {"reason": rules.override.reason, "waived": compared.waived}
@@ -147,12 +157,11 @@ def _compare(
     fraction, notes = rules.holdout_fraction, list[str]()
     if incumbent is not None:
         fraction, notes = fair_fraction(incumbent, fraction)
-    ours = evaluate(candidate, frame, fraction)
     table = TargetTable.of(frame, target).holdout(fraction)
     problems = HoldoutProblems.of(table)
+    ours = evaluate(candidate, frame, fraction)
     require_problems(problems, rules.thresholds.min_problems)
-    if production is not None:
-        waived += waived_holdout(problems, production, override)
+    waived += waived_holdout(problems, target.name, production, override)
     holdout = table.rows.reset_index(drop=True)
     holdout_hash = table_hash(holdout)
     theirs = None if incumbent is None else _evaluate_incumbent(incumbent, holdout, override, waived)
@@ -196,7 +205,7 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
         holdout,
         rules.thresholds,
         selection_time_ratio=compared.time_ratio,
-        selftest_error=_selftest_error(version),
+        selftest_error=_selftest_error(version, compared.candidate),
         evidence=evidence,
     )
 
@@ -210,12 +219,13 @@ def _outcome(version: Version, gate: GateDecision) -> tuple[Outcome, tuple[str, 
     return "refused", (veto, *(() if gate.promote else gate.reasons))
 
 
-def _selftest_error(version: Version) -> str | None:
+def _selftest_error(version: Version, candidate: TrainedModel) -> str | None:
+    """Return why the registry's copy is not the sound copy of the judged candidate; None if it is."""
     try:
-        load_version(version)
+        stored = load_version(version)
     except ArtefactError as e:
         return str(e)
-    return None
+    return None if stored.content_hash == candidate.content_hash else "it holds other files than those judged"
 
 
 def _load_incumbent(production: Version | None, override: Override, waived: list[str]) -> TrainedModel | None:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from tilewise.checks import require
 from tilewise.evaluate import Evaluation
 from tilewise.gate import GateDecision, ModelIdentity, Observations, OverrideEntry, PromotionDecision, Thresholds
 from tilewise.metrics import Floats
@@ -28,12 +29,19 @@ class PromotionRules:
         holdout_fraction: The fraction of the holdout rule; see :func:`tilewise.data.holdout_mask`.
         observations: Shadow observations for the gate to judge as well; None to judge by measurements alone.
         override: The rules that may be waived; by default none.
+
+    Raises:
+        ConfigError: The fraction is not between 0 and 1.
     """
 
     thresholds: Thresholds
     holdout_fraction: float
     observations: Observations | None = None
     override: Override = field(default_factory=Override)
+
+    def __post_init__(self) -> None:
+        fraction = self.holdout_fraction
+        require("holdout.fraction must lie between 0 and 1", 0 < fraction < 1, fraction)
 
 
 @dataclass(frozen=True)

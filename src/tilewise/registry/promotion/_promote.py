@@ -25,14 +25,22 @@ from tilewise.gate import (
     write_decision_text,
 )
 from tilewise.model import TrainedModel, load_artefact
+from tilewise.registry._gate_standing import gate_standing, published_content
 from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
-from tilewise.registry._versions import Version, find_by_number, load_version
+from tilewise.registry._versions import (
+    HISTORY_TAG,
+    Version,
+    find_by_number,
+    list_versions,
+    load_version,
+    set_tag,
+)
 from tilewise.registry.promotion._judge import judge
 from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules, model_identity
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
 from tilewise.registry.promotion._logged_files import logged_decision
 from tilewise.registry.promotion._override import Override, waived_limits
-from tilewise.registry.promotion._publish import publish, published_content
+from tilewise.registry.promotion._publish import publish
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,20 +95,22 @@ def promote(
         tags: Further tags of the version, if it is new.
 
     Raises:
-        ArtefactError: The candidate or production is not sound.
+        ArtefactError: The candidate or production is not sound, or the candidate's folder changes meanwhile.
         ConfigError: The candidate was trained on some of that holdout, the holdout lacks problems that production was
-            judged on, limits are weaker than the shipped ones, or production was removed by hand.
+            judged on, limits are weaker than the shipped ones, or production was moved or removed by hand.
         DataError: There are too few problems to judge by.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
     candidate = load_artefact(Path(model_dir))
     waived_limits(rules.thresholds, candidate.target, rules.override)  # before anything is published
     version = publish(model_dir, experiments=experiments, tags=tags)
+    if version.content_hash != candidate.content_hash:
+        raise ArtefactError(f"{model_dir}: the folder must not change during a promotion; run the command again")
     folder = Path(reports)
     target = candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
-        production = _find_production(head, rules.override)
+        production, waived = _find_production(head, rules.override)
         same = production is not None and _is_in_production(version, production)
         if same is None:
             if _repair(head, version):
@@ -110,7 +120,7 @@ def promote(
             return _already_in_production(production, candidate, folder)
         if callable(frame):
             frame = frame()
-        judgement = judge(version, candidate, production, frame, rules)
+        judgement = judge(version, candidate, production, frame, rules, waived)
         if settle_history(target) == head:
             promotion = _carry_out(judgement, head, folder, next(iter(experiments), target))
             if promotion:
@@ -154,35 +164,54 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
     run_id, is_new = log_decision(judgement, text, experiment)
     if judgement.outcome == "promoted":
         reason = "; ".join(judgement.reasons)
-        number, previous = judgement.version.number, head.production or head.previous
-        if not commit_change(head, number, "promoted", reason, previous=previous, run_id=run_id):
+        number = judgement.version.number
+        previous = head.previous if head.production in (None, number) else head.production
+        entry = commit_change(head, number, "promoted", reason, previous=previous, run_id=run_id)
+        if entry is None:
             return None
+        set_tag(entry.target, number, HISTORY_TAG, str(entry.number))
     _write_files(folder, text, decision)
     if is_new:
         log_plots(judgement, run_id)
     return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
 
 
-def _find_production(head: HistoryEntry, override: Override) -> Version | None:
-    """Return the version in production; None for the first model of a target, or if an override waives the rest.
+def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
+    """Return the version in production, and the waived rules in words.
+
+    It is None for the first model of a target, or if an override waives the comparison.
 
     Raises:
-        ConfigError: The target had a production, whose alias or version was removed by hand.
+        ConfigError: The target had a production, whose alias was moved or removed by hand.
     """
-    if head.production is not None:
-        production = find_by_number(head.target, head.production)
-        if production is not None:
-            return production
-    last = next((e.production for e in reversed(read_history(head.target)) if e.production is not None), None)
-    if last is not None:
-        override.waive(
-            f"{head.target}: a candidate is judged against production, but version {last} was removed from it by hand; "
-            "set the alias production to a sound version again",
-            "gate.override.production=true",
-            ConfigError,
-            requested=override.production,
-        )
-    return None
+    production = None if head.production is None else find_by_number(head.target, head.production)
+    if production is None:
+        last = _last_production(head.target)
+        if last is None:
+            return None, []
+        fault = f"version {last} was removed from it by hand"
+        remedy = "set the alias production to a sound version again"
+    else:
+        standing = gate_standing(production)
+        if standing.passed:
+            return production, []
+        fault = f"version {production.number} is in it without having passed the gate: {standing.reason}"
+        remedy = "put back a version that passed with 'tilewise rollback version=N'"
+    override.waive(
+        f"{head.target}: a candidate is judged against production, but {fault}; {remedy}",
+        "gate.override.production=true",
+        ConfigError,
+        requested=override.production,
+    )
+    return None, [f"{fault}, so the floors of a first model apply"]
+
+
+def _last_production(target: str) -> int | None:
+    """Return the version that was in production last, by the history or, if that is lost, by the versions' tags."""
+    last = next((e.production for e in reversed(read_history(target)) if e.production is not None), None)
+    if last is None:
+        last = max((v.number for v in list_versions(target) if HISTORY_TAG in v.tags), default=None)
+    return last
 
 
 def _is_in_production(version: Version, production: Version) -> bool | None:
@@ -220,7 +249,7 @@ def _already_in_production(version: Version, candidate: TrainedModel, folder: Pa
         decision = {
             "target": candidate.target.name,
             "outcome": "already_production",
-            "reasons": ["this content is in production already, put there without the gate (rollback or by hand)"],
+            "reasons": ["this content is in production already, and the record of its promotion is lost"],
             "candidate": identity,
         }
         text = decision_to_json(decision)

@@ -45,7 +45,8 @@ def publish(
 
     Args:
         model_dir: A folder written by :func:`tilewise.model.write_artefact`.
-        run_id: The training run to attach it to; None: the run that logged this content, else a new one.
+        run_id: The training run to attach it to; None: the run that logged this content, else a new one. A run that
+            has published another content gets no second one.
         experiments: The experiments in which to find that run; it is created in the first. None: the target's name.
         tags: Further tags of a new version.
 
@@ -62,25 +63,6 @@ def publish(
     )
     set_alias(version, CANDIDATE)
     return version
-
-
-def published_content(version: Version) -> str | None:
-    """Return the content hash that the version was published with; None if its run does not tell.
-
-    It is a parameter of the run: in contrast to a tag, MLflow does not let it be changed.
-    """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    if version.run_id is None:
-        return None
-    with translate_errors(f"the run of {version} cannot be read"):
-        try:
-            return mlflow.MlflowClient().get_run(version.run_id).data.params.get(HASH_TAG)
-        except MlflowException as e:
-            if e.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
 
 
 def open_run(version: Version, experiment: str) -> str:
@@ -125,7 +107,9 @@ class _Origin:
     def run(self, model: TrainedModel, metrics: dict[str, float]) -> str:
         """Return the id of the run, which is created if the registry has not seen the training."""
         found = self.run_id or find_run(model.content_hash, self.experiments)
-        return found or _create_run(model, metrics, self.experiments[0])
+        if found is None or not _is_free(found, model.content_hash):
+            return _create_run(model, metrics, self.experiments[0])
+        return found
 
 
 def _register(model: TrainedModel, origin: _Origin) -> Version:
@@ -166,13 +150,18 @@ def _register(model: TrainedModel, origin: _Origin) -> Version:
     return first
 
 
-def _log_content(run_id: str, content_hash: str) -> None:
-    """Log the content hash as a parameter; a run that has published another content keeps the first one."""
+def _is_free(run_id: str, content_hash: str) -> bool:
+    """Return whether a run has published no other content: its parameter is the witness of a version's files."""
     import mlflow
 
-    client = mlflow.MlflowClient()
-    if HASH_TAG not in client.get_run(run_id).data.params:
-        client.log_param(run_id, HASH_TAG, content_hash)
+    return mlflow.MlflowClient().get_run(run_id).data.params.get(HASH_TAG, content_hash) == content_hash
+
+
+def _log_content(run_id: str, content_hash: str) -> None:
+    """Log the content hash as a parameter, which nobody can change."""
+    import mlflow
+
+    mlflow.MlflowClient().log_param(run_id, HASH_TAG, content_hash)  # again with the same value: no change
 
 
 def _create_run(model: TrainedModel, metrics: dict[str, float], experiment: str) -> str:

@@ -1,0 +1,84 @@
+"""Whether a version got into production through the gate.
+
+In MLflow anybody with write access can move an alias or edit a tag. What such a person does not change with it are the
+history of ``@production``, which names every promoted version with its content, and the parameters of the version's
+run, which MLflow does not let anybody change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewise.registry._history import read_history
+from tilewise.registry._tracking import client_in_use, translate_errors
+from tilewise.registry._versions import DECISION_TAG, HASH_TAG, Version, list_versions
+
+
+@dataclass(frozen=True)
+class GateStanding:
+    """What the registry tells of a version and the gate.
+
+    Attributes:
+        kind: ``passed``: the gate promoted exactly this content; ``unrecorded``: no promotion of the target is
+            recorded, so nothing can be compared; ``bypassed``: others were promoted, and this one was not.
+        reason: The finding in words.
+    """
+
+    kind: Literal["passed", "unrecorded", "bypassed"]
+    reason: str
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the gate promoted exactly this content."""
+        return self.kind == "passed"
+
+
+def gate_standing(version: Version) -> GateStanding:
+    """Return whether the gate ever promoted this version with this content.
+
+    Raises:
+        RegistryUnavailableError: The registry does not answer any more.
+    """
+    published = published_content(version)
+    if published not in (None, version.content_hash):
+        return GateStanding("bypassed", f"its tag {HASH_TAG} was changed after publishing; it was {published}")
+    promoted = _promoted_contents(version.target)
+    if not promoted:
+        return GateStanding("unrecorded", "no promotion of this target is recorded")
+    if version.number not in promoted:
+        return GateStanding("bypassed", "the gate never promoted it")
+    if promoted[version.number] not in (None, version.content_hash):
+        return GateStanding("bypassed", "the gate promoted other files under this number")
+    return GateStanding("passed", "promoted by the gate")
+
+
+def published_content(version: Version) -> str | None:
+    """Return the content hash that the version was published with; None if its run does not tell.
+
+    It is a parameter of the run: in contrast to a tag, MLflow does not let it be changed. Runs of older versions lack
+    it; the hash in the history's entry then remains.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if version.run_id is None:
+        return None
+    with translate_errors(f"the run of {version} cannot be read"):
+        try:
+            return client_in_use().get_run(version.run_id).data.params.get(HASH_TAG)
+        except MlflowException as e:
+            if e.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+
+
+def _promoted_contents(target: str) -> Mapping[int, str | None]:
+    """Return the content of each version that the gate promoted; None where an older entry does not name it.
+
+    If the history is lost, the decisions in the versions' tags count.
+    """
+    promoted = {e.production: e.content for e in read_history(target) if e.action == "promoted" and e.production}
+    if promoted:
+        return promoted
+    return {v.number: None for v in list_versions(target) if v.tags.get(DECISION_TAG, "").startswith("promoted")}

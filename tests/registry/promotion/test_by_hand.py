@@ -1,0 +1,436 @@
+"""Aliases, tags, versions and the history changed by hand in MLflow: none gets a worse model into production."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+
+from gate.shadowed import file_of, observed
+from small_model import table, write_model
+from synthetic import CONV
+from tilewise.dispatch.sources import fetch_model
+from tilewise.dispatch.sources._model_source import fetch_newer_model
+from tilewise.errors import ArtefactError, ConfigError, DataError
+from tilewise.gate import Thresholds
+from tilewise.registry import (
+    Version,
+    find_by_number,
+    gate_standing,
+    list_aliases,
+    list_versions,
+    load_version,
+    read_description,
+    read_history,
+    roll_back,
+)
+from tilewise.registry import _history as history
+from tilewise.registry._versions import HISTORY_TAG
+from tilewise.registry.promotion import Override, Promotion, PromotionRules, promote, publish, roll_back_if_slower
+from tilewise.registry.promotion import _promote as promotion_module
+
+pytestmark = pytest.mark.long
+
+SMALL = Thresholds(floor_mean=80, floor_p10=50, min_problems=5)  # tables of tests have eight holdout problems
+REASON = "small tables of tests"
+GOOD: dict[str, Any] = {"trees": 60}
+BAD: dict[str, Any] = {"trees": 60, "sign": -1.0}
+AS_BAD: dict[str, Any] = BAD | {"note": "as bad as the other"}
+
+Promote = Callable[..., Promotion]
+
+
+@pytest.fixture
+def go(registry: str, tmp_path: Path) -> Promote:
+    """Promote a model described by the arguments of :func:`small_model.write_model`."""
+
+    def _go(
+        model: dict[str, Any], frame: pd.DataFrame | None = None, *, production: bool = False, reason: str = REASON,
+        observations: Any = None,
+    ) -> Promotion:  # fmt: skip
+        folder = write_model(tmp_path / "models" / CONV, **model)
+        rules = PromotionRules(SMALL, 0.18, observations, Override(reason, production=production))
+        return promote(folder, table() if frame is None else frame, rules, tmp_path / "reports")
+
+    return _go
+
+
+@pytest.fixture
+def refused(go: Promote) -> Version:
+    """Return the second version, which the gate refused; the first is in production."""
+    go(GOOD)
+    bad = go(BAD)
+    assert bad.outcome == "refused"
+    return bad.version
+
+
+def by_hand(number: int, alias: str = "production") -> None:
+    mlflow.MlflowClient().set_registered_model_alias(CONV, alias, str(number))
+
+
+def production() -> int | None:
+    return list_aliases(CONV).get("production")
+
+
+def delete_history() -> None:
+    mlflow.MlflowClient().delete_registered_model(f"{CONV}.history")
+
+
+def replace_files(version: Version, tmp_path: Path, **model: Any) -> str:
+    """Put another sound model in the place of a version's files; return its content hash."""
+    stored = Path(
+        mlflow.MlflowClient().get_model_version_download_uri(CONV, str(version.number)).removeprefix("file://")
+    )
+    folder = next(stored.rglob("selftest.json")).parent
+    shutil.rmtree(folder)
+    from tilewise.model import load_artefact
+
+    return load_artefact(write_model(folder, **model)).content_hash
+
+
+class TestProductionAlias:
+    def test_a_dispatcher_keeps_the_last_version_that_passed(
+        self, go: Promote, refused: Version, registry: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        first = fetch_model(CONV, uri=registry)
+        by_hand(refused.number)
+        with caplog.at_level(logging.WARNING):
+            assert fetch_model(CONV, uri=registry).model.content_hash == first.model.content_hash
+        assert "version 2" in caplog.text
+        assert "without having passed the gate: the gate never promoted it" in caplog.text
+
+    def test_a_dispatcher_that_refreshes_does_not_take_it(self, refused: Version, registry: str) -> None:
+        first = fetch_model(CONV, uri=registry)
+        by_hand(refused.number)
+        with pytest.raises(ArtefactError, match="without having passed the gate"):
+            fetch_newer_model(CONV, "production", uri=registry, than=(first.model.content_hash, first.version))
+
+    def test_a_dispatcher_without_a_copy_does_not_start_with_it(self, refused: Version, registry: str) -> None:
+        by_hand(refused.number)
+        with pytest.raises(ArtefactError, match=r"version 2 .* tilewise rollback version=N"):
+            fetch_model(CONV, uri=registry)
+        assert fetch_model(CONV, "2", uri=registry).version == 2, "by its number it is no claim about the gate"
+
+    def test_back_to_a_version_that_passed_is_served(self, go: Promote, registry: str) -> None:
+        go(GOOD)
+        go(GOOD | {"note": "second"})
+        by_hand(1)
+        assert fetch_model(CONV, uri=registry).version == 1
+
+    @pytest.mark.parametrize("model", [AS_BAD, BAD], ids=["as bad", "itself"])
+    def test_nothing_is_judged_against_it(self, go: Promote, refused: Version, model: dict[str, Any]) -> None:
+        """Else a bad model put there by hand would open the way for others that are as bad."""
+        by_hand(refused.number)
+        with pytest.raises(
+            ConfigError, match=r"version 2 is in it without having passed the gate: .*never promoted it"
+        ):
+            go(model)
+        assert [e.action for e in read_history(CONV)] == ["promoted", "moved by hand"]
+        assert not gate_standing(refused).passed
+        roll_back(CONV, 1, reason="it was moved by hand")
+        assert go(model).outcome == "refused"
+
+    def test_one_who_insists_is_seen(self, go: Promote, refused: Version) -> None:
+        by_hand(refused.number)
+        assert go(BAD, production=True).outcome == "refused", "the floors apply"
+        promotion = go(GOOD | {"note": "second"}, production=True)
+        words = "version 2 is in it without having passed the gate"
+        assert promotion.outcome == "promoted"
+        for text in (
+            promotion.path.read_text(),
+            promotion.path.with_suffix(".html").read_text(),
+            find_by_number(CONV, 3).tags["gate_override"],  # type: ignore[union-attr]
+            read_description(promotion.version),
+            read_history(CONV)[-1].reason,
+        ):
+            assert words in text
+            assert REASON in text
+
+    def test_set_before_any_promotion_it_is_no_production_to_beat(self, go: Promote, tmp_path: Path) -> None:
+        publish(write_model(tmp_path / "bad", **BAD))
+        by_hand(1)
+        with pytest.raises(ConfigError, match="no promotion of this target is recorded"):
+            go(AS_BAD)
+
+    def test_set_before_any_promotion_the_dispatcher_says_so(
+        self, registry: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        publish(write_model(tmp_path / "bad", **BAD))
+        by_hand(1)
+        with caplog.at_level(logging.WARNING):
+            fetch_model(CONV, uri=registry)
+        assert "nothing shows that it passed the gate" in caplog.text
+
+    def test_a_version_that_mlflow_registered_is_not_served(self, go: Promote, registry: str, tmp_path: Path) -> None:
+        go(GOOD)
+        source = write_model(tmp_path / "bad", **BAD)
+        with mlflow.start_run():
+            info = mlflow.pyfunc.log_model(
+                name="x", loader_module="tilewise.registry.pyfunc", data_path=str(source), pip_requirements=[]
+            )
+        mlflow.register_model(info.model_uri, CONV)
+        by_hand(2)
+        with pytest.raises(ArtefactError, match="without having passed the gate"):
+            fetch_model(CONV, uri=registry)
+
+    def test_removed_and_insisted_on_it_is_seen(self, go: Promote) -> None:
+        go(GOOD)
+        mlflow.MlflowClient().delete_registered_model_alias(CONV, "production")
+        assert go(BAD, production=True).outcome == "refused"
+        promotion = go(GOOD | {"note": "second"}, production=True)
+        waived = promotion.decision["override"]["waived"]
+        assert any("version 1 was removed from it by hand" in rule for rule in waived)
+
+    def test_removed_and_insisted_on_the_holdout_still_counts(self, go: Promote) -> None:
+        from registry.promotion.test_not_walked_around import first_problems
+
+        go(GOOD)
+        mlflow.MlflowClient().delete_registered_model_alias(CONV, "production")
+        with pytest.raises(ConfigError, match="must contain the 8 problems that production was judged on"):
+            go(GOOD | {"note": "second"}, first_problems(6), production=True)
+
+
+class TestOtherAliases:
+    def test_a_candidate_set_by_hand_is_not_what_is_judged(self, go: Promote, refused: Version) -> None:
+        by_hand(refused.number, "candidate")
+        assert go(GOOD).outcome == "already_production"
+        assert production() == 1
+
+    def test_previous_set_by_hand_is_no_way_back(self, refused: Version) -> None:
+        by_hand(refused.number, "previous")
+        with pytest.raises(ConfigError, match="the gate never promoted it"):
+            roll_back(CONV, reason="x")
+        assert production() == 1
+
+    def test_nor_for_the_automatic_rollback(self, refused: Version) -> None:
+        by_hand(refused.number, "previous")
+        first = find_by_number(CONV, 1)
+        assert first is not None
+        seen = file_of(observed([1.5] * 25, candidate=refused.content_hash, production=first.content_hash))
+        assert not roll_back_if_slower(CONV, seen, SMALL).rolled_back
+        assert production() == 1
+
+
+class TestRollback:
+    def test_a_refused_version_cannot_be_put_back(self, refused: Version) -> None:
+        with pytest.raises(ConfigError, match=r"puts back a version that the gate promoted, but of .* version 2"):
+            roll_back(CONV, refused.number, reason="x")
+        assert production() == 1
+
+    def test_nor_with_its_tag_changed_to_promoted(self, refused: Version) -> None:
+        mlflow.MlflowClient().set_model_version_tag(CONV, "2", "gate_decision", "promoted: fine")
+        with pytest.raises(ConfigError, match="the gate never promoted it"):
+            roll_back(CONV, refused.number, reason="x")
+        assert production() == 1
+
+    def test_nor_after_it_was_in_production_by_hand(self, refused: Version) -> None:
+        by_hand(refused.number)
+        history.settle_history(CONV)
+        roll_back(CONV, 1, reason="it was moved by hand")
+        with pytest.raises(ConfigError, match="the gate never promoted it"):
+            roll_back(CONV, refused.number, reason="x")
+        assert production() == 1
+
+    def test_its_mark_removed_a_version_is_judged_again(self, go: Promote, refused: Version) -> None:
+        mlflow.MlflowClient().set_model_version_tag(CONV, "2", "rolled_back", "slow")
+        assert "it was rolled back" in go(BAD).reasons[0]
+        mlflow.MlflowClient().delete_model_version_tag(CONV, "2", "rolled_back")
+        assert go(BAD).outcome == "refused"
+        assert production() == 1
+
+
+class TestVersions:
+    def test_files_and_tag_replaced_together(self, go: Promote, registry: str, tmp_path: Path) -> None:
+        """The version in production keeps its number, so no alias moves."""
+        first = go(GOOD).version
+        content_hash = replace_files(first, tmp_path, **BAD)
+        mlflow.MlflowClient().set_model_version_tag(CONV, "1", "content_hash", content_hash)
+        changed = find_by_number(CONV, 1)
+        assert changed is not None
+        assert load_version(changed).content_hash == content_hash, "files and tag agree"
+        assert gate_standing(changed).reason.startswith("its tag content_hash was changed after publishing")
+        with pytest.raises(ArtefactError, match="its tag content_hash was changed after publishing"):
+            fetch_model(CONV, uri=registry)
+        with pytest.raises(ConfigError, match="its tag content_hash was changed after publishing"):
+            go(AS_BAD)
+
+    def test_files_and_tag_replaced_where_the_run_is_no_witness(
+        self, go: Promote, registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = go(GOOD).version
+        content_hash = replace_files(first, tmp_path, **BAD)
+        mlflow.MlflowClient().set_model_version_tag(CONV, "1", "content_hash", content_hash)
+        monkeypatch.setattr("tilewise.registry._gate_standing.published_content", lambda _: None)
+        with pytest.raises(ArtefactError, match="the gate promoted other files under this number"):
+            fetch_model(CONV, uri=registry)
+
+    def test_the_target_deleted_and_registered_again(self, go: Promote, registry: str, tmp_path: Path) -> None:
+        """Numbers begin again, so the bad model has the number of the one that was promoted."""
+        go(GOOD)
+        mlflow.MlflowClient().delete_registered_model(CONV)
+        publish(write_model(tmp_path / "bad", **BAD))
+        by_hand(1)
+        with pytest.raises(ArtefactError, match="the gate promoted other files under this number"):
+            fetch_model(CONV, uri=registry)
+        with pytest.raises(ConfigError, match="the gate promoted other files under this number"):
+            go(AS_BAD)
+
+    def test_productions_version_deleted(self, go: Promote, refused: Version) -> None:
+        mlflow.MlflowClient().delete_registered_model_alias(CONV, "production")
+        mlflow.MlflowClient().delete_model_version(CONV, "1")
+        with pytest.raises(ConfigError, match="version 1 was removed from it by hand"):
+            go(AS_BAD)
+
+    def test_productions_run_deleted(self, go: Promote) -> None:
+        first = go(GOOD).version
+        assert first.run_id is not None
+        mlflow.MlflowClient().delete_run(first.run_id)
+        assert go(BAD).outcome == "refused"
+        assert production() == 1
+
+    def test_a_version_of_before_the_witness_is_promoted_and_served_by_the_history(
+        self, go: Promote, registry: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Runs of older versions lack the parameter content_hash."""
+        monkeypatch.setattr("tilewise.registry.promotion._publish._log_content", lambda *_: None)
+        assert go(GOOD).outcome == "promoted"
+        assert go(GOOD).outcome == "already_production"
+        assert fetch_model(CONV, uri=registry).version == 1
+        mlflow.MlflowClient().set_model_version_tag(CONV, "1", "content_hash", "0" * 64)
+        with pytest.raises(ConfigError, match="the gate promoted other files under this number"):
+            go(BAD)
+
+    def test_a_run_that_published_other_files_is_not_reused(self, registry: str, tmp_path: Path) -> None:
+        """Its parameter would be the witness of the other files."""
+        first = publish(write_model(tmp_path / "a", **GOOD))
+        second = publish(write_model(tmp_path / "b", **BAD), run_id=first.run_id)
+        assert second.run_id != first.run_id
+        assert gate_standing(second).kind == "unrecorded"
+
+
+class TestHistory:
+    def test_lost_with_the_alias_it_makes_no_first_model(self, go: Promote) -> None:
+        go(GOOD)
+        delete_history()
+        mlflow.MlflowClient().delete_registered_model_alias(CONV, "production")
+        with pytest.raises(ConfigError, match="version 1 was removed from it by hand"):
+            go(AS_BAD)
+        assert production() is None
+
+    def test_lost_it_lets_no_refused_version_serve(self, refused: Version, registry: str) -> None:
+        delete_history()
+        by_hand(refused.number)
+        with pytest.raises(ArtefactError, match="the gate never promoted it"):
+            fetch_model(CONV, uri=registry)
+        with pytest.raises(ConfigError, match="in production already"):
+            roll_back(CONV, refused.number, reason="x")
+
+    def test_lost_production_still_counts(self, go: Promote, registry: str) -> None:
+        go(GOOD)
+        delete_history()
+        assert go(BAD).outcome == "refused"
+        assert fetch_model(CONV, uri=registry).version == 1
+
+    def test_each_entry_names_the_content(self, go: Promote) -> None:
+        version = go(GOOD).version
+        entry = read_history(CONV)[-1]
+        assert entry.content == version.content_hash
+        assert find_by_number(CONV, 1).tags[HISTORY_TAG] == str(entry.number)  # type: ignore[union-attr]
+
+
+class TestTime:
+    @pytest.mark.parametrize("now", [0.0, 4e9], ids=["1970", "2096"])
+    def test_a_wrong_clock_changes_no_decision(self, go: Promote, monkeypatch: pytest.MonkeyPatch, now: float) -> None:
+        go(GOOD)
+        monkeypatch.setattr(time, "time", lambda: now)
+        assert go(BAD).outcome == "refused"
+        assert go(GOOD | {"note": "second"}).outcome == "promoted"
+        assert production() == 3
+
+    def test_the_folder_swapped_during_a_promotion(
+        self, go: Promote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The model that is judged and the one that is published are the same."""
+        go(GOOD)
+
+        def swapped(folder: Path, **options: Any) -> Version:
+            return publish(write_model(tmp_path / "other", **BAD), **options)
+
+        monkeypatch.setattr(promotion_module, "publish", swapped)
+        with pytest.raises(ArtefactError, match="the folder must not change during a promotion"):
+            go(GOOD | {"note": "second"})
+        assert production() == 1
+
+    def test_its_stored_files_replaced_before_they_are_judged(
+        self, go: Promote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go(GOOD)
+
+        def tampered(folder: Path, **options: Any) -> Version:
+            version = publish(folder, **options)
+            content_hash = replace_files(version, tmp_path, **BAD)
+            mlflow.MlflowClient().set_model_version_tag(CONV, str(version.number), "content_hash", content_hash)
+            return version
+
+        monkeypatch.setattr(promotion_module, "publish", tampered)
+        promotion = go(GOOD | {"note": "second"})
+        assert promotion.outcome == "refused"
+        assert any("changed or damaged after publishing" in r for r in promotion.reasons)
+        assert production() == 1
+
+
+class TestArguments:
+    @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.0, 2.0, float("nan"), float("inf")])
+    def test_a_holdout_fraction_that_is_none(self, fraction: float) -> None:
+        with pytest.raises(ConfigError, match=r"holdout\.fraction must lie between 0 and 1"):
+            PromotionRules(SMALL, fraction)
+
+    @pytest.mark.parametrize("reason", ["", "   ", "\n\t"])
+    def test_a_reason_without_words_is_none(self, go: Promote, reason: str) -> None:
+        with pytest.raises(ConfigError, match="to insist, set them and"):
+            go(GOOD, reason=reason)
+        assert list_versions(CONV) == []
+
+    @pytest.mark.parametrize("value", ["off", "OFF", " off ", "no", "0", "false", "never"])
+    def test_overrides_are_off_unless_the_switch_says_on(
+        self, go: Promote, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        monkeypatch.setenv("TILEWISE_GATE_OVERRIDE", value)
+        with pytest.raises(ConfigError, match="overrides are forbidden here"):
+            go(GOOD)
+
+    def test_praise_by_observations_does_not_help(self, go: Promote, refused: Version) -> None:
+        first = find_by_number(CONV, 1)
+        assert first is not None
+        praise = file_of(observed([2.0] * 40, 5, candidate=refused.content_hash, production=first.content_hash))
+        assert go(BAD, observations=praise).outcome == "refused"
+        assert production() == 1
+
+
+class TestData:
+    @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, 0.0])
+    def test_rates_that_are_none(self, go: Promote, rate: float) -> None:
+        go(GOOD)
+        frame = table()
+        frame = frame.assign(tflops=frame["tflops"].where(frame.index % 2 == 0, rate))
+        with pytest.raises((DataError, ConfigError), match="positive, finite number|measured kernels fell"):
+            go(BAD, frame)
+        assert production() == 1
+
+    def test_rows_repeated_a_hundred_times_count_once(self, go: Promote) -> None:
+        """Of the problems that a bad model happens to be best at, for example."""
+        go(GOOD)
+        rows = table()
+        lucky = rows[rows["N"] == rows["N"].iloc[0]]
+        repeated = pd.concat([rows, *(lucky.assign(run_id=f"again {i}") for i in range(100))], ignore_index=True)
+        promotion = go(BAD, repeated)
+        assert promotion.outcome == "refused"
+        assert promotion.gate is not None
+        assert promotion.gate.n_problems == 8
