@@ -13,7 +13,7 @@ from pathlib import Path
 import requests
 
 from store import fresh_store
-from tilewise.servers._service_process import free_port
+from tilewise.servers._service_process import free_ports
 
 GIVEN = "TILEWISE_TEST_MLFLOW_URI"  # a server to test against instead, e.g. one with PostgreSQL
 START_S = 120.0
@@ -25,7 +25,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     if given := os.environ.get(GIVEN):
         yield given
         return
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", fresh_store(folder), "--artifacts-destination", str(folder / "artefacts")]
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

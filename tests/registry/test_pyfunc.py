@@ -24,7 +24,7 @@ from tilewise.model import load_artefact
 from tilewise.ops import GroupedConvProblem
 from tilewise.registry import PRODUCTION, set_alias
 from tilewise.registry.promotion import publish
-from tilewise.servers._service_process import free_port
+from tilewise.servers._service_process import free_ports
 
 PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
 
@@ -43,7 +43,7 @@ def stored(registry: str, tmp_path: Path) -> Path:
 @contextmanager
 def served(registry: str, folder: Path, *manager: str) -> Iterator[str]:
     """Serve the model in production by MLflow's command, and return where it answers."""
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", f"models:/{CONV}@production"]
     command += [*manager, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

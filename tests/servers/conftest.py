@@ -34,24 +34,32 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("servers")
     command = [sys.executable, "-m", "tilewise.servers", "--folder", str(folder), "--auth"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    ending = threading.Timer(400, process.kill)
+    ending = threading.Timer(800, process.kill)
     ending.start()
     assert process.stdout is not None
     said = ""
-    try:
-        for line in process.stdout:
-            said += line
-            if line.startswith("Ctrl-C"):
-                break
+    for line in process.stdout:
+        said += line
+        if line.startswith("Ctrl-C"):
+            break
+    else:
+        status = process.wait()
         ending.cancel()
-        assert process.poll() is None, said
-        exports = (shlex.split(line)[1] for line in (folder / "environment").read_text().splitlines())
+        pytest.fail(f"the servers did not start, status {status}:\n{said}\n{_log_ends(folder)}", pytrace=False)
+    ending.cancel()
+    exports = (shlex.split(line)[1] for line in (folder / "environment").read_text().splitlines())
+    try:
         yield Running(folder, dict(e.split("=", 1) for e in exports), said)
     finally:
-        ending.cancel()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(60) == 0, process.stdout.read()
     assert not _processes_of(folder)
+
+
+def _log_ends(folder: Path) -> str:
+    """Return the last lines of each server's log."""
+    logs = {file.name: file.read_text(errors="replace").splitlines() for file in (folder / "logs").glob("*.log")}
+    return "\n".join("\n  ".join([f"{name}:", *lines[-30:]]) for name, lines in sorted(logs.items()))
 
 
 def _processes_of(folder: Path) -> list[str]:

