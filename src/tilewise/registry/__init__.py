@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewise.registry._tracking import connect as connect
     from tilewise.registry._tracking import hide_password as hide_password
     from tilewise.registry._tracking import is_missing_store as is_missing_store
+    from tilewise.registry._tracking import prepare_reader as prepare_reader
     from tilewise.registry._tracking import registry_reader as registry_reader
     from tilewise.registry._tracking import registry_session as registry_session
     from tilewise.registry._tracking import registry_turn as registry_turn
@@ -55,6 +56,7 @@ __all__, __getattr__ = lazy_face(
             "connect",
             "hide_password",
             "is_missing_store",
+            "prepare_reader",
             "registry_reader",
             "registry_session",
             "registry_turn",

@@ -27,7 +27,6 @@ from tilewise.registry import (
     ROLLED_BACK_TAG,
     ModelDifference,
     Version,
-    connect,
     diff_models,
     find_by_alias,
     find_by_number,
@@ -39,6 +38,8 @@ from tilewise.registry import (
     load_version,
     read_description,
     read_history,
+    registry_reader,
+    registry_session,
     resolve_tracking_uri,
 )
 
@@ -57,24 +58,28 @@ def run(cfg: DictConfig) -> None:
         ArtefactError: the files of a version to compare are damaged.
     """
     uri = resolve_tracking_uri(cfg.tracking.uri)
-    names = [] if is_missing_store(uri) else _targets(uri)
-    if not names:
-        raise UnknownTargetError(f"no model is registered at {hide_password(uri)} yet; tilewise train registers one")
+    if is_missing_store(uri):
+        raise UnknownTargetError(_nothing_at(uri))
     console = plain_console()
-    if cfg.action == "show":
-        _show(console, _find(cfg.target, names, cfg.version or PRODUCTION))
-    elif cfg.action == "diff":
-        a, b = cfg.a or PRODUCTION, cfg.b or CANDIDATE
-        _diff(console, _find(cfg.target, names, a), _find(cfg.target, names, b))
-    else:
-        for name in names:
-            console.print(name, highlight=False)
-            console.print(_table(name))
+    with registry_reader(uri):
+        names = list_targets()
+        if not names:
+            raise UnknownTargetError(_nothing_at(uri))
+        if cfg.action == "show":
+            _show(console, _find(cfg.target, names, cfg.version or PRODUCTION))
+        elif cfg.action != "diff":
+            for name in names:
+                console.print(name, highlight=False)
+                console.print(_table(name))
+        else:
+            a, b = (_find(cfg.target, names, which) for which in (cfg.a or PRODUCTION, cfg.b or CANDIDATE))
+    if cfg.action == "diff":
+        with registry_session(uri):
+            _diff(console, a, b)
 
 
-def _targets(uri: str) -> list[str]:
-    connect(uri)
-    return list_targets()
+def _nothing_at(uri: str) -> str:
+    return f"no model is registered at {hide_password(uri)} yet; tilewise train registers one"
 
 
 def _find(target: str, known: Sequence[str], which: object) -> Version:

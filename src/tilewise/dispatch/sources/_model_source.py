@@ -36,6 +36,7 @@ from tilewise.registry import (
     list_aliases,
     list_targets,
     load_downloaded,
+    prepare_reader,
     registry_reader,
     registry_session,
     resolve_tracking_uri,
@@ -120,6 +121,7 @@ def fetch_newer_model(
         with registry_reader(resolved):  # applications may log to an MLflow server of their own meanwhile
             return _version_named(target, alias)
 
+    prepare_reader(resolved)
     version = call_within(ANSWER_S, find, f"the version of {target} with alias {alias} cannot be read")
     if than == (version.content_hash, version.number):
         return None
@@ -151,13 +153,14 @@ def _fetch(copies: LocalCopies, target: str, alias: str, uri: str) -> FetchedMod
     """Load the version that the alias names now, from its local copy or the registry."""
 
     def find() -> Version:
-        with registry_session(uri):
+        with registry_reader(uri):
             return _version_named(target, alias)
 
     def download() -> FetchedModel:
         with registry_session(uri):
             return copies.download(version)
 
+    prepare_reader(uri)
     version = call_within(ANSWER_S, find, f"the version of {target} with alias {alias} cannot be read")
     fetched = copies.load(version) or call_within(DOWNLOAD_S, download, f"{version} cannot be downloaded")
     copies.note_alias(alias, version)
