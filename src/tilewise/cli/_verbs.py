@@ -126,8 +126,13 @@ def refuse_unread(verb: str, keys: Iterable[str]) -> None:
         UsageError: another verb reads the key, and this one does not.
     """
     for key in keys:
-        if not _covers(_read_by(verb), key) and any(_covers(_read_by(other), key) for other in VERBS):
+        if not is_read_by(verb, key) and any(_covers(_read_by(other), key) for other in VERBS):
             raise UsageError(f"{verb} does not read {key!r}; it reads {', '.join(VERBS[verb].reads)}")
+
+
+def is_read_by(verb: str, key: str) -> bool:
+    """Return whether `verb` reads the dotted key, or keys below it."""
+    return _covers(_read_by(verb), key)
 
 
 def _read_by(verb: str) -> tuple[str, ...]:
