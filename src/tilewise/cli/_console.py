@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from rich.console import Console
 
 Mode: TypeAlias = Literal["text", "json", "quiet"]
-Document: TypeAlias = Mapping[str, object] | Sequence[object]
+Document: TypeAlias = object  # plain data, dataclasses, paths, numbers of NumPy
 
 _mode: ContextVar[Mode] = ContextVar("tilewise_output", default="text")
 _written = False  # whether this command has written a result

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.compose import compose
 from tilewise.errors import PromotionRefusedError
 from tilewise.gate import GateDecision, Thresholds, read_observations
@@ -65,6 +65,15 @@ def run(cfg: DictConfig) -> None:
         experiment=cfg.tracking.experiment,
     )
     _print(promotion)
+    write_result(
+        {
+            "outcome": promotion.outcome,
+            "version": promotion.version.number,
+            "reasons": promotion.reasons,
+            "record": promotion.path,
+            "decision": promotion.decision,
+        }
+    )
     if not promotion.in_production:
         raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
 

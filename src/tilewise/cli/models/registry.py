@@ -9,6 +9,7 @@ Without version= it is the one in production; a= and b= are numbers or aliases.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.registry import (
     CANDIDATE,
@@ -66,16 +67,24 @@ def run(cfg: DictConfig) -> None:
         if not names:
             raise UnknownTargetError(_nothing_at(uri))
         if cfg.action == "show":
-            _show(console, _find(cfg.target, names, cfg.version or PRODUCTION))
+            version = _find(cfg.target, names, cfg.version or PRODUCTION)
+            _show(console, version)
+            write_result(_document(version) | {"description": read_description(version)})
         elif cfg.action != "diff":
             for name in names:
                 console.print(name, highlight=False)
                 console.print(_table(name))
+            write_result({name: [_document(version) for version in list_versions(name)] for name in names})
         else:
             a, b = (_find(cfg.target, names, which) for which in (cfg.a or PRODUCTION, cfg.b or CANDIDATE))
     if cfg.action == "diff":
         with registry_session(uri):
             _diff(console, a, b)
+
+
+def _document(version: Version) -> dict[str, object]:
+    aliases = sorted(alias for alias, number in list_aliases(version.target).items() if number == version.number)
+    return {**dataclasses.asdict(version), "aliases": aliases}
 
 
 def _nothing_at(uri: str) -> str:
@@ -140,6 +149,7 @@ def _show(console: Console, version: Version) -> None:
 def _diff(console: Console, a: Version, b: Version) -> None:
     found = diff_models(load_version(a), load_version(b))
     console.print(f"{a} -> {b}", soft_wrap=True, highlight=False)
+    write_result({"a": a.number, "b": b.number, **dataclasses.asdict(found)})
     if found.is_empty:
         console.print("nothing differs", highlight=False)
         return

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tilewise.arch import load_arch
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import show_figures
 from tilewise.cli._tuned import write_tuned
 from tilewise.cli.compose import overrides_for
@@ -88,6 +88,7 @@ def run(cfg: DictConfig) -> None:
         ceiling=noise_ceiling(frame, target),
     )
     console.print(f"model: {folder}, registered as {version} (candidate) at {uri}", soft_wrap=True, highlight=False)
+    write_result({"model": folder, "run_id": run_id, "version": version.number, "cv": result.cv_metrics})
     if settings.tune.write and result.tuning.study:
         path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
         tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
