@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from tilewise.checks import require
 from tilewise.errors import ConfigError, DataError
 from tilewise.ops import OPS, Target
 
@@ -60,6 +61,8 @@ def check_request(verb: str, cfg: DictConfig) -> None:
         from tilewise.train import settings_from_config
 
         settings_from_config(cast("dict[str, object]", OmegaConf.to_container(cfg, resolve=True)))
+        n = cfg.sample.problems
+        require("sample.problems must be a whole number of at least 1, or null", n is None or n >= 1, n)
     if command in _READS_LIMITS:
         from tilewise.gate import Thresholds
 

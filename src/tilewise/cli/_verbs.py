@@ -57,8 +57,8 @@ VERBS: dict[str, Verb] = {
         "models",
         "fit a target's model and log it to MLflow",
         (
-            "data", "holdout", "model", "model_dir", "n_splits", "out", "seed", "threads", "tracking", "tune", "tuned",
-            "warm_start",
+            "data", "holdout", "model", "model_dir", "n_splits", "out", "sample", "seed", "threads", "tracking", "tune",
+            "tuned", "warm_start",
         ),
     ),
     "evaluate": Verb(

@@ -1,6 +1,7 @@
 """Train a model on measurements, log the training to MLflow and register the model as candidate.
 
 tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
+tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
 
 Problems of the holdout are dropped, whatever table is given. The model is written before it is logged: if the tracking
 server fails meanwhile, the training is not lost, and `tilewise promote` publishes the model later.
@@ -22,7 +23,7 @@ from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import show_figures
 from tilewise.cli._tuned import write_tuned
 from tilewise.cli.compose import overrides_for
-from tilewise.data import read_measurements
+from tilewise.data import TargetTable, read_measurements
 from tilewise.evaluate import noise_ceiling
 from tilewise.evaluate.plots import (
     plot_by_problems,
@@ -71,8 +72,11 @@ def run(cfg: DictConfig) -> None:
     target = Target.parse(cfg.target)
     base = None if cfg.warm_start is None else BaseModel.load(Path(cfg.warm_start))
     uri = connect(cfg.tracking.uri)
-    frame = read_measurements(Path(cfg.data), target)
     console = plain_console()
+    frame = read_measurements(Path(cfg.data), target)
+    if cfg.sample.problems is not None:
+        frame = _sample(frame, target, settings, cfg.sample.problems)
+        console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
     result = _train(frame, target, settings, console, base)
     folder = Path(cfg.out or cfg.model_dir)
     write_artefact(folder, result.parts)
@@ -93,6 +97,15 @@ def run(cfg: DictConfig) -> None:
         path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
         tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
         console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
+
+
+def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_problems: int) -> pd.DataFrame:
+    """Return the rows of `n_problems` problems outside the holdout, and those of the holdout, which train leaves out."""
+    import pandas as pd
+
+    table = TargetTable.of(frame, target)
+    drawn = table.training(settings.holdout_fraction).draw(n_problems, settings.seed)
+    return pd.concat([drawn.rows, table.holdout(settings.holdout_fraction).rows], ignore_index=True)
 
 
 def _origin(cfg: DictConfig, result: TrainingResult) -> str:
