@@ -184,7 +184,7 @@ params: $(TRAIN)  ## compose conf/ into params.yaml, which DVC tracks
 
 .PHONY: figures
 figures: $(TRAIN)  ## fill the pages on data and benchmarks with their tables and plots
-	tilewise data describe output=docs/images/data out=docs/data.md
+	tilewise data describe stages=all output=docs/images/data out=docs/data.md
 	python -m benchmarks.report
 	python -m benchmarks.learning.learning_curve page
 

@@ -187,14 +187,14 @@ class TestUnseen:
 
     def test_a_larger_share_than_the_trainings_has_other_shapes(self, model: TrainedModel, frame: pd.DataFrame) -> None:
         split = Split.of(TargetTable.of(frame, model.target), 0.3)
-        stated = model.manifest | {"holdout_fraction": 0.3, **dataclasses.asdict(split)}
+        stated = {**model.manifest, "holdout_fraction": 0.3, **dataclasses.asdict(split)}
         assert evaluate(altered(model, manifest=stated), frame, 0.3).metrics["n_problems"] > 0
         with pytest.raises(ConfigError, match="another holdout than its manifest states"):
             evaluate(altered(model, manifest=stated | {"holdout_fraction": 0.5}), frame, 0.3)
 
     def test_digests_of_another_table_say_nothing(self, model: TrainedModel, frame: pd.DataFrame) -> None:
         split = Split.of(TargetTable.of(frame, model.target), 0.2)
-        stated = model.manifest | {"holdout_fraction": 0.3, **dataclasses.asdict(split)}
+        stated = {**model.manifest, "holdout_fraction": 0.3, **dataclasses.asdict(split)}
         held = holdout_mask("grouped_conv", group_keys("grouped_conv", frame), 0.3)
         assert evaluate(altered(model, manifest=stated), frame[held], 0.3).metrics["n_problems"] > 0
 

@@ -21,7 +21,7 @@ from synthetic import CONV
 from tilewise.registry import PRODUCTION, find_by_alias, has_files, registry_session, set_alias
 from tilewise.registry.promotion import publish
 from tilewise.registry.training_runs import open_experiment
-from tilewise.servers._service_process import free_port
+from tilewise.servers._service_process import free_ports
 
 _OPEN = f"""
 import mlflow
@@ -82,7 +82,7 @@ def test_a_copy_reads_and_writes_its_own_files(tmp_path: Path) -> None:
 def test_mlflows_pages_show_the_artefacts_of_a_moved_project(tmp_path: Path) -> None:
     run_id = _publish(tmp_path / "old")
     new = (tmp_path / "old").rename(tmp_path / "new")
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{new / 'mlflow.db'}"]
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -44,10 +44,9 @@ def multirun(verb: str, overrides: Sequence[str], run: Callable[[DictConfig], No
         overrides: The overrides, those with several values included.
         run: The verb's function.
     """
-    import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    from tilewise.arch import conf_dir
+    from tilewise.cli._checks import check_request
     from tilewise.cli.compose import clear_errors, compose
 
     params = [override for override in overrides if override.startswith("params=")]
@@ -59,14 +58,25 @@ def multirun(verb: str, overrides: Sequence[str], run: Callable[[DictConfig], No
         hydra_config = HydraConfig.get()
         folder, task = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
         own = [f"{key}={folder / name}" for key, name in _OUTPUTS.get(verb, {}).items() if key not in given]
-        run(compose([*params, *task, *own]))
+        cfg = compose([*params, *task, *own])
+        check_request(verb, cfg)
+        run(cfg)
         done.append(_Job(" ".join(task), folder))
 
-    sys.argv = [f"tilewise {verb}", "--multirun", *swept]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors to main() instead of printing them and exiting
     with clear_errors():
-        hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(job)()
+        run_hydra(verb, ["--multirun", *swept], job)
     _show(verb, done)
+
+
+def run_hydra(verb: str, words: Sequence[str], job: Callable[[DictConfig], None]) -> None:
+    """Run `job` as Hydra runs an application with these words on its command line."""
+    import hydra
+
+    from tilewise.arch import conf_dir
+
+    sys.argv = [f"tilewise {verb}", *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors to main() instead of printing them and exiting
+    hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(job)()
 
 
 def _show(verb: str, jobs: Sequence[_Job]) -> None:

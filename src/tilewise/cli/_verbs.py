@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewise.errors import UsageError
 
+_SETS = {"stages": "targets"}  # groups that set a key of another name
 # Every verb accepts the parts of a target, even where it does not read all of them.
 COMMON = ("op", "variant", "dtype", "arch", "target", "params", "experiment", "hydra")
 
@@ -43,7 +44,7 @@ VERBS: dict[str, Verb] = {
     "data": Verb(
         "measuring",
         "check, merge and describe measurements",
-        ("data", "holdout", "input", "out", "output"),
+        ("data", "holdout", "input", "out", "output", "targets"),
         ("prepare", "merge", "describe"),
     ),
     "instances": Verb(
@@ -56,8 +57,8 @@ VERBS: dict[str, Verb] = {
         "models",
         "fit a target's model and log it to MLflow",
         (
-            "data", "holdout", "model", "model_dir", "n_splits", "out", "seed", "threads", "tracking", "tune", "tuned",
-            "warm_start", "register",
+            "data", "holdout", "model", "model_dir", "n_splits", "out", "register", "sample", "seed", "threads",
+            "tracking", "tune", "tuned", "warm_start",
         ),
     ),
     "evaluate": Verb(
@@ -126,8 +127,13 @@ def refuse_unread(verb: str, keys: Iterable[str]) -> None:
         UsageError: another verb reads the key, and this one does not.
     """
     for key in keys:
-        if not _covers(_read_by(verb), key) and any(_covers(_read_by(other), key) for other in VERBS):
+        if not is_read_by(verb, key) and any(is_read_by(other, key) for other in VERBS):
             raise UsageError(f"{verb} does not read {key!r}; it reads {', '.join(VERBS[verb].reads)}")
+
+
+def is_read_by(verb: str, key: str) -> bool:
+    """Return whether `verb` reads the dotted key, or keys below it."""
+    return _covers(_read_by(verb), _SETS.get(key, key))
 
 
 def _read_by(verb: str) -> tuple[str, ...]:

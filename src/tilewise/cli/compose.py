@@ -53,6 +53,7 @@ __all__ = [
     "group_options",
     "overrides_for",
     "params_text",
+    "part_of",
     "to_text",
     "tuned_values",
 ]
@@ -132,6 +133,18 @@ def _differences(cfg: DictConfig, start: Sequence[str], sections: Sequence[str])
         for key, value in _leaves(_plain(cfg))
         if key.split(".", 1)[0] in sections and _differs(base, key, value)
     ]
+
+
+def part_of(cfg: DictConfig, package: str) -> DictConfig:
+    """Return the mapping of `cfg` below the key `package`; "" means all of it.
+
+    Raises:
+        ConfigError: there is no such mapping.
+    """
+    part = OmegaConf.select(cfg, package) if package else cfg
+    if not isinstance(part, DictConfig):
+        raise ConfigError(f"--package must be a key with keys below it, such as model; got {package!r}")
+    return part
 
 
 def to_text(cfg: DictConfig) -> str:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tilewise
-from tilewise.cli._verbs import VERBS, refuse_unread
+from tilewise.cli._console import output_mode, result_written
+from tilewise.cli._request import Request, parse
+from tilewise.cli._verbs import VERBS
 from tilewise.errors import PromotionRefusedError, TilewiseError, UnfinishedError, UsageError
 
 if TYPE_CHECKING:
@@ -27,41 +29,43 @@ __all__ = ["main", "reporting_errors"]
 
 _USAGE = """\
 usage: tilewise VERB [ACTION] [key=value ...]
-       tilewise VERB -m key=a,b ...    one run for each combination (Hydra multirun)
+       tilewise VERB -m key=a,b ...          one run for each combination (Hydra multirun)
        tilewise VERB --cfg [key=value ...]   print the configuration and stop
        tilewise VERB --help"""
 
 _SETTINGS = """\
 Settings are Hydra overrides of the files in conf/: group=option, or key=value with dots (model.num_leaves=31).
 target=NAME chooses op, variant, dtype and arch at once; params=FILE starts from a composed file.
+Quote braces, brackets and spaces for the shell: 'problem={M:64,N:64,K:64}' 'collect.devices=[0,1]'
+
+--json         print one JSON document instead of prose; an error is {"error": ..., "status": ...}
+--quiet, -q    print nothing; the exit status tells
+--cfg, -c      print the configuration and stop: job (default), hydra or all; --package KEY prints a part of it
+--info, -i     print what Hydra composes it from: defaults, defaults-tree, searchpath, plugins, config or all
 TILEWISE_DEBUG=1 shows the traceback of an error."""
 
+_COMPLETION = "tilewise completion SHELL   print the completion for bash, zsh or fish"
+
 EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_REFUSED, EXIT_UNFINISHED, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A parsed command line."""
-
-    verb: str
-    overrides: tuple[str, ...]
-    multirun: bool = False
-    show_config: bool = False
-    help: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status.
 
-    0: done. 1: another error. 2: a mistake of the caller. 3: the gate refused. 4: measuring stopped before its end.
+    docs/configuration.md has the table of exit statuses.
     """
-    return reporting_errors(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+    words = list(sys.argv[1:] if argv is None else argv)
+    return reporting_errors(lambda: _run(words), as_json="--json" in words)
 
 
-def reporting_errors(action: Callable[[], int | None]) -> int:
+def reporting_errors(action: Callable[[], int | None], *, as_json: bool = False) -> int:
     """Run `action`, print an error as one line on stderr, and return the exit status.
 
     The status is the return value of `action`, 0 without one. TILEWISE_DEBUG=1 lets errors through.
+
+    Args:
+        action: what to run.
+        as_json: whether to print the error as JSON on stdout, too, unless `action` has printed a result there.
     """
     try:
         return action() or EXIT_OK
@@ -76,7 +80,10 @@ def reporting_errors(action: Callable[[], int | None]) -> int:
             raise
         kind = "refused" if isinstance(error, PromotionRefusedError) else "error"  # a refusal is a regular result
         print(f"tilewise: {kind}: {_one_line(error)}", file=sys.stderr)
-        return _exit_status(error)
+        status = _exit_status(error)
+        if as_json and not result_written():
+            print(json.dumps({"error": _one_line(error), "status": status}))
+        return status
 
 
 def _run(argv: list[str]) -> int:
@@ -86,60 +93,51 @@ def _run(argv: list[str]) -> int:
     if argv[0] == "--version":
         print(f"tilewise {tilewise.__version__}")
         return EXIT_OK
-    request = _parse(argv)
-    if request.help:
+    if argv[0] == "completion":
+        from tilewise.cli._completion import complete
+
+        sys.stdout.write(complete(argv[1:]))
+        return EXIT_OK
+    request = parse(argv)
+    with output_mode(request.mode):
+        _answer(request)
+    return EXIT_OK
+
+
+def _answer(request: Request) -> None:
+    if "--help" in request.flags:
         print(_verb_help(request.verb))
-    elif request.multirun:
+    elif request.info or request.config not in ("", "job"):
+        _print_by_hydra(request)
+    elif "--multirun" in request.flags and not request.config:
         from tilewise.cli._multirun import multirun
 
         multirun(request.verb, request.overrides, _verb(request.verb))
     else:
         _single(request)
-    return EXIT_OK
 
 
-def _parse(argv: Sequence[str]) -> _Request:
-    """Parse a command line. ``--key value``, the form of ``mlflow run``, means ``key=value``."""
-    name, *words = argv
-    if name not in VERBS:
-        raise UsageError(f"unknown verb {name!r}; known are {', '.join(VERBS)}")
-    overrides: list[str] = []
-    flags: set[str] = set()
-    actions: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if word in ("-h", "--help", "-m", "--multirun", "--cfg"):
-            flags.add({"-h": "--help", "-m": "--multirun"}.get(word, word))
-        elif word.startswith("--"):
-            key, equals, value = word[2:].partition("=")
-            overrides.append(f"{key}={value if equals else next(rest, '')}")
-        elif "=" in word or word.startswith("~"):
-            overrides.append(word)
-        else:
-            actions.append(word)
-    overrides += _action(name, actions)
-    refuse_unread(name, [override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides])
-    return _Request(name, tuple(overrides), "--multirun" in flags, "--cfg" in flags, "--help" in flags)
-
-
-def _action(name: str, words: Sequence[str]) -> list[str]:
-    known = VERBS[name].actions
-    if not words:
-        return []
-    if len(words) > 1 or words[0] not in known:
-        expected = f"one of {', '.join(known)}, or key=value" if known else "key=value"
-        raise UsageError(f"{name}: unexpected {words[-1]!r}; expected {expected}")
-    return [f"action={words[0]}"]
-
-
-def _single(request: _Request) -> None:
-    from tilewise.cli.compose import compose, to_text
+def _single(request: Request) -> None:
+    from tilewise.cli._checks import check_request
+    from tilewise.cli.compose import compose, part_of, to_text
 
     cfg = compose(request.overrides)
-    if request.show_config:
-        print(to_text(cfg), end="")
+    if request.config or request.package:
+        print(to_text(part_of(cfg, request.package)), end="")
     else:
+        check_request(request.verb, cfg)
         _verb(request.verb)(cfg)
+
+
+def _print_by_hydra(request: Request) -> None:
+    """Let Hydra print its own configuration, or what it composes the configuration from."""
+    from tilewise.cli._multirun import run_hydra
+    from tilewise.cli.compose import clear_errors, expand
+
+    shown = ["--info", request.info] if request.info else ["--cfg", request.config]
+    package = ["--package", request.package] if request.package else []
+    with clear_errors():
+        run_hydra(request.verb, [*shown, *package, *expand(request.overrides)], lambda _: None)
 
 
 def _verb(name: str) -> Callable[[DictConfig], None]:
@@ -152,7 +150,7 @@ def _exit_status(error: Exception) -> int:
         return EXIT_REFUSED  # a regular result, which a pipeline may handle
     if isinstance(error, UnfinishedError):
         return EXIT_UNFINISHED  # the same command continues
-    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
+    return EXIT_USAGE if isinstance(error, UsageError | FileNotFoundError | NotADirectoryError) else EXIT_ERROR
 
 
 def _one_line(error: Exception) -> str:
@@ -166,7 +164,18 @@ def _overview() -> str:
     width = max(map(len, VERBS))
     verbs = [f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items()]
     return "\n".join(
-        [f"tilewise {tilewise.__version__}: {tilewise.__doc__}", "", _USAGE, "", "verbs:", *verbs, "", _SETTINGS]
+        [
+            f"tilewise {tilewise.__version__}: {tilewise.__doc__}",
+            "",
+            _USAGE,
+            "",
+            "verbs:",
+            *verbs,
+            "",
+            _COMPLETION,
+            "",
+            _SETTINGS,
+        ]
     )
 
 

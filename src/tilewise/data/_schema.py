@@ -79,6 +79,9 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
     frames: list[pd.DataFrame] = []
     others: set[str] = set()
     for file in parquet_files(Path(path)):
+        if target and (strangers := _other_targets(file, target)):
+            others |= strangers
+            continue
         table, op = _open(file)
         if target and op != target.op:
             others.add(f"tables of {op}")
@@ -236,6 +239,28 @@ def parquet_files(path: Path) -> list[Path]:
     return files
 
 
+def targets_in(file: Path) -> frozenset[str]:
+    """Return the targets of a file's rows by their names, without reading the other columns.
+
+    A file that is not a sound measurement table has none; reading it tells why.
+    """
+    names = [c.name for c in TARGET_COLUMNS]
+    try:
+        distinct = pq.ParquetFile(file).read(columns=names).group_by(names).aggregate([]).to_pylist()
+    except (*_READ_ERRORS, KeyError):
+        return frozenset()
+    return frozenset("_".join(str(row[name]) for name in names) for row in distinct)
+
+
+def _other_targets(file: Path, target: Target) -> set[str]:
+    """Return what to call the rows of a file without rows of `target`; empty for a file that has to be read."""
+    found = targets_in(file)
+    ops = {op for op in OPS for name in found if name.startswith(f"{op}_")}
+    if not found or target.name in found or len(ops) != 1 or not all(name.startswith((*ops,)) for name in found):
+        return set()
+    return set(found) if target.op in ops else {f"tables of {op}" for op in ops}
+
+
 def _open(file: Path) -> tuple[arrow.Table, str | None]:
     """Read a file and its op; the op of a file without rows is unknown (None)."""
     try:
@@ -246,7 +271,7 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
     if "op" not in table.column_names:
         raise DataError(f"{file}: column op is missing, so this is not a measurement table")
-    ops = sorted({str(v) for v in table["op"].to_pandas().map(str)})
+    ops = sorted(str(value) for value in table["op"].unique().to_pylist())
     if len(ops) > 1:
         raise DataError(f"{file}: column op must hold one op per file, got {', '.join(sorted(ops))}")
     if ops and ops[0] not in OPS:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilewise.registry._tracking import connect as connect
     from tilewise.registry._tracking import hide_password as hide_password
     from tilewise.registry._tracking import is_missing_store as is_missing_store
+    from tilewise.registry._tracking import prepare_reader as prepare_reader
     from tilewise.registry._tracking import registry_reader as registry_reader
     from tilewise.registry._tracking import registry_session as registry_session
     from tilewise.registry._tracking import resolve_tracking_uri as resolve_tracking_uri
@@ -60,6 +61,7 @@ __all__, __getattr__ = lazy_face(
             "connect",
             "hide_password",
             "is_missing_store",
+            "prepare_reader",
             "registry_reader",
             "registry_session",
             "resolve_tracking_uri",

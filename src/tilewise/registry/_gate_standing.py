@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewise.registry._history import read_history
-from tilewise.registry._tracking import client_in_use, translate_errors
+from tilewise.registry._tracking import client_in_use, plain_reader_in_use, translate_errors
 from tilewise.registry._versions import DECISION_TAG, HASH_TAG, Version, list_versions
 
 
@@ -60,10 +60,12 @@ def published_content(version: Version) -> str | None:
     It is a parameter of the run: in contrast to a tag, MLflow does not let it be changed. Runs of older versions lack
     it; the hash in the history's entry then remains.
     """
-    from mlflow.exceptions import MlflowException
-
     if version.run_id is None:
         return None
+    if plain := plain_reader_in_use():
+        return plain.run_parameter(version.run_id, HASH_TAG)
+    from mlflow.exceptions import MlflowException
+
     with translate_errors(f"the run of {version} cannot be read"):
         try:
             return client_in_use().get_run(version.run_id).data.params.get(HASH_TAG)

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 from tilewise.errors import AccessDeniedError, ConfigError, RegistryUnavailableError
 from tilewise.files import locked
 from tilewise.registry._artifact_paths import make_relative
+from tilewise.registry._plain_reader import PlainReader, open_reader
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -49,6 +51,7 @@ _session_lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # the thread that held the lock does not exist in the child
     os.register_at_fork(after_in_child=_session_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _reader_uri: ContextVar[str | None] = ContextVar("tilewise_registry", default=None)
+_plain_reader: ContextVar[PlainReader | None] = ContextVar("tilewise_plain_reader", default=None)
 _NO_ANSWER = "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI"
 _REFUSALS = {
     "PERMISSION_DENIED": "the MLflow server does not let you do this",
@@ -132,7 +135,8 @@ def registry_session(uri: str | None = None) -> Iterator[str]:
 def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
     """Let this thread, and threads with a copy of its context, read versions at `uri` for the duration of the block.
 
-    Unlike a :func:`registry_session`, it does not change MLflow's own choice, so other threads may log meanwhile.
+    Unlike a :func:`registry_session`, it does not change MLflow's own choice, so other threads may log meanwhile. An
+    SQLite file and an ordinary server are read without importing MLflow.
 
     Args:
         uri: The registry.
@@ -142,20 +146,36 @@ def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
         RegistryUnavailableError: `uri` is a database that cannot be opened, or another thread has used the registry for
             more than two minutes.
     """
-    _quiet_mlflow()
-    if _is_database(uri):
-        _require_database(uri)
-    if not _session_lock.acquire(timeout=TURN_S):  # the thread that holds it may enter again
-        raise RegistryUnavailableError(
-            f"another thread of this process has used its registry for more than {TURN_S:g} s; start the server"
-        )
-    token = _reader_uri.set(uri)
-    try:
-        with _environment(_PATIENCE if patient else _PROBE):
-            yield
-    finally:
-        _reader_uri.reset(token)
+    with open_reader(uri) as plain:
+        if plain is None:
+            _quiet_mlflow()
+            if _is_database(uri):
+                _require_database(uri)
+        if not _session_lock.acquire(timeout=TURN_S):  # the thread that holds it may enter again
+            raise RegistryUnavailableError(
+                f"another thread of this process has used its registry for more than {TURN_S:g} s; start the server"
+            )
+        tokens = _reader_uri.set(uri), _plain_reader.set(plain)
+        try:
+            with _environment(_PATIENCE if patient else _PROBE):
+                yield
+        finally:
+            _reader_uri.reset(tokens[0])
+            _plain_reader.reset(tokens[1])
+            _session_lock.release()
+
+
+def prepare_reader(uri: str) -> None:
+    """Import MLflow now if a :func:`registry_reader` of `uri` will need it, so that no deadline counts the import."""
+    with open_reader(uri) as plain:
+        if plain is None:
+            _quiet_mlflow()
         _session_lock.release()
+
+
+def plain_reader_in_use() -> PlainReader | None:
+    """Return the reader of this thread's :func:`registry_reader`; None where MLflow's client reads."""
+    return _plain_reader.get()
 
 
 def client_in_use() -> MlflowClient:
@@ -184,20 +204,28 @@ def translate_errors(action: str) -> Iterator[None]:
         AccessDeniedError: The server does not know the user, or does not let the user do this.
         RegistryUnavailableError: Any other error of MLflow, the database or the network.
     """
+    try:
+        yield
+    except Exception as e:
+        if "mlflow" in sys.modules:
+            _raise_translated(e, action)
+        raise  # an error of the plain reader, which needs no translation
+
+
+def _raise_translated(e: Exception, action: str) -> None:
+    """Raise the error of tilewise for an error of MLflow or its libraries; return for any other."""
     import requests
     import sqlalchemy
     from mlflow.exceptions import InvalidUrlException, MlflowException
     from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
 
     uri = hide_password(uri_in_use())
-    try:
-        yield
-    except (UnsupportedModelRegistryStoreURIException, InvalidUrlException) as e:
+    if isinstance(e, UnsupportedModelRegistryStoreURIException | InvalidUrlException):
         raise ConfigError(
             f"tracking.uri must be a URI that MLflow supports, got {uri!r}: {_first_line(e).rstrip('.')}; "
             "use http://, sqlite:/// or postgresql://"
         ) from e
-    except (MlflowException, requests.RequestException, sqlalchemy.exc.SQLAlchemyError) as e:
+    if isinstance(e, MlflowException | requests.RequestException | sqlalchemy.exc.SQLAlchemyError):
         code = getattr(e, "error_code", "")
         if code in _REFUSALS:
             details = "" if action == _NO_ANSWER else f"; {action}"

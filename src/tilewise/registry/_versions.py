@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from tilewise.errors import ArtefactError
 from tilewise.model import TrainedModel, folder_hash, load_artefact
-from tilewise.registry._tracking import client_in_use, translate_errors, uri_in_use
+from tilewise.registry._plain_reader import Row
+from tilewise.registry._tracking import client_in_use, plain_reader_in_use, translate_errors, uri_in_use
 from tilewise.registry._write_conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Version:
 
 def list_targets() -> list[str]:
     """Return the names of all registered models, sorted."""
+    if plain := plain_reader_in_use():
+        return sorted(name for name in plain.models() if not name.endswith(HISTORY_SUFFIX))
     with translate_errors("the registered models cannot be listed"):
         names, token = [], None
         while True:
@@ -69,19 +72,24 @@ def list_targets() -> list[str]:
 
 def list_aliases(target: str) -> dict[str, int]:
     """Return the version number of each alias; empty if the target is not registered."""
+    if plain := plain_reader_in_use():
+        return plain.aliases(target)
     with translate_errors(f"the aliases of {target} cannot be read"):
         model = _registered_model(target)
         return {} if model is None else {str(k): int(v) for k, v in model.aliases.items()}
 
 
-def list_versions(target: str, condition: str = "") -> list[Version]:
+def list_versions(target: str, content_hash: str = "") -> list[Version]:
     """Return the versions of a target, oldest first.
 
     Args:
         target: Name of the target.
-        condition: A filter in MLflow's search syntax; "" for all versions.
+        content_hash: Of the versions to return; "" for all versions.
     """
-    query = f"name = '{target}'" + (f" and {condition}" if condition else "")
+    if plain := plain_reader_in_use():
+        found = [_read_plainly(row) for row in plain.versions(target)]
+        return sorted((v for v in found if content_hash in ("", v.content_hash)), key=lambda v: v.number)
+    query = f"name = '{target}'" + (f" and tags.`{HASH_TAG}` = '{content_hash}'" if content_hash else "")
     with translate_errors(f"the versions of {target} cannot be listed"):
         versions: list[Version] = []
         token = None
@@ -101,6 +109,9 @@ def find_by_alias(target: str, alias: str) -> Version | None:
 
 def find_by_number(target: str, number: int) -> Version | None:
     """Return one version, or None."""
+    if plain := plain_reader_in_use():
+        row = plain.version(target, number)
+        return None if row is None else _read_plainly(row)
     from mlflow.exceptions import MlflowException
 
     with translate_errors(f"{target} version {number} cannot be read"):
@@ -114,8 +125,7 @@ def find_by_number(target: str, number: int) -> Version | None:
 
 def find_by_hash(target: str, content_hash: str) -> list[Version]:
     """Return the versions with exactly these files, oldest first."""
-    versions = list_versions(target, f"tags.`{HASH_TAG}` = '{content_hash}'")
-    return [v for v in versions if v.content_hash == content_hash]
+    return [v for v in list_versions(target, content_hash) if v.content_hash == content_hash]
 
 
 def create_version(
@@ -182,6 +192,8 @@ def delete_tag(version: Version, key: str) -> None:
 
 def read_description(version: Version) -> str:
     """Return the text on a version's page."""
+    if plain := plain_reader_in_use():
+        return str((plain.version(version.target, version.number) or {}).get("description") or "")
     with translate_errors(f"{version} cannot be read"):
         return str(client_in_use().get_model_version(version.target, str(version.number)).description or "")
 
@@ -301,6 +313,17 @@ def _registered_model(target: str) -> RegisteredModel | None:
 
 def _is_missing(error: MlflowException) -> bool:
     return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
+
+
+def _read_plainly(row: Row) -> Version:
+    return Version(
+        target=row["name"],
+        number=int(row["version"]),
+        run_id=row.get("run_id") or None,
+        source=row.get("source") or "",
+        tags=dict(row["tags"]),
+        created_ms=int(row.get("creation_timestamp") or 0),
+    )
 
 
 def _version(found: ModelVersion) -> Version:

@@ -25,6 +25,7 @@ from tilewise.registry import (
     load_downloaded,
 )
 from tilewise.registry.promotion import publish
+from tilewise.registry.training_runs import CONTENT_TAG
 
 
 @pytest.fixture
@@ -71,10 +72,10 @@ def test_other_content_is_another_version(registry: str, model_dir: Path, tmp_pa
 def test_it_joins_the_run_that_trained_it(registry: str, model_dir: Path) -> None:
     experiment = mlflow.create_experiment("mine", artifact_location=str(model_dir.parent / "runs"))
     with mlflow.start_run(
-        experiment_id=experiment, tags={"content_hash": load_artefact(model_dir).content_hash}
+        experiment_id=experiment, tags={CONTENT_TAG: load_artefact(model_dir).content_hash}
     ) as run:
         pass
-    assert publish(model_dir, experiment="mine").run_id == run.info.run_id
+    assert publish(model_dir, experiments=("mine",)).run_id == run.info.run_id
     assert run_ids() == {run.info.run_id}
 
 

@@ -13,6 +13,7 @@ with nothing but torch and triton, `python -m tilewise.collect PLAN.json FILE` m
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from omegaconf import ListConfig, OmegaConf
 
 from tilewise.arch import HardwareProfile
 from tilewise.checks import require_format
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import (
     CollectLimits,
     CollectTask,
@@ -77,12 +78,15 @@ def run(cfg: DictConfig) -> None:
     if settings.plan:
         write_text(Path(settings.plan), plan.dumps())
         console.print(f"plan: {settings.plan}", soft_wrap=True, highlight=False)
+        write_result({"plan": str(settings.plan), "run_id": plan.run_id, "problems": len(plan.items)})
         return
     devices = devices_of(settings.devices)
     jobs = settings.jobs or None
     if settings.dry_run:
         like = Path(settings.like) if settings.like else None
-        console.print(str(forecast_plan(plan, output, devices, jobs, like)), soft_wrap=True, highlight=False)
+        forecast = forecast_plan(plan, output, devices, jobs, like)
+        console.print(str(forecast), soft_wrap=True, highlight=False)
+        write_result(dataclasses.asdict(forecast))
         return
     limits = CollectLimits(settings.budget_s, settings.partial)
     if recorded:
@@ -91,6 +95,7 @@ def run(cfg: DictConfig) -> None:
         means = (jobs, settings.libraries, settings.memory, found)
         report = collect_plan(CollectTask(plan, output, devices, limits, *means))
     console.print(str(report), soft_wrap=True, highlight=False)
+    write_result(dataclasses.asdict(report))
     report.require_complete()
 
 

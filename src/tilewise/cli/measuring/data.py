@@ -2,7 +2,8 @@
 
 tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
 tilewise data merge input=[FILE_OR_FOLDER,...] output=FILE [target=NAME]
-tilewise data describe [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
+tilewise data describe [target=NAME] [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
+tilewise data describe stages=all [...]      every target of the tables
 
 prepare keeps the good rows of one target. Rows that break a rule, and labels that cannot be trusted (above the
 roofline, contradicting each other, cold starts, outliers), go to FILE's sibling .quarantined.parquet with a reason,
@@ -12,13 +13,14 @@ merge makes one table of several. Every faulty row needs a decision first; until
 the missing decisions in FILE's sibling .faults.yaml. Decisions are exclusions beside the tables (NAME.exclusions.yaml:
 rule, key, reason, decided_by). prepare applies them as well, and both record them in their output.
 
-describe prints the measurements of each target: problems, rows by status, reasons, spread, runs, and how well a second
+describe prints the measurements of the target: problems, rows by status, reasons, spread, runs, and how well a second
 run agrees. output= draws plots in a folder. out= fills a page's blocks `<!-- begin NAME -->` ... `<!-- end NAME -->`
 with the tables and the plots of output=.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewise.checks import require_format
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
+from tilewise.collect import ProgressLine
 from tilewise.data import parquet_bytes, read_raw_measurements
 from tilewise.data.quality import (
     Exclusion,
@@ -90,6 +93,8 @@ def _prepare(cfg: DictConfig) -> None:
     write_bytes(output, parquet_bytes(prepared.frame, prepared_metadata(prepared)))
     valid = int(prepared.frame["is_valid"].sum())
     console.print(f"{output}: {len(prepared.frame)} rows, {valid} of them valid", soft_wrap=True, highlight=False)
+    quarantined = len(prepared.quarantined)
+    write_result({"output": output, "rows": len(prepared.frame), "valid": valid, "quarantined": quarantined})
 
 
 def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:
@@ -129,13 +134,11 @@ def _merge(cfg: DictConfig) -> None:
         create_bytes(path, parquet_bytes(merged.frame, merged.metadata))
     except FileExistsError as e:
         raise DataError(f"{path} exists already; it is never overwritten, choose another output") from e
-    rows = merged.frame
-    runs = ", ".join(sorted(rows["run_id"].unique()))
-    console.print(
-        f"{path}: {len(rows)} rows, {int(rows['is_valid'].sum())} of them valid, of {runs}",
-        soft_wrap=True,
-        highlight=False,
-    )
+    rows, valid = len(merged.frame), int(merged.frame["is_valid"].sum())
+    runs = sorted(merged.frame["run_id"].unique())
+    line = f"{path}: {rows} rows, {valid} of them valid, of {', '.join(runs)}"
+    console.print(line, soft_wrap=True, highlight=False)
+    write_result({"output": path, "rows": rows, "valid": valid, "runs": runs, "repeats": merged.repeats})
 
 
 def _show_decisions(applied: Sequence[tuple[Exclusion, int]], console: Console) -> None:
@@ -153,8 +156,11 @@ def _show_decisions(applied: Sequence[tuple[Exclusion, int]], console: Console) 
 def _describe(cfg: DictConfig) -> None:
     from tilewise.data.describe import describe_tables, text_tables
 
-    described = tuple(describe_tables(Path(cfg.input or cfg.data), cfg.holdout.fraction))
+    only = Target.parse(cfg.target) if list(cfg.targets) == [cfg.target] else None  # stages=all: every target
+    progress = ProgressLine() if sys.stderr.isatty() else None
+    described = tuple(describe_tables(Path(cfg.input or cfg.data), cfg.holdout.fraction, only, progress))
     tables = text_tables(described)
+    write_result([dataclasses.asdict(table) for table in tables])
     console = plain_console(width=None if sys.stdout.isatty() else WIDTH)
     for table in tables:
         _show(table, console)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tilewise.checks import require_format
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import ProgressLine
 from tilewise.data.importers import ImportReport, ingest_file
 from tilewise.errors import ConfigError
@@ -41,6 +41,8 @@ def run(cfg: DictConfig) -> None:
     target = Target.parse(cfg.target)
     report = ingest_file(Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of))
     _show(report, target, plain_console())
+    names = ("path", "format", "rows", "valid", "parts", "lost", "quarantine", "kinds")
+    write_result({name: getattr(report, name) for name in names})
 
 
 def _show(report: ImportReport, target: Target, console: Console) -> None:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewise.arch import load_arch
+from tilewise.cli._console import write_out, write_result
 from tilewise.errors import ConfigError, TilewiseError
 from tilewise.files import write_text
 from tilewise.kernels import Source, compare_sources, filter_fields, parse_filter, read_source
@@ -60,9 +61,11 @@ def run(cfg: DictConfig) -> None:
     selected = _filtered(source, cfg)
     _report(source)
     if cfg.action == "count":
-        print(len(selected.entries))
+        write_out(f"{len(selected.entries)}\n")
+        write_result({"instances": len(selected.entries)})
     elif cfg.action == "list":
         _print(e.text for e in selected.entries)
+        write_result([e.text for e in selected.entries])
     else:
         _write(selected, cfg, len(source.entries))
 
@@ -94,11 +97,13 @@ def _write(selected: Source, cfg: DictConfig, n_read: int) -> None:
     as_json = str(cfg.output).endswith(".json") if cfg.output else cfg.action == "export"
     text = dispatcher_json_text(selected.instances) if as_json else "".join(f"{e.text}\n" for e in selected.entries)
     if not cfg.output:
-        sys.stdout.write(text)
+        write_out(text)
+        write_result([e.text for e in selected.entries], text if as_json else None)
         return
     write_text(cfg.output, text)
     of = f" of {n_read}" if len(selected.entries) < n_read else ""
-    print(f"{cfg.output}: {len(selected.entries)}{of} instances")
+    write_out(f"{cfg.output}: {len(selected.entries)}{of} instances\n")
+    write_result({"output": str(cfg.output), "instances": len(selected.entries), "read": n_read})
 
 
 def _compare(cfg: DictConfig) -> None:
@@ -110,12 +115,13 @@ def _compare(cfg: DictConfig) -> None:
     found = compare_sources(_filtered(a, cfg), _filtered(b, cfg))
     _print(f"- {text}" for text in found.only_a)
     _print(f"+ {text}" for text in found.only_b)
+    write_result(found)
     common = f"compared by {found.by}: {found.n_common} in both"
     if not found.equal:
         alone = f"{len(found.only_a)} only in a (-), {len(found.only_b)} only in b (+)"
         raise TilewiseError(f"{a.where} and {b.where} differ; {common}, {alone}")
-    print(f"equal; {common}")
+    write_out(f"equal; {common}\n")
 
 
 def _print(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    write_out("".join(f"{line}\n" for line in lines))

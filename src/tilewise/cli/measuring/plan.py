@@ -26,7 +26,7 @@ from tilewise.campaigns.plan import (
     propose_by_value,
 )
 from tilewise.checks import require_format
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.collect import plan_from_config
 from tilewise.collect import Plan
 from tilewise.data import read_measurements
@@ -57,6 +57,8 @@ def run(cfg: DictConfig) -> None:
     plan, lines = _plan_requests(cfg, whole, frame) if cfg.plan.requests else _plan_problems(cfg, whole, frame)
     write_text(Path(cfg.output), plan.dumps())
     plain_console().print("\n".join([*lines, f"plan: {cfg.output}"]), soft_wrap=True, highlight=False)
+    pairs = sum(len(item.kernels or ()) for item in plan.items)
+    write_result({"plan": str(cfg.output), "run_id": plan.run_id, "problems": len(plan.items), "pairs": pairs})
 
 
 def _plan_problems(cfg: DictConfig, whole: Plan, frame: pd.DataFrame | None) -> tuple[Plan, list[str]]:

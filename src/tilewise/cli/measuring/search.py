@@ -30,7 +30,7 @@ from tilewise.campaigns.search import (
     validation_rows,
 )
 from tilewise.checks import is_whole, require
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.data import read_measurements
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
@@ -90,18 +90,17 @@ def _one(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, console
     for f in result.found:
         origin = "of the pool" if f.in_pool else "new"
         console.print(f"  {f.predicted_tflops:8.1f} TFLOPS predicted  {f.kernel.config}  {origin}", highlight=False)
-    if cfg.output:
-        found = [
-            {
-                "kernel_name": f.kernel.name(target.op, target.variant, target.dtype),
-                "kernel": f.kernel.to_dict(),
-                "predicted_tflops": f.predicted_tflops,
-                "in_pool": f.in_pool,
-            }
-            for f in result.found
-        ]
-        document = {"target": target.name, "problem": problem.to_dict(), "method": settings.method, "found": found}
-        _write(cfg.output, document | {"evaluations": result.evaluations, "pool_best_tflops": best})
+    found = [
+        {
+            "kernel_name": f.kernel.name(target.op, target.variant, target.dtype),
+            "kernel": f.kernel.to_dict(),
+            "predicted_tflops": f.predicted_tflops,
+            "in_pool": f.in_pool,
+        }
+        for f in result.found
+    ]
+    document = {"target": target.name, "problem": problem.to_dict(), "method": settings.method, "found": found}
+    _write(cfg.output, document | {"evaluations": result.evaluations, "pool_best_tflops": best})
 
 
 def _campaign(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, console: Console) -> None:
@@ -121,8 +120,7 @@ def _campaign(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, co
         }
         document = {"target": model.target.name, "method": settings.method, **figures}
         console.print("\n".join(f"{key}: {value}" for key, value in document.items()), highlight=False)
-        if cfg.output:
-            _write(cfg.output, document)
+        _write(cfg.output, document)
         return
     if not cfg.output:
         raise ConfigError("output: missing; name the file of the plan, e.g. output=build/search.json")
@@ -135,6 +133,7 @@ def _campaign(cfg: DictConfig, model: TrainedModel, settings: SearchSettings, co
         soft_wrap=True,
         highlight=False,
     )
+    write_result({"plan": str(cfg.output), "problems": len(plan.items), "pairs": pairs})
 
 
 def _verdict(cfg: DictConfig, model: TrainedModel, console: Console) -> None:
@@ -149,9 +148,11 @@ def _verdict(cfg: DictConfig, model: TrainedModel, console: Console) -> None:
             soft_wrap=True,
             highlight=False,
         )
-    if cfg.output:
-        _write(cfg.output, {"target": model.target.name, **figures, "per_problem": problems.to_dict("records")})
+    _write(cfg.output, {"target": model.target.name, **figures, "per_problem": problems.to_dict("records")})
 
 
-def _write(path: str, document: Mapping[str, object]) -> None:
-    write_text(Path(path), json.dumps(document, indent=1) + "\n")
+def _write(path: str | None, document: Mapping[str, object]) -> None:
+    """Write the result to the file of output=, if there is one."""
+    if path:
+        write_text(Path(path), json.dumps(document, indent=1) + "\n")
+    write_result(document)

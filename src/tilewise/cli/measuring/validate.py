@@ -33,7 +33,7 @@ from tilewise.campaigns.validate import (
     write_validation_report,
 )
 from tilewise.checks import is_whole, require
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.collect import devices_of, plan_from_config
 from tilewise.cli.models.compare import load_model
 from tilewise.collect import CollectLimits, Plan, ProgressLine, collect_on_gpus, collect_with_engine
@@ -75,6 +75,7 @@ def run(cfg: DictConfig) -> None:
     write_validation_report(folder, report)
     console.print(validation_page(report), soft_wrap=True, highlight=False)
     console.print(f"report: {folder}/validate_{cfg.mode}.md", soft_wrap=True, highlight=False)
+    write_result(report)
 
 
 def _backward(cfg: DictConfig) -> ValidationReport:
@@ -106,6 +107,7 @@ def _measured(cfg: DictConfig, console: Console) -> ValidationReport | None:
     if cfg.collect.plan:
         write_text(Path(cfg.collect.plan), plan.dumps())
         console.print(f"plan: {cfg.collect.plan}", soft_wrap=True, highlight=False)
+        write_result({"plan": str(cfg.collect.plan), "problems": len(plan.items)})
         return None
     return judge_measurements(cfg.mode, _collect(cfg, plan), model)
 

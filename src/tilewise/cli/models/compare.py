@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewise.checks import require_format
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import notes
 from tilewise.data import read_measurements
 from tilewise.errors import ConfigError, UnknownTargetError
@@ -63,9 +63,10 @@ def run(cfg: DictConfig) -> None:
             seed=int(cfg.seed),
         ),
     )
+    document = _plain(found, {"a": {"model": str(cfg.a)}, "b": {"model": str(cfg.b)}})
     if cfg.output:
-        named = {"a": {"model": str(cfg.a)}, "b": {"model": str(cfg.b)}}
-        write_text(Path(cfg.output), json.dumps(_plain(found, named), indent=1) + "\n")
+        write_text(Path(cfg.output), json.dumps(document, indent=1) + "\n")
+    write_result(document)
     _show(plain_console(), found, str(cfg.a), str(cfg.b), a.target)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import show_confidence, show_figures, show_regret, show_slices
 from tilewise.data import read_measurements
 from tilewise.evaluate import evaluate, report_summary, write_evaluation_report
@@ -58,6 +58,7 @@ def run(cfg: DictConfig) -> None:
     if evaluation.n_unjudged:
         console.print(f"{evaluation.n_unjudged} problems left out: no kernel of the model's pool is valid for them")
     console.print(f"report: {folder}", soft_wrap=True, highlight=False)
+    write_result(report)
 
 
 class _WorstProblem(TypedDict):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli.compose import compose
 from tilewise.errors import ConfigError, PromotionRefusedError
@@ -61,6 +61,15 @@ def run(cfg: DictConfig) -> None:
         model_dir = Path(cfg.model_dir) if cfg.run is None else fetch_logged_model(str(cfg.run), Path(scratch))
         promotion = _promote(cfg, model_dir, origin)
     _print(promotion)
+    write_result(
+        {
+            "outcome": promotion.outcome,
+            "version": promotion.version.number,
+            "reasons": promotion.reasons,
+            "record": promotion.path,
+            "decision": promotion.decision,
+        }
+    )
     if not promotion.in_production:
         raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
 
@@ -111,6 +120,7 @@ def _leave(cfg: DictConfig, origin: Origin) -> None:
     )
     path = leave_unpublished(cfg.model_dir, cfg.reports, reason)
     plain_console().print(f"{cfg.target}: {reason}\nrecord: {path}", soft_wrap=True, highlight=False)
+    write_result({"outcome": "unpublished", "reasons": (reason,), "record": path})
 
 
 def _print(promotion: Promotion) -> None:

@@ -11,6 +11,7 @@ got into production past the gate, or if its files are not those that were publi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.errors import ArtefactError, ConfigError, UnknownTargetError
 from tilewise.registry import (
     CANDIDATE,
@@ -30,7 +31,6 @@ from tilewise.registry import (
     GateStanding,
     ModelDifference,
     Version,
-    connect,
     diff_models,
     find_by_alias,
     find_by_number,
@@ -43,6 +43,8 @@ from tilewise.registry import (
     load_version,
     read_description,
     read_history,
+    registry_reader,
+    registry_session,
     resolve_tracking_uri,
 )
 
@@ -61,30 +63,46 @@ def run(cfg: DictConfig) -> None:
         ArtefactError: the files of a version to compare are damaged.
     """
     uri = resolve_tracking_uri(cfg.tracking.uri)
-    names = [] if is_missing_store(uri) else _targets(uri)
-    if not names:
-        raise UnknownTargetError(f"no model is registered at {hide_password(uri)} yet; tilewise train registers one")
+    if is_missing_store(uri):
+        raise UnknownTargetError(_nothing_at(uri))
     console = plain_console()
-    if cfg.action == "show":
-        _show(console, _find(cfg.target, names, cfg.version or PRODUCTION))
-    elif cfg.action == "check":
-        _check(console, names)
-    elif cfg.action == "diff":
-        a, b = cfg.a or PRODUCTION, cfg.b or CANDIDATE
-        _diff(console, _find(cfg.target, names, a), _find(cfg.target, names, b))
-    else:
-        for name in names:
-            console.print(name, highlight=False)
-            console.print(_table(name))
-            production = find_by_alias(name, PRODUCTION)
-            standing = None if production is None else gate_standing(production)
-            if production is not None and standing is not None and not standing.passed:
-                console.print(f"WARNING: {_past_the_gate(production, standing)}", soft_wrap=True, highlight=False)
+    with registry_reader(uri):
+        names = list_targets()
+        if not names:
+            raise UnknownTargetError(_nothing_at(uri))
+        if cfg.action == "show":
+            version = _find(cfg.target, names, cfg.version or PRODUCTION)
+            _show(console, version)
+            write_result(_document(version) | {"description": read_description(version)})
+        elif cfg.action == "check":
+            _check(console, names)
+        elif cfg.action != "diff":
+            for name in names:
+                _list(console, name)
+            write_result({name: [_document(version) for version in list_versions(name)] for name in names})
+        else:
+            a, b = (_find(cfg.target, names, which) for which in (cfg.a or PRODUCTION, cfg.b or CANDIDATE))
+    if cfg.action == "diff":
+        with registry_session(uri):
+            _diff(console, a, b)
 
 
-def _targets(uri: str) -> list[str]:
-    connect(uri)
-    return list_targets()
+def _list(console: Console, name: str) -> None:
+    console.print(name, highlight=False)
+    console.print(_table(name))
+    production = find_by_alias(name, PRODUCTION)
+    standing = None if production is None else gate_standing(production)
+    if production is not None and standing is not None and not standing.passed:
+        console.print(f"WARNING: {_past_the_gate(production, standing)}", soft_wrap=True, highlight=False)
+
+
+def _document(version: Version) -> dict[str, object]:
+    aliases = sorted(alias for alias, number in list_aliases(version.target).items() if number == version.number)
+    return {**dataclasses.asdict(version), "aliases": aliases}
+
+
+def _nothing_at(uri: str) -> str:
+    return f"no model is registered at {hide_password(uri)} yet; tilewise promote registers one"
 
 
 def _check(console: Console, targets: Sequence[str]) -> None:
@@ -174,6 +192,7 @@ def _show(console: Console, version: Version) -> None:
 def _diff(console: Console, a: Version, b: Version) -> None:
     found = diff_models(load_version(a), load_version(b))
     console.print(f"{a} -> {b}", soft_wrap=True, highlight=False)
+    write_result({"a": a.number, "b": b.number, **dataclasses.asdict(found)})
     if found.is_empty:
         console.print("nothing differs", highlight=False)
         return

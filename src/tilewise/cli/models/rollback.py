@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.registry import connect, roll_back
 
 if TYPE_CHECKING:
@@ -24,3 +24,4 @@ def run(cfg: DictConfig) -> None:
     plain_console().print(
         f"{now} is in production again, instead of version {before.number}", soft_wrap=True, highlight=False
     )
+    write_result({"target": now.target, "production": now.number, "instead_of": before.number, "reason": cfg.reason})

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.dispatch.shadowing import SHADOW_JOURNAL
 from tilewise.dispatch.sources import cache_folder
 from tilewise.gate import (
@@ -50,6 +50,8 @@ def run(cfg: DictConfig) -> None:
         console.print(
             f"{verdict.production or cfg.target}: {outcome}; {verdict.reason}", soft_wrap=True, highlight=False
         )
+        number = verdict.production.number if verdict.production else None
+        write_result({"rolled_back": verdict.rolled_back, "production": number, "reason": verdict.reason})
         return
     report = build_shadow_report(
         observations, cfg.target, level=float(cfg.compare.level), n_resamples=int(cfg.compare.n_resamples)
@@ -58,3 +60,4 @@ def run(cfg: DictConfig) -> None:
     if cfg.out:
         write_shadow_report(Path(cfg.out), report)
         console.print(f"report: {cfg.out}/shadow.md", soft_wrap=True, highlight=False)
+    write_result(report)

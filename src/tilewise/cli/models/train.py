@@ -2,6 +2,7 @@
 
 tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
                [register=true]
+tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
 
 Problems of the holdout are dropped, whatever table is given. The run is open while the training works; a server that
 fails meanwhile does not stop it. Nothing is registered, unless register=true makes the model a candidate. What
@@ -26,12 +27,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tilewise.arch import load_arch
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import show_figures
 from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli._tuned import write_tuned
 from tilewise.cli.compose import overrides_for
-from tilewise.data import read_measurements
+from tilewise.data import TargetTable, read_measurements
 from tilewise.evaluate import noise_ceiling
 from tilewise.evaluate.plots import (
     plot_by_problems,
@@ -80,8 +81,11 @@ def run(cfg: DictConfig) -> None:
     target = Target.parse(cfg.target)
     base = None if cfg.warm_start is None else BaseModel.load(Path(cfg.warm_start))
     uri = connect(cfg.tracking.uri)
-    frame = read_measurements(Path(cfg.data), target)
     console = plain_console()
+    frame = read_measurements(Path(cfg.data), target)
+    if cfg.sample.problems is not None:
+        frame = _sample(frame, target, settings, cfg.sample.problems)
+        console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
     folder, origin = Path(cfg.out or cfg.model_dir), Origin.find()
     start = RunStart(
         target=target.name,
@@ -96,9 +100,8 @@ def run(cfg: DictConfig) -> None:
         write_artefact(folder, result.parts)
         with tempfile.TemporaryDirectory() as scratch:
             log.finish(result, folder, _plots(result, Path(scratch)))
-    run_id, made = log.run_id, f"run {log.run_id} of {start.experiment}"
-    if cfg.register:
-        made = f"registered as {publish(folder, run_id, tags=version_tags())} (candidate)"
+    version = publish(folder, log.run_id, tags=version_tags()) if cfg.register else None
+    made = f"registered as {version} (candidate)" if version else f"run {log.run_id} of {start.experiment}"
     show_figures(
         console,
         f"{target.name}, out of fold",
@@ -108,10 +111,21 @@ def run(cfg: DictConfig) -> None:
         ceiling=noise_ceiling(frame, target),
     )
     console.print(f"model: {folder}, {made} at {uri}", soft_wrap=True, highlight=False)
+    number = version.number if version else None
+    write_result({"model": folder, "run_id": log.run_id, "version": number, "cv": result.cv_metrics})
     if settings.tune.write and result.tuning.study:
         path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
         tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
         console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
+
+
+def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_problems: int) -> pd.DataFrame:
+    """Return the rows of `n_problems` problems outside the holdout, and those of the holdout, which train leaves out."""
+    import pandas as pd
+
+    table = TargetTable.of(frame, target)
+    drawn = table.training(settings.holdout_fraction).draw(n_problems, settings.seed)
+    return pd.concat([drawn.rows, table.holdout(settings.holdout_fraction).rows], ignore_index=True)
 
 
 def _origin(cfg: DictConfig, result: TrainingResult) -> str:

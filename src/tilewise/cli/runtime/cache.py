@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_document, write_out, write_result
 from tilewise.collect import Item
 from tilewise.collect.problems import dump_problem_set
 from tilewise.dispatch.logs import count_requests
@@ -54,7 +53,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def _list(cfg: DictConfig) -> None:
-    found = entries_by_context(find_measured_folder(cfg.input or cache_folder()))
+    found = entries_by_context(_measured(cfg))
     rows: list[dict[str, object]] = [
         {
             "target": context.target,
@@ -69,31 +68,33 @@ def _list(cfg: DictConfig) -> None:
     text = json.dumps(rows, indent=1) + "\n"
     if cfg.output:
         write_text(cfg.output, text)
-    elif sys.stdout.isatty():
+        write_result(rows, text)
+    elif write_document(rows, text):
         table = Table()
         columns = ("target", "device", "driver", "torch", "triton", "problems", "kernels", "last")
         for column in columns:
             table.add_column(column)
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
-        plain_console().print(table)
-    else:
-        sys.stdout.write(text)
+        plain_console().print(table if rows else "no measurements")
 
 
 def _merge(cfg: DictConfig) -> None:
     source = find_measured_folder(_required(cfg, "input", "the other machine's cache"))
     root = Path(cfg.output or cache_folder()) / MEASURED_FOLDER
     done = merge_caches(source, root)
-    print(
+    write_out(
         f"{root}: {done.added} added, {done.replaced} replaced, {done.unchanged} unchanged; "
-        f"{done.invalid} damaged files left out"
+        f"{done.invalid} damaged files left out\n"
     )
+    write_result({"output": root, **dataclasses.asdict(done)})
 
 
 def _prune(cfg: DictConfig) -> None:
-    root = find_measured_folder(cfg.input or cache_folder())
-    print(f"{root}: {prune_cache(root)} entries removed")
+    root = _measured(cfg)
+    removed = prune_cache(root)
+    write_out(f"{root}: {removed} entries removed\n")
+    write_result({"cache": root, "removed": removed})
 
 
 def _problems(cfg: DictConfig) -> None:
@@ -105,7 +106,9 @@ def _problems(cfg: DictConfig) -> None:
     write_text(
         output, dump_problem_set(target.op, items, f"Problems asked of {target.name}, the most asked for first.")
     )
-    print(f"{output}: {len(items)} problems of {target.name}, requested {sum(counts.values())} times")
+    requests = sum(counts.values())
+    write_out(f"{output}: {len(items)} problems of {target.name}, requested {requests} times\n")
+    write_result({"output": output, "problems": len(items), "requests": requests})
 
 
 def _export(cfg: DictConfig) -> None:
@@ -116,17 +119,28 @@ def _export(cfg: DictConfig) -> None:
     cache, target = Path(cfg.input or cache_folder()), Target.parse(cfg.target)
     copies = sorted(cache.glob(f"models/*/{target.name}/*"))
     exported = export_measurements(
-        entries_by_context(find_measured_folder(cache)),
+        entries_by_context(_measured(cfg)),
         target,
         cfg.collect.run_id,
         models=[Path(cfg.model_dir), *copies],
         known=read_exported(Path(cfg.data), target) if Path(cfg.data).exists() else frozenset(),
     )
     write_measurement_table(exported.rows, output)
-    print(
+    write_out(
         f"{output}: {exported.rows.num_rows} rows of {exported.problems} problems; left out are {exported.known} that "
-        f"{cfg.data} holds already, and {exported.stale} of other kernel sources or pools"
+        f"{cfg.data} holds already, and {exported.stale} of other kernel sources or pools\n"
     )
+    left_out = {"known": exported.known, "stale": exported.stale}
+    write_result({"output": output, "rows": exported.rows.num_rows, "problems": exported.problems, **left_out})
+
+
+def _measured(cfg: DictConfig) -> Path:
+    """Return the folder of measurements of input=, or of this user's cache, which may be empty or missing.
+
+    Raises:
+        DataError: input= names a folder without measurements.
+    """
+    return find_measured_folder(cfg.input) if cfg.input else cache_folder() / MEASURED_FOLDER
 
 
 def _required(cfg: DictConfig, key: str, meaning: str) -> str:

@@ -10,14 +10,13 @@ local copies and in the registry. A terminal gets tables, a pipe or output=FILE 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_document, write_result
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.dispatch.logs import DecisionLine, find_deciding_model, read_decision_log, same_ranking
 from tilewise.dispatch.sources import pool_without_model
@@ -50,10 +49,9 @@ def run(cfg: DictConfig) -> None:
     text = json.dumps(explanation, indent=1) + "\n"
     if cfg.output:
         write_text(cfg.output, text)
-    elif sys.stdout.isatty():
+        write_result(explanation, text)
+    elif write_document(explanation, text):
         show(explanation, plain_console())
-    else:
-        sys.stdout.write(text)
 
 
 def _line(path: str, problem: Mapping[str, int | str] | None) -> DecisionLine:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.table import Table
 
-from tilewise.cli._console import plain_console
+from tilewise.cli._console import plain_console, write_document, write_result
 from tilewise.dispatch import Dispatcher, Selection, Switches
 from tilewise.errors import ConfigError, UnknownTargetError
 from tilewise.files import write_text
@@ -44,16 +44,17 @@ def run(cfg: DictConfig) -> None:
             "problem: missing; give its dimensions, e.g. problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}"
         )
     problem = cast("dict[str, int | str]", OmegaConf.to_container(cfg.problem, resolve=True))
-    dispatcher = _from_folder(cfg.input) if cfg.input else _dispatcher(cfg.target, cfg.tracking.uri)
-    best, ranked = dispatcher.select(problem), dispatcher.rank(problem, _SHOWN)
-    confidence = dispatcher.confidence(problem)
-    text = _to_json(_document(dispatcher, problem, best, ranked, confidence))
+    # Closing writes the line of TILEWISE_RECORD.
+    with _from_folder(cfg.input) if cfg.input else _dispatcher(cfg.target, cfg.tracking.uri) as dispatcher:
+        best, ranked = dispatcher.select(problem), dispatcher.rank(problem, _SHOWN)
+        confidence = dispatcher.confidence(problem)
+        document = _document(dispatcher, problem, best, ranked, confidence)
+    text = _to_json(document)
     if cfg.output:
         write_text(cfg.output, text)
-    elif sys.stdout.isatty():
+        write_result(document, text)
+    elif write_document(document, text):
         _show(dispatcher, best, ranked, confidence, plain_console())
-    else:
-        sys.stdout.write(text)
 
 
 def _from_folder(folder: str) -> Dispatcher:

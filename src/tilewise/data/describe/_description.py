@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from tilewise.data._columns import TARGET_COLUMNS
 from tilewise.data._labels import judge_runs, labelled
 from tilewise.data._repeats import repeated_pairs
 from tilewise.data._rows import problem_index, problems_of
-from tilewise.data._schema import parquet_files, read_measurements
+from tilewise.data._schema import parquet_files, read_measurements, targets_in
 from tilewise.data._target_table import TargetTable
+from tilewise.errors import DataError
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 LONG_MS = 0.02  # shorter times consist to a large part of the cost of a launch
@@ -23,6 +24,7 @@ PAUSE_S = 60.0  # a longer gap between rows means that the run was stopped
 
 _NUMBER = r"(?<!\w)\d[\d.,]*(e[+-]?\d+)?(?!\w)"  # except within a word, such as 1x1
 
+Progress = Callable[[str, int, int], None]
 Floats = npt.NDArray[np.float64]
 
 # Kinds of problems, in the order of tables and legends.
@@ -117,21 +119,34 @@ class Description:
         return float(self.samples.loc[self.samples["latency_ms"] >= above_ms, "spread"].median())
 
 
-def describe_tables(path: Path, fraction: float) -> Iterator[Description]:
+def describe_tables(
+    path: Path, fraction: float, only: Target | None = None, progress: Progress | None = None
+) -> Iterator[Description]:
     """Describe each target in a parquet file or a folder of them, in the order of the names.
 
     Args:
         path: file or folder.
         fraction: share of the group keys that is held out for validation.
+        only: describe this target; files without its rows are not read.
+        progress: called with a step, and with how many of how many files are done.
 
     Raises:
-        DataError: see :func:`tilewise.data.read_measurements`.
+        DataError: see :func:`tilewise.data.read_measurements`; or the tables have no rows of `only`.
     """
     names = [c.name for c in TARGET_COLUMNS]
+    found = {file: targets_in(file) for file in parquet_files(path)}
+    files = [file for file, targets in found.items() if only is None or not targets or only.name in targets]
     tables: dict[Target, list[pd.DataFrame]] = {}
-    for file in parquet_files(path):
+    for done, file in enumerate(files, 1):
         for key, rows in read_measurements(file).groupby(names, sort=False):
-            tables.setdefault(Target(*map(str, key)), []).append(rows)
+            target = Target(*map(str, key))
+            if only in (None, target):
+                tables.setdefault(target, []).append(rows)
+        if progress:
+            progress("reading", done, len(files))
+    if only is not None and not tables:
+        others = ", ".join(sorted(frozenset().union(*found.values())))
+        raise DataError(f"{path}: no rows of {only.name}, but of {others or 'no target'}; name one of them as target")
     for target in sorted(tables, key=lambda t: t.name):
         yield describe(pd.concat(tables.pop(target), ignore_index=True), target, fraction)
 

@@ -37,6 +37,7 @@ from tilewise.registry import (
     list_aliases,
     list_targets,
     load_downloaded,
+    prepare_reader,
     registry_session,
     resolve_tracking_uri,
 )
@@ -119,6 +120,7 @@ def fetch_newer_model(
     def find() -> Version:
         return _version_named(target, alias)
 
+    prepare_reader(resolved)
     version = call_within(ANSWER_S, resolved, find, f"the version of {target} with alias {alias} cannot be read")
     if than == (version.content_hash, version.number):
         return None
@@ -158,6 +160,7 @@ def _fetch(copies: LocalCopies, target: str, alias: str, uri: str) -> FetchedMod
     def download() -> FetchedModel:
         return copies.download(version)
 
+    prepare_reader(uri)
     version = call_within(ANSWER_S, uri, find, f"the version of {target} with alias {alias} cannot be read")
     fetched = copies.load(version) or call_within(
         DOWNLOAD_S, uri, download, f"{version} cannot be downloaded", patient=True

@@ -1,0 +1,150 @@
+"""Reading the registry without MLflow gives what MLflow gives, and nothing that it cannot read is guessed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+
+import tilewise
+from registry.server import mlflow_server
+from small_model import write_model
+from store import fresh_store
+from synthetic import CONV
+from tilewise.errors import RegistryUnavailableError
+from tilewise.registry import (
+    PRODUCTION,
+    Version,
+    find_by_alias,
+    find_by_hash,
+    find_by_number,
+    list_aliases,
+    list_targets,
+    list_versions,
+    read_description,
+    registry_reader,
+    registry_session,
+    set_alias,
+)
+from tilewise.registry._plain_reader import open_reader
+from tilewise.registry._tracking import plain_reader_in_use
+from tilewise.registry.promotion import publish
+
+PROBLEM = "problem={N:8,C:64,K:64,G:1,Hi:7,Wi:7,Y:1,X:1}"
+
+
+def fill(uri: str, folder: Path) -> None:
+    """Publish two versions, delete a third, and add a prompt, which is no model."""
+    with registry_session(uri):
+        for note in ("first", "second", "third"):
+            version = publish(write_model(folder / note / CONV, note=note))
+            if note == "second":
+                set_alias(version, PRODUCTION)
+        mlflow.MlflowClient().delete_registered_model_alias(CONV, "candidate")
+        mlflow.MlflowClient().delete_model_version(CONV, "3")
+        mlflow.genai.register_prompt("a_prompt", "Say {{ word }}")
+
+
+def everything() -> list[object]:
+    """Return all that can be read."""
+    versions = list_versions(CONV)
+    return [
+        list_targets(),
+        list_aliases(CONV),
+        list_aliases("nothing"),
+        versions,
+        find_by_number(CONV, 1),
+        find_by_number(CONV, 9),
+        find_by_alias(CONV, PRODUCTION),
+        find_by_hash(CONV, versions[0].content_hash),
+        list_versions("nothing"),
+        [read_description(v) for v in versions],
+    ]
+
+
+def both(uri: str) -> tuple[list[object], list[object]]:
+    """Return everything, read without MLflow and with it."""
+    with registry_reader(uri):
+        assert plain_reader_in_use() is not None
+        plain = everything()
+    with registry_session(uri):
+        assert plain_reader_in_use() is None
+        return plain, everything()
+
+
+def test_a_database_is_read_as_mlflow_reads_it(tmp_path: Path) -> None:
+    uri = fresh_store(tmp_path / "store")
+    fill(uri, tmp_path)
+    plain, by_mlflow = both(uri)
+    assert plain == by_mlflow
+    assert isinstance(plain[6], Version)
+    assert plain[6].number == 2
+
+
+@pytest.mark.long
+def test_a_server_is_read_as_mlflow_reads_it(tmp_path: Path) -> None:
+    with mlflow_server(tmp_path) as uri:
+        fill(uri, tmp_path)
+        plain, by_mlflow = both(uri)
+    assert plain == by_mlflow
+
+
+class TestOnlyMlflowCan:
+    """Cases that the plain reader leaves to MLflow."""
+
+    @pytest.mark.parametrize(
+        "uri",
+        ["postgresql://host/db", "databricks", "file:///x", "http://user:secret@host", "sqlite:////nowhere/mlflow.db"],
+    )
+    def test_other_stores(self, uri: str) -> None:
+        with open_reader(uri) as reader:
+            assert reader is None
+
+    @pytest.mark.parametrize("name", ["MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_CLIENT_CERT_PATH", "MLFLOW_WORKSPACE"])
+    def test_settings_of_its_client(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(name, "x")
+        with open_reader("http://127.0.0.1:9") as reader:
+            assert reader is None
+
+    def test_tables_of_another_version(self, tmp_path: Path) -> None:
+        uri = fresh_store(tmp_path)
+        with sqlite3.connect(tmp_path / "mlflow.db") as connection:
+            connection.execute("ALTER TABLE model_version_tags RENAME COLUMN value TO content")
+        with open_reader(uri) as reader:
+            assert reader is None
+
+
+def test_a_server_that_is_away_is_named() -> None:
+    with (
+        pytest.raises(RegistryUnavailableError, match=r"does not answer; .*\(http://127\.0\.0\.1:9\).*refused"),
+        registry_reader("http://127.0.0.1:9"),
+    ):
+        list_targets()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "words", [["select", PROBLEM], ["explain", PROBLEM], ["registry"], ["registry", "show"]], ids=lambda w: " ".join(w)
+)
+def test_a_command_that_only_reads_does_not_import_mlflow(words: list[str], tmp_path: Path) -> None:
+    uri = fresh_store(tmp_path / "store")
+    with registry_session(uri):
+        set_alias(publish(write_model(tmp_path / CONV)), PRODUCTION)
+    code = "import sys; from tilewise.cli.main import main; print(main(sys.argv[1:]), 'mlflow' in sys.modules)"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(tilewise.__file__).parents[1]),
+        "TILEWISE_CACHE": str(tmp_path / "cache"),
+        "MLFLOW_TRACKING_URI": uri,
+    }
+    command = [sys.executable, "-c", code, *words]
+    outputs = [
+        subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)  # the first selection fetches the model, by MLflow
+    ]
+    assert outputs[1].splitlines()[-1] == "0 False"
