@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from tilewise.evaluate import evaluate, write_evaluation_report
 from tilewise.evaluate._evaluation_report import (
-    CURVE_FILE,
     METRICS_FILE,
     PLOTS_FOLDER,
     PREDICTIONS_FILE,
-    efficiency_curve,
+    SUMMARY_FILE,
 )
 from tilewise.evaluate._slices import SLICES
 from tilewise.metrics import METRICS
@@ -53,7 +51,7 @@ def test_predictions_have_a_row_a_problem(model: TrainedModel, frame: pd.DataFra
 def test_equal_evaluations_write_equal_bytes(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write_evaluation_report(tmp_path / folder, evaluate(model, frame), {})
-    for name in (METRICS_FILE, PREDICTIONS_FILE, CURVE_FILE):
+    for name in (METRICS_FILE, PREDICTIONS_FILE, SUMMARY_FILE):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
@@ -69,11 +67,11 @@ def test_the_plots_are_drawn(model: TrainedModel, frame: pd.DataFrame, tmp_path:
     assert plots == {f"{n}.png" for n in ("efficiency", "predictions", "slices", "regret")}
 
 
-def test_curve_is_sorted_and_ends_at_all_problems() -> None:
-    assert efficiency_curve(np.array([1.0, 0.5, 0.75, 1.0])).splitlines() == [
-        "share_of_problems,efficiency",
-        "0.250000,0.500000",
-        "0.500000,0.750000",
-        "0.750000,1.000000",
-        "1.000000,1.000000",
-    ]
+def test_dvc_gets_a_few_columns(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
+    evaluation = evaluate(model, frame)
+    write_evaluation_report(tmp_path, evaluation, evaluation.metrics)
+    written = json.loads((tmp_path / SUMMARY_FILE).read_text())
+    assert set(written["holdout"]) == set(written["cv"]) == {"mean", "median", "p10", "worst", "top3"}
+    assert written["holdout"]["p10"] == pytest.approx(evaluation.metrics["p10_efficiency"], abs=1e-5)
+    assert evaluation.noise_ceiling is not None
+    assert written["ceiling"] == pytest.approx(evaluation.noise_ceiling.mean_efficiency, abs=1e-5)

@@ -178,7 +178,7 @@ def _outputs(target: str) -> tuple[dict[str, str], pd.DataFrame]:
         write_evaluation_report(
             Path(folder), evaluate(model, frame, float(cfg.holdout.fraction) or None), model.cv_metrics
         )
-        for name in ("metrics.json", "predictions.parquet", "efficiency.csv"):
+        for name in ("metrics.json", "predictions.parquet", "summary.json"):
             md5[f"reports/{target}/{name}"] = _md5((Path(folder) / name).read_bytes())
     return md5, frame
 

@@ -1,4 +1,7 @@
-"""The report of an evaluation: metrics, predictions and the curve for DVC; equal input gives equal bytes."""
+"""The report of an evaluation: metrics, predictions, and the few figures and plots that DVC shows.
+
+Equal input gives equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as arrow
 import pyarrow.parquet as pq
 
@@ -29,8 +31,16 @@ from tilewise.evaluate.plots import (
 from tilewise.files import write_bytes, write_text
 from tilewise.metrics import METRICS
 
-METRICS_FILE, PREDICTIONS_FILE, CURVE_FILE = "metrics.json", "predictions.parquet", "efficiency.csv"
+METRICS_FILE, PREDICTIONS_FILE, SUMMARY_FILE = "metrics.json", "predictions.parquet", "summary.json"
 PLOTS_FOLDER = "plots"
+# The columns of DVC's tables, by their names in METRICS.
+_SUMMARY = {
+    "mean": "mean_efficiency",
+    "median": "median_efficiency",
+    "p10": "p10_efficiency",
+    "worst": "min_efficiency",
+    "top3": "top3_mean_efficiency",
+}
 
 
 def write_evaluation_report(folder: Path, evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> None:
@@ -50,7 +60,7 @@ def write_evaluation_report(folder: Path, evaluation: Evaluation, cv_metrics: Ma
     pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     write_bytes(folder / PREDICTIONS_FILE, buffer.getvalue())
     write_text(folder / METRICS_FILE, metrics)
-    write_text(folder / CURVE_FILE, efficiency_curve(evaluation.per_problem["efficiency"].to_numpy()))
+    write_text(folder / SUMMARY_FILE, json.dumps(dvc_summary(evaluation, cv_metrics), indent=1) + "\n")
     write_plots(folder / PLOTS_FOLDER, evaluation)
 
 
@@ -77,15 +87,18 @@ def write_plots(folder: Path, evaluation: Evaluation) -> list[Path]:
     ]
 
 
-def efficiency_curve(efficiency: npt.NDArray[np.float64]) -> str:
-    """Return CSV for ``dvc plots``: the share of problems at or below each efficiency.
+def dvc_summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``summary.json`` as plain data: the efficiencies that DVC's tables show, rounded to 1e-5."""
+    ceiling = evaluation.noise_ceiling
 
-    Args:
-        efficiency: in (0, 1], of shape (problems,).
-    """
-    ordered = np.sort(efficiency)
-    rows = (f"{(i + 1) / len(ordered):.6f},{value:.6f}\n" for i, value in enumerate(ordered))
-    return "share_of_problems,efficiency\n" + "".join(rows)
+    def chosen(metrics: Mapping[str, Any]) -> dict[str, float]:
+        return {short: round(float(metrics[name]), 5) for short, name in _SUMMARY.items() if name in metrics}
+
+    return {
+        "holdout": chosen(evaluation.metrics),
+        "cv": chosen(cv_metrics),
+        **({"ceiling": round(ceiling.mean_efficiency, 5)} if ceiling else {}),
+    }
 
 
 def report_summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from tilewise.gate._criteria import HoldoutEfficiencies as HoldoutEfficiencies
     from tilewise.gate._decision_file import DECISION_FILE as DECISION_FILE
     from tilewise.gate._decision_file import DECISION_PAGE as DECISION_PAGE
+    from tilewise.gate._decision_file import OUTCOME_FILE as OUTCOME_FILE
     from tilewise.gate._decision_file import decision_to_json as decision_to_json
+    from tilewise.gate._decision_file import outcome_to_json as outcome_to_json
     from tilewise.gate._decision_file import parse_decision as parse_decision
     from tilewise.gate._decision_file import read_decision_text as read_decision_text
     from tilewise.gate._decision_file import write_decision_text as write_decision_text
@@ -48,7 +50,9 @@ __all__, __getattr__ = lazy_face(
         "_decision_file": (
             "DECISION_FILE",
             "DECISION_PAGE",
+            "OUTCOME_FILE",
             "decision_to_json",
+            "outcome_to_json",
             "parse_decision",
             "read_decision_text",
             "write_decision_text",

@@ -1,4 +1,4 @@
-"""``promotion.json`` and ``promotion.html``, the two files of a promotion. Equal decisions give equal bytes."""
+"""The files of a promotion, its page and its figures for DVC. Equal decisions give equal bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from pathlib import Path
 from tilewise.files import write_text
 from tilewise.gate._decision_format import PromotionDecision
 
-DECISION_FILE, DECISION_PAGE = "promotion.json", "promotion.html"
+DECISION_FILE, DECISION_PAGE, OUTCOME_FILE = "promotion.json", "promotion.html", "outcome.json"
+_STATISTICS = {"mean": "mean", "p10": "p10", "worst": "min"}  # of DVC's tables, by their names in the decision
 
 
 def decision_to_json(decision: PromotionDecision) -> str:
     """Return the text of ``promotion.json``."""
     return json.dumps(decision, indent=1) + "\n"
+
+
+def outcome_to_json(decision: PromotionDecision) -> str:
+    """Return the text of ``outcome.json``: the few figures of a decision that DVC's tables show."""
+    gate = decision.get("gate") or {}
+    judged = {"candidate": gate.get("candidate"), "production": gate.get("production")}
+    figures = {
+        name: {short: round(values[key], 5) for short, key in _STATISTICS.items() if key in values}
+        for name, values in judged.items()
+        if values
+    }
+    return json.dumps({"outcome": decision["outcome"], **figures}, indent=1) + "\n"
 
 
 def parse_decision(text: str) -> PromotionDecision | None:

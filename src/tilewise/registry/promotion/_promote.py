@@ -16,10 +16,12 @@ from tilewise.errors import ArtefactError, ConfigError, RegistryUnavailableError
 from tilewise.gate import (
     DECISION_FILE,
     DECISION_PAGE,
+    OUTCOME_FILE,
     GateDecision,
     PromotionDecision,
     decision_to_html,
     decision_to_json,
+    outcome_to_json,
     parse_decision,
     read_decision_text,
     write_decision_text,
@@ -261,6 +263,7 @@ def _already_in_production(version: Version, candidate: TrainedModel, folder: Pa
 def _write_files(folder: Path, text: str, decision: PromotionDecision) -> None:
     write_decision_text(folder / DECISION_FILE, text)
     write_decision_text(folder / DECISION_PAGE, decision_to_html(decision))
+    write_decision_text(folder / OUTCOME_FILE, outcome_to_json(decision))
 
 
 def _confirmed(path: Path, decision: PromotionDecision) -> PromotionDecision | None:
