@@ -170,7 +170,6 @@ def prepare_reader(uri: str) -> None:
     with open_reader(uri) as plain:
         if plain is None:
             _quiet_mlflow()
-        _session_lock.release()
 
 
 def plain_reader_in_use() -> PlainReader | None:
