@@ -1,4 +1,4 @@
-"""Who may do what: a trainer registers candidates, a promoter decides, and the key of the data opens no model."""
+"""Roles and keys: a trainer registers candidates, a promoter decides, and the key of the data opens no model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,12 +34,13 @@ if any(find_spec(name) is None for name in ("boto3", "flask_wtf", "pixeltable_pg
 from botocore.exceptions import ClientError
 from mlflow.server.auth.client import AuthServiceClient
 
-from tilewise.servers import _roles, grant_role, run_stack
+from tilewise.servers import Role, _roles, grant_role, run_stack
 from tilewise.servers._object_store import DATA, MODELS, s3_client
 from tilewise.servers._roles import Call, find_refusal
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900), pytest.mark.long]
 
+LogIn = Callable[[Role], AbstractContextManager[None]]
 MLFLOW = "/api/2.0/mlflow"
 ID = "m-" + "0" * 32
 
@@ -82,6 +83,7 @@ class Trainer:
         ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/1/models/{ID}/artifacts/x", None, False),
         ("DELETE", f"/api/2.0/mlflow-artifacts/artifacts/1/models/{ID}", None, False),
         ("POST", f"/api/2.0/mlflow-artifacts/mpu/create/1/models/{ID}/artifacts/x", None, False),
+        ("DELETE", f"{MLFLOW}/logged-models/{ID}", None, False),
         ("POST", f"{MLFLOW}/artifacts/presigned-upload-url", {"model_id": ID, "path": "x"}, False),
         ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/1/models/{ID.replace('0', '1')}/artifacts/x", None, True),
         ("POST", f"{MLFLOW}/experiments/create", {"name": "e"}, True),
@@ -129,13 +131,13 @@ class TestTeam:
         return admin
 
     @pytest.fixture
-    def log_in(self, served: Running, user: tuple[str, str]) -> Callable[[str], object]:
-        """Return a context for what the user does in a role."""
+    def log_in(self, served: Running, user: tuple[str, str]) -> LogIn:
+        """Return a context in which the user has a role."""
 
         @contextmanager
-        def as_user(role: str) -> Iterator[None]:
+        def as_user(role: Role) -> Iterator[None]:
             with registry_session():
-                grant_role(user[0], role, CONV)  # type: ignore[arg-type]
+                grant_role(user[0], role, CONV)
             before = {name: os.environ[name] for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")}
             os.environ.update(zip(before, user, strict=True))
             try:
@@ -161,26 +163,26 @@ class TestTeam:
         return main(["promote", f"model_dir={model}", "data=data.parquet", *rules, "gate.override.reason=test"])
 
     def test_a_trainer_registers_and_a_promoter_promotes(
-        self, served: Running, log_in: Callable[[str], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, served: Running, log_in: LogIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         model = write_model(tmp_path / "mine", note=uuid.uuid4().hex)
         before = self._state()
-        with log_in("trainer"), registry_session():  # type: ignore[attr-defined]
+        with log_in("trainer"), registry_session():
             version = publish(model)
             assert list_aliases(CONV)["candidate"] == version.number
-        with log_in("trainer"):  # type: ignore[attr-defined]
+        with log_in("trainer"):
             assert self._promote(model) == EXIT_ERROR
         err = capsys.readouterr().err
         assert "the MLflow server does not let you do this" in err
         assert f"{CONV} version {version.number} cannot be described; ask an administrator for a role that may" in err
         assert self._state() == before
-        with log_in("promoter"):  # type: ignore[attr-defined]
+        with log_in("promoter"):
             assert self._promote(model) == 0
             assert main(["rollback", f"target={CONV}", "reason=slow"]) == 0
         assert self._state() != before
 
     def test_a_trainer_cannot_change_what_is_served(
-        self, served: Running, log_in: Callable[[str], object], user: tuple[str, str], tmp_path: Path
+        self, served: Running, log_in: LogIn, user: tuple[str, str], tmp_path: Path
     ) -> None:
         with registry_session():
             version = publish(write_model(tmp_path / "mine", note=uuid.uuid4().hex))
@@ -192,7 +194,7 @@ class TestTeam:
         before, number = self._state(), str(version.number)
         file = f"mlflow-artifacts/artifacts/{root.strip('/')}/data/model/manifest.json"
         upload = {"model_id": model[1], "path": "data/model/manifest.json"}
-        attacks = [
+        attacks: list[tuple[str, str, dict[str, str | int]]] = [
             ("POST", "mlflow/registered-models/alias", {"name": CONV, "alias": "production", "version": number}),
             ("POST", "mlflow/registered-models/alias", {"name": CONV, "alias": "previous", "version": number}),
             ("DELETE", "mlflow/registered-models/alias", {"name": CONV, "alias": "production"}),
@@ -213,7 +215,7 @@ class TestTeam:
             ("POST", "mlflow/users/permissions/grant",
              {"username": user[0], "resource_type": "registered_model", "resource_id": CONV, "permission": "MANAGE"}),
         ]  # fmt: skip
-        with log_in("trainer"):  # type: ignore[attr-defined]
+        with log_in("trainer"):
             for method, route, body in attacks:
                 for prefix in ("api", "ajax-api"):
                     url = f"{served.uri}/{prefix}/2.0/{route}"
@@ -221,9 +223,7 @@ class TestTeam:
                     assert answer.status_code == 403, (method, url, answer.status_code, answer.text)
         assert self._state() == before
 
-    def test_a_role_replaces_the_one_before(
-        self, served: Running, log_in: Callable[[str], object], user: tuple[str, str]
-    ) -> None:
+    def test_a_role_replaces_the_one_before(self, served: Running, log_in: LogIn, user: tuple[str, str]) -> None:
         with registry_session():
             experiment = mlflow.get_experiment_by_name(CONV)
         assert experiment
@@ -235,8 +235,9 @@ class TestTeam:
             return [client.get_user_permission(user[0], kind, name).permission for kind, name in names]
 
         found = {}
-        for role in ("promoter", "trainer", "reader"):
-            with log_in(role):  # type: ignore[attr-defined]
+        roles: list[Role] = ["promoter", "trainer", "reader"]
+        for role in roles:
+            with log_in(role):
                 pass
             found[role] = rights()
         assert found["promoter"] == ["EDIT", "MANAGE", "EDIT"]
@@ -269,7 +270,7 @@ class TestKeys:
     def test_the_key_of_the_data_opens_no_model(self, admin: Running) -> None:
         models, data = s3_client(admin.models), s3_client(admin.environment)
         models.put_object(Bucket=MODELS.bucket, Key="mlflow/model", Body=b"a model")
-        attempts = [
+        attempts: list[Callable[[], object]] = [
             lambda: data.get_object(Bucket=MODELS.bucket, Key="mlflow/model"),
             lambda: data.list_objects_v2(Bucket=MODELS.bucket),
             lambda: data.put_object(Bucket=MODELS.bucket, Key="mlflow/model", Body=b"another"),
@@ -319,7 +320,7 @@ class TestKeys:
 
 
 def test_open_is_asked_for(tmp_path: Path) -> None:
-    """Only then nobody has to say who they are; no file with an administrator's password remains."""
+    """MLflow asks for no user then; no file with an administrator's password remains."""
     (tmp_path / "admin").write_text("of an earlier start")
     with run_stack(tmp_path, open_to_all=True, workers=1) as stack:
         url = f"{stack.uri}/api/2.0/mlflow/registered-models/create"

@@ -1,6 +1,6 @@
 """Servers for a team: PostgreSQL, an S3-compatible store and an MLflow server over both, without containers.
 
-``python -m tilewise.servers`` runs them until Ctrl-C; :func:`grant_role` says who may do what. Needs the extra
+``python -m tilewise.servers`` runs them until Ctrl-C; :func:`grant_role` gives users their roles. Needs the extra
 ``servers``; importing this package does not.
 Takes a folder for data, logs and settings. Uses ``errors`` and ``files`` only. No other package imports it.
 """

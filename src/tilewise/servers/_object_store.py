@@ -138,7 +138,7 @@ def _ring(port: int) -> RingBuilder:
 
 
 def _check_attributes(folder: Path) -> None:
-    """Refuse a disk that cannot hold extended attributes, in which Swift keeps what it knows of an object."""
+    """Refuse a disk that cannot hold extended attributes, in which Swift keeps an object's name and size."""
     try:
         os.setxattr(folder, "user.tilewise", b"1")
     except OSError as e:

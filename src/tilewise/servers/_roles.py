@@ -1,9 +1,9 @@
-"""Who may change what on a team's MLflow server. MLflow runs :func:`authenticate` on every request that needs a user.
+"""The rules of roles on a team's MLflow server. MLflow runs :func:`authenticate` on every request that needs a user.
 
 With ``EDIT`` on a registered model, MLflow lets a user register a version and move an alias alike, and with ``EDIT`` on
-an experiment rewrite the files of all its runs. So the rules here take from ``EDIT`` what only a promoter may do. Who
-may promote is said in MLflow's own terms: the users with ``EDIT`` on the target's history, ``TARGET.history``. The
-routes of the registry are closed unless a rule opens them. Administrators may do everything.
+an experiment rewrite the files of all its runs. So the rules here leave aliases, tags and descriptions to promoters,
+and files of registered versions to administrators, who may do everything. Promoters are the users with ``EDIT`` on the
+target's history, ``TARGET.history``. The routes of the registry are closed unless a rule opens them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Call:
 
 
 class Rights(Protocol):
-    """What the rules ask about the user and the registry."""
+    """The questions of the rules about the user and the registry."""
 
     def may_promote(self, target: str) -> bool:
         """Return whether the user is a promoter of a target."""
@@ -75,7 +75,7 @@ def find_refusal(call: Call, rights: Rights) -> str | None:
     registry = _REGISTRY.search(call.path)
     if registry:
         return _registry_refusal((registry[1], registry[2].rstrip("/")), call, rights)
-    if "artifact" in call.path:
+    if "artifact" in call.path or call.method == "DELETE":
         named = set(_LOGGED_MODEL.findall(f"{call.path} {json.dumps(call.body)}"))
         if any(map(rights.is_registered, sorted(named))):
             return "the files of a registered version stay as they are; register another version"
@@ -92,7 +92,7 @@ def _registry_refusal(route: tuple[str, str], call: Call, rights: Rights) -> str
     if route in _NAMING:
         return "an administrator prepares new targets: tilewise.servers.grant_role"
     if route == _CREATE_VERSION:
-        return None  # MLflow asks for EDIT; that is what trainers have
+        return None  # MLflow asks for EDIT, which trainers have
     if route == _ALIAS and call.method == "POST" and call.values("alias") == {CANDIDATE}:
         return None
     targets = {str(name).removesuffix(HISTORY_SUFFIX) for name in call.values("name")}
@@ -128,7 +128,7 @@ def authenticate() -> Authorization | Response:
     This is the ``authorization_function`` of MLflow's configuration.
 
     Returns:
-        Who asks; or the response 401 for a wrong password and 403 for what the user may not do.
+        The user; or the response, 401 for a wrong password and 403 for a request against the rules.
     """
     from flask import Response, jsonify, request
 

@@ -19,7 +19,7 @@ from tilewise.servers._server_settings import Settings, load_or_create_settings,
 from tilewise.servers._service_process import HOST, Service, answers, run_service
 
 ADMIN = "admin"
-# Files in the servers' folder: what every member of the team needs, and the same with the administrator's password.
+# Files in the servers' folder: variables for every member of the team, and the same with the administrator's password.
 ENVIRONMENT, ADMIN_ENVIRONMENT = "environment", "admin"
 _UVICORN = "--timeout-worker-healthcheck 60"  # on a busy machine 5 s would end workers that are still starting
 
@@ -51,8 +51,8 @@ def run_stack(
 
     Args:
         folder: The folder for data, logs and the file with the environment.
-        open_to_all: True to let everybody do everything on MLflow; else it asks for a user, who may read, and do what
-            :func:`~tilewise.servers.grant_role` allows.
+        open_to_all: True to let everybody do everything on MLflow; else it asks for a user, whose rights are those of
+            :func:`~tilewise.servers.grant_role`.
         port: Port of MLflow; None: the port of the last start, or any free one.
         workers: Number of processes of the MLflow server.
 
