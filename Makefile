@@ -140,7 +140,7 @@ ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
 
 .PHONY: servers
-servers: $(SERVERS)  ## run MLflow over PostgreSQL and an S3 store until Ctrl-C (SERVERS_ARGS="--auth --port 5000")
+servers: $(SERVERS)  ## run MLflow over PostgreSQL and an S3 store until Ctrl-C (SERVERS_ARGS="--port 5000", --open: without users)
 	@exec python -m tilewise.servers $(SERVERS_ARGS)
 
 ##### The developer's day

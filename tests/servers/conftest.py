@@ -1,7 +1,8 @@
-"""The servers, started once by the documented command, with authentication; and their environment."""
+"""The servers, started once by the documented command; the environments of an administrator and of a team's member."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import subprocess
@@ -17,22 +18,30 @@ import pytest
 
 @dataclass(frozen=True)
 class Running:
-    """The servers of this run: their folder, and the variables that their file sets."""
+    """The servers of this run: their folder, and the variables of a member and of the administrator."""
 
     folder: Path
     environment: Mapping[str, str]
+    admin: Mapping[str, str]
     said: str
 
     @property
     def uri(self) -> str:
         return self.environment["MLFLOW_TRACKING_URI"]
 
+    @property
+    def models(self) -> Mapping[str, str]:
+        """The key that only MLflow's server has."""
+        settings = json.loads((self.folder / "settings.json").read_text())
+        secrets = {"AWS_ACCESS_KEY_ID": "tilewise:admin", "AWS_SECRET_ACCESS_KEY": settings["secrets"]["s3-models"]}
+        return {**self.environment, **secrets}
+
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start the servers; end them by Ctrl-C, after which none of their processes may run."""
     folder = tmp_path_factory.mktemp("servers")
-    command = [sys.executable, "-m", "tilewise.servers", "--folder", str(folder), "--auth"]
+    command = [sys.executable, "-m", "tilewise.servers", "--folder", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     ending = threading.Timer(800, process.kill)
     ending.start()
@@ -47,13 +56,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         ending.cancel()
         pytest.fail(f"the servers did not start, status {status}:\n{said}\n{_log_ends(folder)}", pytrace=False)
     ending.cancel()
-    exports = (shlex.split(line)[1] for line in (folder / "environment").read_text().splitlines())
     try:
-        yield Running(folder, dict(e.split("=", 1) for e in exports), said)
+        yield Running(folder, _exported(folder / "environment"), _exported(folder / "admin"), said)
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, process.stdout.read()
     assert not _processes_of(folder)
+
+
+def _exported(file: Path) -> dict[str, str]:
+    exports = (shlex.split(line)[1] for line in file.read_text().splitlines())
+    return dict(e.split("=", 1) for e in exports)
 
 
 def _log_ends(folder: Path) -> str:
@@ -78,7 +91,7 @@ def _processes_of(folder: Path) -> list[str]:
 @pytest.fixture
 def admin(servers: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
     """Return the servers, as their first user."""
-    for name, value in servers.environment.items():
+    for name, value in servers.admin.items():
         monkeypatch.setenv(name, value)
     return servers
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+CONFIGS: dict[str, dict[str, str]] = COMPOSE["configs"]
+SECRETS = ("POSTGRES_PASSWORD", "S3_SECRET", "MODELS_SECRET", "DATA_SECRET", "ADMIN_PASSWORD", "SESSION_SECRET")
 STACK = (ROOT / "src/tilewise/servers/_stack.py").read_text()
 
 
@@ -35,13 +39,36 @@ def test_images_are_pinned_and_ports_are_this_machines(name: str) -> None:
 
 def test_mlflow_is_told_what_the_servers_without_containers_tell_it() -> None:
     given = SERVICES["mlflow"]["environment"]
-    told = {n for n in re.findall(r'"(MLFLOW_\w+)":', STACK) if not n.startswith(("MLFLOW_TRACKING_", "MLFLOW_AUTH_"))}
-    assert told - {"MLFLOW_FLASK_SERVER_SECRET_KEY", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"} <= set(given)
+    told = {n for n in re.findall(r'"(MLFLOW_\w+)":', STACK) if not n.startswith("MLFLOW_TRACKING_")}
+    assert told - {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION"} <= set(given)
     assert json.loads(given["MLFLOW_S3_UPLOAD_EXTRA_ARGS"]) == {"ContentEncoding": "identity"}
-    assert given["AWS_ACCESS_KEY_ID"] == SERVICES["s3"]["environment"]["MINIO_ROOT_USER"]
-    bucket = given["MLFLOW_ARTIFACTS_DESTINATION"].split("/")[2]
-    assert f"mkdir -p /data/{bucket}" in SERVICES["s3"]["entrypoint"][-1]
     assert set(SERVICES["mlflow"]["depends_on"]) == {"postgres", "s3"}
+    assert "--app-name basic-auth" in SERVICES["mlflow"]["command"]
+    for line in CONFIGS["auth"]["content"].splitlines()[1:]:
+        assert (
+            line.startswith("database_uri")
+            or line.replace("admin_username = admin", "admin_username = {ADMIN}") in STACK
+        )
+
+
+def test_mlflow_and_dvc_have_keys_of_their_own() -> None:
+    users = dict(re.findall(r'^add (\w+) ([\w-]+) "\$\$[A-Z_]+"$', CONFIGS["store"]["content"], re.MULTILINE))
+    assert users == {"models": "tilewise", "data": "tilewise-data"}
+    given = SERVICES["mlflow"]["environment"]
+    assert given["MLFLOW_ARTIFACTS_DESTINATION"] == f"s3://{users[given['AWS_ACCESS_KEY_ID']]}/mlflow"
+    assert given["AWS_SECRET_ACCESS_KEY"] == "${MODELS_SECRET}"
+    assert "S3_SECRET" not in str(given)
+
+
+def test_the_rules_of_roles_need_no_installed_tilewise() -> None:
+    """The container mounts the sources beside MLflow."""
+    assert "./src:/src:ro" in SERVICES["mlflow"]["volumes"]
+    names = "sys.modules.keys() - before if name.split('.')[0] == 'tilewise'"
+    source = (
+        f"import sys; before = set(sys.modules); import tilewise.servers._roles; print(*(name for name in {names}))"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"tilewise", "tilewise._lazy", "tilewise.servers", "tilewise.servers._roles"}
 
 
 def test_mlflow_is_the_locked_one_on_a_python_of_the_project() -> None:
@@ -64,8 +91,10 @@ def test_postgresql_is_of_the_same_major_version() -> None:
 def test_docker_accepts_the_file_and_asks_for_passwords() -> None:
     def check(**secrets: str) -> subprocess.CompletedProcess[str]:
         command = ["docker", "compose", "--file", str(ROOT / "compose.yaml"), "config", "--quiet"]
-        environment = {k: v for k, v in os.environ.items() if k not in ("POSTGRES_PASSWORD", "S3_SECRET")} | secrets
+        environment = {k: v for k, v in os.environ.items() if k not in SECRETS} | secrets
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
-    assert check(POSTGRES_PASSWORD="abc", S3_SECRET="abcdefgh").returncode == 0
-    assert "POSTGRES_PASSWORD" in check(S3_SECRET="abcdefgh").stderr
+    given = dict.fromkeys(SECRETS, "abcdefghijkl")
+    assert check(**given).returncode == 0
+    for name in SECRETS:
+        assert name in check(**{k: v for k, v in given.items() if k != name}).stderr

@@ -22,7 +22,7 @@ import psycopg
 from tilewise.errors import ServersError
 from tilewise.servers import _service_process
 from tilewise.servers import _stack as stack
-from tilewise.servers._object_store import BUCKET, run_object_store, s3_client, s3_environment
+from tilewise.servers._object_store import DATA, run_object_store, s3_client, s3_environment
 from tilewise.servers._postgres import database_uri, run_postgres
 from tilewise.servers._server_settings import Settings, load_or_create_settings
 from tilewise.servers._service_process import _CLIENT_PORTS, Service, free_ports, is_free, run_service
@@ -35,12 +35,12 @@ def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
         settings = load_or_create_settings(tmp_path / "settings.json")
         with run_postgres(tmp_path, settings, tmp_path), run_object_store(tmp_path, settings, tmp_path) as wait:
             wait()
-            client = s3_client(s3_environment(settings))
+            client = s3_client(s3_environment(settings, DATA))
             with psycopg.connect(database_uri(settings, "mlflow")) as connection:
                 if store:
-                    client.put_object(Bucket=BUCKET, Key="a/b", Body=b"stored")
+                    client.put_object(Bucket=DATA.bucket, Key="a/b", Body=b"stored")
                     connection.execute("CREATE TABLE t AS SELECT 'kept' AS a")
-                text = client.get_object(Bucket=BUCKET, Key="a/b")["Body"].read().decode()
+                text = client.get_object(Bucket=DATA.bucket, Key="a/b")["Body"].read().decode()
                 return settings, text, str(connection.execute("SELECT a FROM t").fetchall()[0][0])
 
     assert run(store=True) == run(store=False)

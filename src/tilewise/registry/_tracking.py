@@ -58,7 +58,7 @@ _REFUSALS = {
     "UNAUTHENTICATED": "the MLflow server does not know this user and password",
 }
 _REMEDIES = {
-    "PERMISSION_DENIED": "ask an administrator for the permission EDIT",
+    "PERMISSION_DENIED": "ask an administrator for a role that may",
     "UNAUTHENTICATED": "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
 }
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}

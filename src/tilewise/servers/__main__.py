@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/servers"), help="data, logs, environment")
     parser.add_argument("--port", type=int, help="of MLflow; default: the one of the last start, or any free one")
     parser.add_argument("--workers", type=int, default=2, help="processes of the MLflow server")
-    parser.add_argument("--auth", action="store_true", help="MLflow asks for a user; the first user is admin")
+    parser.add_argument("--open", action="store_true", help="MLflow asks for no user: everybody may do everything")
     args = parser.parse_args()
     try:
         from tilewise.servers._stack import Stack, run_stack
@@ -31,10 +31,13 @@ def main() -> int:
         return 2
 
     def print_usage(stack: Stack) -> None:
+        file = stack.admin_file
+        admin = f"admin     . {file}  (users and roles: docs/servers.md)\n" if file else "open      to everybody\n"
         print(
-            f"MLflow    {stack.uri}  (PostgreSQL, artefacts on S3{'; user admin' if args.auth else ''})\n"
+            f"MLflow    {stack.uri}  (PostgreSQL, artefacts on S3)\n"
             f"S3        {stack.environment['AWS_ENDPOINT_URL']}\n"
             f"to use    . {stack.file}\n"
+            f"{admin}"
             f"DVC       dvc remote add --local --force servers {stack.remote}\n"
             f"          dvc remote modify --local servers endpointurl {stack.environment['AWS_ENDPOINT_URL']}\n"
             "          dvc remote modify --local servers verify true\n"
@@ -45,7 +48,7 @@ def main() -> int:
     for number in _END_SIGNALS:
         signal.signal(number, _end)
     try:
-        with run_stack(args.folder, auth=args.auth, port=args.port, workers=args.workers) as stack:
+        with run_stack(args.folder, open_to_all=args.open, port=args.port, workers=args.workers) as stack:
             print_usage(stack)
             while True:
                 signal.pause()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from tilewise.servers._service_process import HOST, START_S, Service, answers, l
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
-BUCKET = "tilewise"
+_USER = "admin"  # of each account
 _DEVICE = "disk"
 _PART_POWER = 4  # names are spread over 2**4 parts; changing the number loses all stored objects
 _PAUSE_S = 0.5  # between attempts to create the bucket
@@ -34,11 +35,24 @@ _KEEP_ASKING = "error_suppression_interval = 0\n"
 _FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "s3api", "tempauth", "slo", "dlo")
 
 
+@dataclass(frozen=True)
+class Tenant:
+    """Whoever has an account of its own in Swift: its key reaches its bucket, and nothing of another account."""
+
+    account: str
+    bucket: str
+    secret: str  # its name among the settings
+
+
+MODELS = Tenant("tilewise", "tilewise", "s3-models")  # only MLflow's server has this key
+DATA = Tenant("data", "tilewise-data", "s3-data")  # of DVC's users
+
+
 @contextmanager
 def run_object_store(folder: Path, settings: Settings, logs: Path) -> Iterator[Callable[[], None]]:
     """Run the store for the duration of the block, and yield a function that waits until it is ready.
 
-    The yielded function also creates the bucket.
+    The yielded function also creates the buckets.
 
     Raises:
         ServersError: From the yielded function: one of the store's servers does not start, or it cannot store.
@@ -57,7 +71,7 @@ def run_object_store(folder: Path, settings: Settings, logs: Path) -> Iterator[C
             f"[pipeline:main]\npipeline = {name}-server\n[app:{name}-server]\nuse = egg:swift#{name}\n{_PATIENCE}"
         )
         write_private(conf / f"{name}.conf", _default(conf, ports[f"s3-{name}"]) + where + pipeline)
-    write_private(conf / "proxy.conf", _default(conf, ports["s3"]) + _pipeline(settings.secrets["s3"]))
+    write_private(conf / "proxy.conf", _default(conf, ports["s3"]) + _pipeline(settings))
     up = {name: partial(listens, ports[f"s3-{name}"]) for name in backends}
     up["proxy"] = partial(answers, f"http://{HOST}:{ports['s3']}/healthcheck")
     with ExitStack() as running:
@@ -69,18 +83,19 @@ def run_object_store(folder: Path, settings: Settings, logs: Path) -> Iterator[C
         def wait() -> None:
             for part in waits:
                 part()
-            _create_bucket(settings)
+            for tenant in (MODELS, DATA):
+                _create_bucket(settings, tenant)
 
         yield wait
 
 
-def s3_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables with the store's address and key, as AWS's tools, DVC and MLflow's server read them."""
+def s3_environment(settings: Settings, tenant: Tenant) -> dict[str, str]:
+    """Return the variables with the store's address and a tenant's key, as AWS's tools, DVC and MLflow read them."""
     return {
         "AWS_ENDPOINT_URL": f"http://{HOST}:{settings.ports['s3']}",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "tilewise:admin",  # account and user of Swift
-        "AWS_SECRET_ACCESS_KEY": settings.secrets["s3"],
+        "AWS_ACCESS_KEY_ID": f"{tenant.account}:{_USER}",
+        "AWS_SECRET_ACCESS_KEY": settings.secrets[tenant.secret],
     }
 
 
@@ -104,10 +119,11 @@ def _default(conf: Path, port: int) -> str:
     return f"[DEFAULT]\nbind_ip = {HOST}\nbind_port = {port}\nworkers = 0\nuser = {user}\nswift_dir = {conf}\n"
 
 
-def _pipeline(secret: str) -> str:
+def _pipeline(settings: Settings) -> str:
     sections = {name: f"use = egg:swift#{name}\n" for name in _FILTERS}
     sections["s3api"] += "location = us-east-1\n"
-    sections["tempauth"] += f"user_tilewise_admin = {secret} .admin\n"
+    for tenant in (MODELS, DATA):
+        sections["tempauth"] += f"user_{tenant.account}_{_USER} = {settings.secrets[tenant.secret]} .admin\n"
     filters = "".join(f"[filter:{name}]\n{text}" for name, text in sections.items())
     app = f"[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n{_PATIENCE}{_KEEP_ASKING}"
     return f"[pipeline:main]\npipeline = {' '.join(_FILTERS)} proxy-server\n{app}{filters}"
@@ -122,7 +138,7 @@ def _ring(port: int) -> RingBuilder:
 
 
 def _check_attributes(folder: Path) -> None:
-    """Refuse a disk that cannot hold extended attributes, in which Swift keeps what it knows of an object."""
+    """Refuse a disk that cannot hold extended attributes, in which Swift keeps an object's name and size."""
     try:
         os.setxattr(folder, "user.tilewise", b"1")
     except OSError as e:
@@ -132,13 +148,13 @@ def _check_attributes(folder: Path) -> None:
         ) from e
 
 
-def _create_bucket(settings: Settings) -> None:
-    client = s3_client(s3_environment(settings))
+def _create_bucket(settings: Settings, tenant: Tenant) -> None:
+    client = s3_client(s3_environment(settings, tenant))
     end = time.monotonic() + START_S
     while True:  # on a busy machine a part of the store may still be starting
         try:
-            if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
-                client.create_bucket(Bucket=BUCKET)
+            if tenant.bucket not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+                client.create_bucket(Bucket=tenant.bucket)
             return
         except (BotoCoreError, ClientError) as e:
             if time.monotonic() > end:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from tilewise.errors import ServersError
 from tilewise.files import locked
-from tilewise.servers._object_store import BUCKET, run_object_store, s3_environment
+from tilewise.servers._object_store import DATA, MODELS, run_object_store, s3_environment
 from tilewise.servers._postgres import database_uri, run_postgres
 from tilewise.servers._server_settings import Settings, load_or_create_settings, write_private
 from tilewise.servers._service_process import HOST, Service, answers, run_service
 
 ADMIN = "admin"
-ENVIRONMENT = "environment"  # the file in the servers' folder
+# Files in the servers' folder: variables for every member of the team, and the same with the administrator's password.
+ENVIRONMENT, ADMIN_ENVIRONMENT = "environment", "admin"
 _UVICORN = "--timeout-worker-healthcheck 60"  # on a busy machine 5 s would end workers that are still starting
 
 
@@ -29,24 +30,29 @@ class Stack:
 
     Attributes:
         uri: URI of the MLflow server.
-        environment: Variables for clients, including secrets.
+        environment: Variables for clients, including the key of DVC's remote.
         remote: URL of the remote for DVC.
         file: Shell commands that set `environment`, readable only by its owner.
+        admin_file: The same for the administrator; None: MLflow asks for no user.
     """
 
     uri: str
     environment: Mapping[str, str] = field(repr=False)
     remote: str
     file: Path
+    admin_file: Path | None
 
 
 @contextmanager
-def run_stack(folder: str | Path, *, auth: bool = False, port: int | None = None, workers: int = 2) -> Iterator[Stack]:
+def run_stack(
+    folder: str | Path, *, open_to_all: bool = False, port: int | None = None, workers: int = 2
+) -> Iterator[Stack]:
     """Run all servers for the duration of the block. Their data stays in `folder` for the next start.
 
     Args:
         folder: The folder for data, logs and the file with the environment.
-        auth: True to make MLflow ask for a user; users without permissions may read.
+        open_to_all: True to let everybody do everything on MLflow; else it asks for a user, whose rights are those of
+            :func:`~tilewise.servers.grant_role`.
         port: Port of MLflow; None: the port of the last start, or any free one.
         workers: Number of processes of the MLflow server.
 
@@ -61,14 +67,11 @@ def run_stack(folder: str | Path, *, auth: bool = False, port: int | None = None
         with (
             run_postgres(folder, settings, logs),
             run_object_store(folder, settings, logs) as wait_for_store,
-            run_service(_mlflow(settings, folder, auth, workers), logs) as wait_for_mlflow,  # all start at once
+            run_service(_mlflow(settings, folder, open_to_all, workers), logs) as wait_for_mlflow,  # all start at once
         ):
             wait_for_store()
             wait_for_mlflow()
-            stack = _stack(settings, folder, auth)
-            lines = (f"export {name}={shlex.quote(value)}\n" for name, value in stack.environment.items())
-            write_private(stack.file, "".join(lines))
-            yield stack
+            yield _write_environment(settings, folder, open_to_all)
 
 
 @contextmanager
@@ -85,12 +88,12 @@ def _exclusive(folder: Path) -> Iterator[None]:
         yield
 
 
-def _mlflow(settings: Settings, folder: Path, auth: bool, workers: int) -> Service:
+def _mlflow(settings: Settings, folder: Path, open_to_all: bool, workers: int) -> Service:
     """Return the MLflow server. It gets secrets by environment and file, since arguments of processes are public."""
     environment = {
-        **s3_environment(settings),
+        **s3_environment(settings, MODELS),
         "MLFLOW_BACKEND_STORE_URI": database_uri(settings, "mlflow"),
-        "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{BUCKET}/mlflow",
+        "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{MODELS.bucket}/mlflow",
         # Without this, *.gz is marked as encoded, and clients unpack it.
         "MLFLOW_S3_UPLOAD_EXTRA_ARGS": '{"ContentEncoding": "identity"}',
         "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -98,25 +101,39 @@ def _mlflow(settings: Settings, folder: Path, auth: bool, workers: int) -> Servi
     }
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(settings.ports["mlflow"])]
     command += ["--workers", str(workers), "--uvicorn-opts", _UVICORN]
-    if auth:
+    if not open_to_all:
         ini = folder / "auth.ini"
         write_private(
             ini,
             f"[mlflow]\ndefault_permission = READ\nadmin_username = {ADMIN}\n"
             f"database_uri = {database_uri(settings, 'mlflow_auth')}\n"
-            "auth_cache_ttl_seconds = 30\n",  # checking a password on each request would be slow
+            "auth_cache_ttl_seconds = 30\n"  # checking a password on each request would be slow
+            "authorization_function = tilewise.servers._roles:authenticate\n",
         )
         environment |= {"MLFLOW_AUTH_CONFIG_PATH": str(ini), "MLFLOW_AUTH_ADMIN_PASSWORD": settings.secrets["admin"]}
         environment |= {"MLFLOW_FLASK_SERVER_SECRET_KEY": settings.secrets["session"]}
+        environment |= {"MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true"}  # no route without a rule
         command += ["--app-name", "basic-auth"]
     is_up = partial(answers, f"http://{HOST}:{settings.ports['mlflow']}/health")
     unset = [name for name in os.environ if name.startswith(("MLFLOW_TRACKING_", "MLFLOW_REGISTRY_"))]
     return Service("mlflow", command, is_up, environment=environment, unset=unset)
 
 
-def _stack(settings: Settings, folder: Path, auth: bool) -> Stack:
+def _write_environment(settings: Settings, folder: Path, open_to_all: bool) -> Stack:
+    """Write the files that set the variables of clients."""
     uri = f"http://{HOST}:{settings.ports['mlflow']}"
-    environment = {"MLFLOW_TRACKING_URI": uri, **s3_environment(settings)}
-    if auth:
-        environment |= {"MLFLOW_TRACKING_USERNAME": ADMIN, "MLFLOW_TRACKING_PASSWORD": settings.secrets["admin"]}
-    return Stack(uri, environment, f"s3://{BUCKET}/dvc", folder / ENVIRONMENT)
+    # A team's member looses no limit of the gate. An administrator may, with a reason.
+    client = {"MLFLOW_TRACKING_URI": uri, **s3_environment(settings, DATA)}
+    member = {**client, "TILEWISE_GATE_OVERRIDE": "off"}
+    file, admin_file = folder / ENVIRONMENT, folder / ADMIN_ENVIRONMENT
+    write_private(file, _exports(member))
+    if open_to_all:
+        admin_file.unlink(missing_ok=True)
+    else:
+        admin = {"MLFLOW_TRACKING_USERNAME": ADMIN, "MLFLOW_TRACKING_PASSWORD": settings.secrets["admin"]}
+        write_private(admin_file, _exports({**client, **admin}))
+    return Stack(uri, member, f"s3://{DATA.bucket}/dvc", file, None if open_to_all else admin_file)
+
+
+def _exports(variables: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
