@@ -10,7 +10,9 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import distribution
+from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -33,19 +35,29 @@ def write_wheel(folder: Path) -> list[str]:
         The lines of ``requirements.txt`` that ask for it. pip and uv look for ``--find-links`` beside that file,
         wherever they run. The digest makes MLflow create another environment for another wheel.
     """
+    name, content = _wheel()
+    digest = name.partition("+m")[2]
+    (folder / digest).mkdir(parents=True)
+    (folder / digest / f"{name}-py3-none-any.whl").write_bytes(content)
+    return [f"--find-links {WHEELS}/{digest}", f"tilewise=={tilewise.__version__}"]
+
+
+@cache
+def _wheel() -> tuple[str, bytes]:
+    """Return name with version, and content; the installed files do not change while they are in use."""
     files = dict(_package_files())
     digest = hashlib.sha256(b"".join(name.encode() + content for name, content in files.items())).hexdigest()[:12]
     name = f"tilewise-{tilewise.__version__}+m{digest}"
     files |= _metadata(name)
     record = f"{name}.dist-info/RECORD"
     files[record] = "".join([*map(_recorded, files, files.values()), f"{record},,\n"]).encode()
-    (folder / digest).mkdir(parents=True)
-    with ZipFile(folder / digest / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED, compresslevel=9) as archive:
-        for file, content in files.items():
+    buffer = BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
+        for file, data in files.items():
             entry = ZipInfo(file, _DATED)
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, content, ZIP_DEFLATED)
-    return [f"--find-links {WHEELS}/{digest}", f"tilewise=={tilewise.__version__}"]
+            archive.writestr(entry, data, ZIP_DEFLATED)
+    return name, buffer.getvalue()
 
 
 def _package_files() -> Iterator[tuple[str, bytes]]:
