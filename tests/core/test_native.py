@@ -1,4 +1,4 @@
-"""Which core ranks: the compiled one where it was built, and what is said where it was not."""
+"""The choice of the core: compiled where it was built, otherwise NumPy with a warning."""
 
 from __future__ import annotations
 
