@@ -20,7 +20,7 @@ PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3,
 ABSENT = ("mlflow", "lightgbm", "dvc", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib", "torch")
 
 
-def main(folder: str | None) -> None:
+def main(folder: str = "") -> None:
     """Select from a shipped pool, then from the model in `folder`, and print the ranking."""
     assert "site-packages" in str(Path(tilewise.__file__)), f"the checkout is imported: {tilewise.__file__}"
     present = [name for name in ABSENT if find_spec(name)]
@@ -35,4 +35,4 @@ def main(folder: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2] or [None])
+    main(*sys.argv[1:2])

@@ -1,4 +1,4 @@
-"""What a user installs: the wheel and the sdist, with the default dependencies, in an environment of their own."""
+"""The wheel and the sdist, installed with the default dependencies into an environment of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs explain and cache, without a registry or a GPU."""
+"""The verbs select, explain and cache, without a registry or a GPU."""
 
 from __future__ import annotations
 
@@ -31,6 +31,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model") / "model", trees=10)
 
 
+def test_a_model_folder_selects_without_a_registry(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # nothing listens there
+    assert main(["select", f"input={folder}", SIZES]) == 0
+    told = json.loads(capsys.readouterr().out)
+    with Dispatcher.from_folder(folder, switches=Switches()) as dispatcher:
+        assert told["kernel_name"] == dispatcher.select(PLAIN).kernel_name
+        assert told["content_hash"] == dispatcher.content_hash
+    assert told["model_version"] is None
+
+
 def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Dispatcher.from_folder(folder, switches=Switches(journal="journal")) as dispatcher:
         selections = [dispatcher.select(p) for p in (PLAIN, OTHER)]
@@ -51,6 +63,7 @@ def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["select", "input=none", SIZES], "none: no such folder"),
         (["explain"], "problem: missing"),
         (["explain", "input=none"], "none: cannot be read"),
         (["cache"], "cache needs an action, one of list, merge, prune, problems, export; got None"),

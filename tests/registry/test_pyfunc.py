@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 import requests
 
+import tilewise
 from registry.server import START_S, stop, wait_for
 from small_model import write_model
 from synthetic import CONV
@@ -93,6 +95,34 @@ def test_a_model_is_served_from_an_environment_of_its_own(stored: Path, registry
     environments = tmp_path / "environments"
     installed = next(environments.rglob("site-packages/tilewise/__init__.py"))
     assert not list(installed.parent.rglob("*.so"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("installer", "found"),
+    [
+        (["pip", "install", "--force-reinstall"], "Would install .*tilewise-{}"),
+        (["uv", "pip", "install", "--reinstall", "--python", sys.executable], r"\+ tilewise=={}"),
+    ],
+    ids=["pip", "uv"],
+)
+def test_its_requirements_name_the_wheel_from_any_folder(
+    stored: Path, tmp_path: Path, installer: list[str], found: str
+) -> None:
+    """MLflow's images install them from a folder that is not the model's."""
+    program = Path(sys.executable).with_name(installer[0])
+    command = [
+        str(program),
+        *installer[1:],
+        "--dry-run",
+        "--no-deps",
+        "-r",
+        str(stored.parents[1] / "requirements.txt"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    version = re.escape(f"{tilewise.__version__}+m") + "[0-9a-f]{12}"
+    assert re.search(found.format(version), done.stdout + done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +211,6 @@ def test_nothing_stored_is_code(stored: Path) -> None:
     assert {p.suffix for p in files} <= {".json", ".gz", ".txt", ".yaml", ""}
     assert not [p for p in files if p.read_bytes()[:2] in (b"\x80\x04", b"\x80\x05", b"PK")]
     assert "loader_module: tilewise.registry.pyfunc" in (stored.parents[1] / "MLmodel").read_text()
-    asked = (stored.parents[1] / "requirements.txt").read_text().split()
-    assert wheel.relative_to(stored.parents[1]).as_posix() in asked
-    assert not [line for line in asked if line.startswith("tilewise")]  # no index has it
+    asked = (stored.parents[1] / "requirements.txt").read_text().splitlines()
+    assert f"--find-links {wheel.parent.relative_to(stored.parents[1]).as_posix()}" in asked
+    assert f"tilewise=={tilewise.__version__}" in asked

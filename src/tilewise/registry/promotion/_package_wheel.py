@@ -8,38 +8,56 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import distribution
+from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import tilewise
 from tilewise.arch import conf_dir
 
-_NAME = f"tilewise-{tilewise.__version__}"
+WHEELS = "wheels"  # in the model's folder
 _DATED = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels
 _TAGS = "Wheel-Version: 1.0\nGenerator: tilewise\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _LEFT_OUT = {".so", ".pyc"}
 
 
-def write_wheel(folder: Path) -> str:
-    """Write the wheel below `folder`.
+def write_wheel(folder: Path) -> list[str]:
+    """Write the wheel below `folder`, which becomes :data:`WHEELS` in the model's folder.
+
+    Its version has the digest of its files as the local part. That ranks above the plain version, and public indexes
+    accept no such versions, so no package of an index is taken for it.
 
     Returns:
-        Its path relative to `folder`, with a digest: MLflow shares an environment between equal requirements.
+        The lines of ``requirements.txt`` that ask for it. pip and uv look for ``--find-links`` beside that file,
+        wherever they run. The digest makes MLflow create another environment for another wheel.
     """
-    files = dict(_package_files()) | dict(_metadata())
-    digest = hashlib.sha256(b"".join(n.encode() + c for n, c in sorted(files.items()))).hexdigest()[:12]
-    path = folder / digest / f"{_NAME}-py3-none-any.whl"
-    path.parent.mkdir(parents=True)
-    record = f"{_NAME}.dist-info/RECORD"
+    name, content = _wheel()
+    digest = name.partition("+m")[2]
+    (folder / digest).mkdir(parents=True)
+    (folder / digest / f"{name}-py3-none-any.whl").write_bytes(content)
+    return [f"--find-links {WHEELS}/{digest}", f"tilewise=={tilewise.__version__}"]
+
+
+@cache
+def _wheel() -> tuple[str, bytes]:
+    """Return name with version, and content; the installed files do not change while they are in use."""
+    files = dict(_package_files())
+    digest = hashlib.sha256(b"".join(name.encode() + content for name, content in files.items())).hexdigest()[:12]
+    name = f"tilewise-{tilewise.__version__}+m{digest}"
+    files |= _metadata(name)
+    record = f"{name}.dist-info/RECORD"
     files[record] = "".join([*map(_recorded, files, files.values()), f"{record},,\n"]).encode()
-    with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, content in files.items():
-            entry = ZipInfo(name, _DATED)
+    buffer = BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
+        for file, data in files.items():
+            entry = ZipInfo(file, _DATED)
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, content, ZIP_DEFLATED)
-    return path.relative_to(folder).as_posix()
+            archive.writestr(entry, data, ZIP_DEFLATED)
+    return name, buffer.getvalue()
 
 
 def _package_files() -> Iterator[tuple[str, bytes]]:
@@ -51,11 +69,17 @@ def _package_files() -> Iterator[tuple[str, bytes]]:
                 yield f"{prefix}/{path.relative_to(root).as_posix()}", path.read_bytes()
 
 
-def _metadata() -> Iterator[tuple[str, bytes]]:
+def _metadata(name: str) -> dict[str, bytes]:
     installed = distribution("tilewise")
-    for name in ("METADATA", "entry_points.txt"):
-        yield f"{_NAME}.dist-info/{name}", (installed.read_text(name) or "").encode()
-    yield f"{_NAME}.dist-info/WHEEL", _TAGS.encode()
+    version = f"Version: {name.removeprefix('tilewise-')}"
+    texts = {
+        "METADATA": re.sub(
+            r"^Version: .*", version, installed.read_text("METADATA") or "", count=1, flags=re.MULTILINE
+        ),
+        "entry_points.txt": installed.read_text("entry_points.txt") or "",
+        "WHEEL": _TAGS,
+    }
+    return {f"{name}.dist-info/{file}": text.encode() for file, text in texts.items()}
 
 
 def _recorded(name: str, content: bytes) -> str:

@@ -24,14 +24,12 @@ from tilewise.registry._versions import (
     load_version,
     set_alias,
 )
-from tilewise.registry.promotion._package_wheel import write_wheel
+from tilewise.registry.promotion._package_wheel import WHEELS, write_wheel
 from tilewise.registry.training_runs import find_run, open_experiment
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models import ModelSignature
-
-_WHEELS = "wheels"  # of the model's folder, from which MLflow installs its requirements
 
 
 def publish(
@@ -124,18 +122,18 @@ def _register(model: TrainedModel, origin: _Origin) -> Version:
             data.mkdir()
             _log_content(run_id, model.content_hash)
             write_files(data, model.files)  # other files in the folder are not published
-            wheels = Path(scratch) / _WHEELS
-            wheel = write_wheel(wheels)
+            wheels = Path(scratch) / WHEELS
+            package = write_wheel(wheels)
             info = mlflow.pyfunc.log_model(
                 name=name,
                 loader_module="tilewise.registry.pyfunc",
                 data_path=str(data),
-                pip_requirements=[f"{_WHEELS}/{wheel}", "numpy", "pandas"],
+                pip_requirements=[*package, "numpy", "pandas"],
                 signature=_signature(model),
                 input_example=_input_example(model.files),
                 metadata={HASH_TAG: model.content_hash, "target": name},
             )
-            mlflow.MlflowClient().log_model_artifacts(info.model_id, str(wheels), _WHEELS)
+            mlflow.MlflowClient().log_model_artifacts(info.model_id, str(wheels), WHEELS)
     created = create_version(
         name,
         info.model_uri,
