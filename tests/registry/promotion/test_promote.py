@@ -21,6 +21,7 @@ from tilewise.dispatch import Dispatcher, Switches
 from tilewise.errors import ArtefactError, ConfigError, DataError, RegistryUnavailableError, UnknownTargetError
 from tilewise.gate import Observations, SliceRule, Thresholds, read_observations
 from tilewise.ops import Target
+from tilewise.registry import _history as history
 from tilewise.registry import (
     find_by_alias,
     has_files,
@@ -29,7 +30,6 @@ from tilewise.registry import (
     registry_session,
     roll_back,
 )
-from tilewise.registry import _history as history
 from tilewise.registry._history import commit_change, settle_history
 from tilewise.registry.promotion import Override, Promotion, PromotionRules, promote, publish
 from tilewise.registry.promotion import _promote as promotion_module

@@ -118,6 +118,18 @@ def test_files_changed_in_the_registry_are_refused(registry: str, model_dir: Pat
         load_downloaded(version, copy)
 
 
+@pytest.mark.long
+def test_nothing_is_parsed_of_files_that_were_not_published(
+    registry: str, model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = publish(model_dir)
+    copy = download_version(version, tmp_path / "copy")
+    write_model(copy, note="tampered")
+    monkeypatch.setattr("tilewise.registry._versions.load_artefact", lambda _: pytest.fail("parsed"))
+    with pytest.raises(ArtefactError, match="changed or damaged after publishing"):
+        load_downloaded(version, copy)
+
+
 class TestLoadedByMlflow:
     """The model behind ``mlflow models serve``."""
 

@@ -101,11 +101,8 @@ def promote(
     """
     candidate = load_artefact(Path(model_dir))
     waived_limits(rules.thresholds, candidate.target, rules.override)  # before anything is published
-    version = publish(model_dir, experiment=experiment)
-    if version.content_hash != candidate.content_hash:
-        raise ArtefactError(f"{model_dir}: the folder must not change during a promotion; run the command again")
-    folder = Path(reports)
-    target = candidate.target.name
+    version = _publish_same(model_dir, candidate, experiment)
+    folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
         production, waived = _find_production(head, rules.override)
@@ -126,6 +123,18 @@ def promote(
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def _publish_same(model_dir: str | Path, candidate: TrainedModel, experiment: str | None) -> Version:
+    """Publish the folder that `candidate` was loaded from.
+
+    Raises:
+        ArtefactError: It holds another model by now.
+    """
+    version = publish(model_dir, experiment=experiment)
+    if version.content_hash != candidate.content_hash:
+        raise ArtefactError(f"{model_dir}: the folder must not change during a promotion; run the command again")
+    return version
 
 
 def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experiment: str) -> Promotion | None:
@@ -155,7 +164,7 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
 def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
     """Return the version in production, and the waived rules in words.
 
-    It is None for the first model of a target, or if an override waives the comparison.
+    Without a production, for the first model of a target or by an override, it is missing.
 
     Raises:
         ConfigError: The target had a production, whose alias was moved or removed by hand.
