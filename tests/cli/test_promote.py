@@ -8,6 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
+import mlflow
 import pytest
 
 from small_model import table, write_model
@@ -15,6 +16,7 @@ from store import fresh_store
 from synthetic import CONV
 from tilewise.arch import conf_dir
 from tilewise.cli.main import EXIT_REFUSED, main
+from tilewise.registry import registry_session
 
 pytestmark = pytest.mark.long
 
@@ -87,6 +89,16 @@ class TestPromote:
         monkeypatch.setenv("TILEWISE_CONF", str(own))
         code, _, err = shell.promote("gate.override.allowed=true")
         assert (code, "overrides are forbidden here" in err) == (2, True)
+
+    def test_a_configuration_of_one_s_own_does_not_loosen_the_limits(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = shutil.copytree(conf_dir(), shell.folder / "conf")
+        file = own / "gate" / "default.yaml"
+        file.write_text(file.read_text().replace("mean_drop: 0.5", "mean_drop: 50"))
+        monkeypatch.setenv("TILEWISE_CONF", str(own))
+        code, _, err = shell.promote("gate.override.reason=''")
+        assert (code, "gate.mean_drop is 50 instead of 0.5" in err) == (2, True)
 
     @pytest.mark.parametrize(("sign", "status"), [(1.0, 0), (-1.0, EXIT_REFUSED)])
     def test_a_closed_pipe_does_not_change_the_status(
@@ -243,6 +255,35 @@ class TestRollbackAndRegistry:
         assert code == 2
         assert message in err
         assert err.count("\n") == 1
+
+    def test_a_production_past_the_gate_is_told(self, shell: Shell) -> None:
+        shell.promote()
+        code, out, err = shell("registry", action="check")
+        assert (code, err) == (0, "")
+        assert "version 1" in out
+        assert "promoted by the gate, its files are sound" in out
+        shell.promote(sign=-1.0)
+        with registry_session(shell.uri):
+            mlflow.MlflowClient().set_registered_model_alias(CONV, "production", "2")
+        code, out, err = shell("registry", action="check")
+        assert code == 2
+        assert "nothing shows that it passed the gate: the gate never promoted it" in err
+        assert "WARNING" in shell("registry")[1]
+        code, _, err = shell("rollback", "version=1")
+        assert (code, err) == (0, "")
+        assert shell("registry", action="check")[0] == 0
+
+    def test_damaged_files_in_production_are_told(self, shell: Shell) -> None:
+        shell.promote()
+        next((shell.folder / "store").rglob("model_tflops.lgbm.gz")).write_bytes(b"broken")
+        code, _, err = shell("registry", action="check")
+        assert (code, "changed or damaged after publishing" in err) == (2, True)
+
+    def test_a_refused_version_is_not_rolled_back_to(self, shell: Shell) -> None:
+        shell.promote()
+        shell.promote(sign=-1.0)
+        code, _, err = shell("rollback", "version=2")
+        assert (code, "puts back a version that the gate promoted" in err) == (2, True)
 
     def test_nothing_to_roll_back_to(self, shell: Shell) -> None:
         shell.promote()

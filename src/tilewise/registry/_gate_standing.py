@@ -1,8 +1,8 @@
-"""Whether a version got into production through the gate.
+"""The standing of a version with the gate: did it get into production through it?
 
-In MLflow anybody with write access can move an alias or edit a tag. What such a person does not change with it are the
-history of ``@production``, which names every promoted version with its content, and the parameters of the version's
-run, which MLflow does not let anybody change.
+In MLflow anybody with write access can move an alias or edit a tag. The history of ``@production`` names every
+promoted version with its content, and the version's run has the content hash as a parameter, which MLflow does not let
+anybody change.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tilewise.registry._versions import DECISION_TAG, HASH_TAG, Version, list_ve
 
 @dataclass(frozen=True)
 class GateStanding:
-    """What the registry tells of a version and the gate.
+    """The registry's evidence on a version and the gate.
 
     Attributes:
         kind: ``passed``: the gate promoted exactly this content; ``unrecorded``: no promotion of the target is
-            recorded, so nothing can be compared; ``bypassed``: others were promoted, and this one was not.
+            recorded, so there is nothing to compare; ``bypassed``: others were promoted, and this one was not.
         reason: The finding in words.
     """
 
@@ -51,6 +51,10 @@ def gate_standing(version: Version) -> GateStanding:
         return GateStanding("bypassed", "the gate never promoted it")
     if promoted[version.number] not in (None, version.content_hash):
         return GateStanding("bypassed", "the gate promoted other files under this number")
+    if published is None and promoted[version.number] is None:
+        return GateStanding(
+            "passed", f"promoted by a gate that did not record its {HASH_TAG} yet: only its number agrees"
+        )
     return GateStanding("passed", "promoted by the gate")
 
 

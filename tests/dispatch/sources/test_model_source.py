@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import threading
 import time
@@ -15,10 +16,12 @@ import mlflow
 import pytest
 
 from small_model import write_model
+from store import fresh_store
 from synthetic import CONV
 from tilewise.dispatch.sources import _model_source, fetch_model
+from tilewise.dispatch.sources._deadline import call_within
 from tilewise.errors import ArtefactError, RegistryUnavailableError, UnknownTargetError
-from tilewise.registry import PRODUCTION, registry_session, set_alias
+from tilewise.registry import PRODUCTION, find_by_alias, registry_session, set_alias
 from tilewise.registry.promotion import publish
 
 Put = Callable[..., str]
@@ -229,6 +232,56 @@ class TestDrippingRegistry:
         monkeypatch.setattr(_model_source, "ANSWER_S", 1.0)
         fetched = fetch_model(CONV, uri=dripping)
         assert (fetched.model.content_hash, fetched.from_registry) == (content_hash, False)
+
+
+class TestThreads:
+    def test_within_a_session_of_the_same_thread_nothing_waits(self, put: Put, uri: str) -> None:
+        """The call's own thread needs no turn that its caller holds."""
+        put()
+        start = time.monotonic()
+        with registry_session(uri):
+            assert fetch_model(CONV, uri=uri).from_registry
+            assert find_by_alias(CONV, PRODUCTION) is not None
+        assert time.monotonic() - start < 60
+
+    def test_within_a_session_at_another_registry(self, put: Put, uri: str, tmp_path: Path) -> None:
+        put()
+        with registry_session(fresh_store(tmp_path / "other")):
+            assert fetch_model(CONV, uri=uri).version == 1
+            assert find_by_alias(CONV, PRODUCTION) is None, "the session's own registry again"
+
+    def test_a_call_that_was_left_changes_nothing_when_it_ends(self, uri: str) -> None:
+        left, ended = threading.Event(), threading.Event()
+
+        def late() -> None:
+            left.wait(10)
+            ended.set()
+
+        before = mlflow.get_tracking_uri(), dict(os.environ)
+        with pytest.raises(RegistryUnavailableError, match=r"x cannot be read: .* did not answer within 0\.05 s"):
+            call_within(0.05, uri, late, "x cannot be read")
+        left.set()
+        assert ended.wait(10)
+        assert (mlflow.get_tracking_uri(), dict(os.environ)) == before
+
+    def test_another_thread_that_keeps_the_registry_is_named(self, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tilewise.registry._tracking.TURN_S", 0.1)
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with registry_session(uri):
+                held.set()
+                done.wait(10)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(10)
+        try:
+            with pytest.raises(RegistryUnavailableError, match="another thread of this process has used its registry"):
+                call_within(1.0, uri, lambda: None, "x cannot be read")
+        finally:
+            done.set()
+            thread.join()
 
 
 class TestUnknown:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mlflow
-import pandas as pd
 import pytest
 
 from gate.shadowed import file_of, observed
-from small_model import table, write_model
+from registry.promotion.ways import (
+    AS_BAD,
+    BAD,
+    GOOD,
+    REASON,
+    SMALL,
+    Promote,
+    by_hand,
+    delete_history,
+    production,
+    replace_files,
+)
+from small_model import write_model
 from synthetic import CONV
 from tilewise.dispatch.sources import fetch_model
 from tilewise.dispatch.sources._model_source import fetch_newer_model
-from tilewise.errors import ArtefactError, ConfigError, DataError
-from tilewise.gate import Thresholds
+from tilewise.errors import ArtefactError, ConfigError
 from tilewise.registry import (
     Version,
     find_by_number,
     gate_standing,
-    list_aliases,
-    list_versions,
     load_version,
     read_description,
     read_history,
@@ -33,66 +38,9 @@ from tilewise.registry import (
 )
 from tilewise.registry import _history as history
 from tilewise.registry._versions import HISTORY_TAG
-from tilewise.registry.promotion import Override, Promotion, PromotionRules, promote, publish, roll_back_if_slower
-from tilewise.registry.promotion import _promote as promotion_module
+from tilewise.registry.promotion import publish, roll_back_if_slower
 
 pytestmark = pytest.mark.long
-
-SMALL = Thresholds(floor_mean=80, floor_p10=50, min_problems=5)  # tables of tests have eight holdout problems
-REASON = "small tables of tests"
-GOOD: dict[str, Any] = {"trees": 60}
-BAD: dict[str, Any] = {"trees": 60, "sign": -1.0}
-AS_BAD: dict[str, Any] = BAD | {"note": "as bad as the other"}
-
-Promote = Callable[..., Promotion]
-
-
-@pytest.fixture
-def go(registry: str, tmp_path: Path) -> Promote:
-    """Promote a model described by the arguments of :func:`small_model.write_model`."""
-
-    def _go(
-        model: dict[str, Any], frame: pd.DataFrame | None = None, *, production: bool = False, reason: str = REASON,
-        observations: Any = None,
-    ) -> Promotion:  # fmt: skip
-        folder = write_model(tmp_path / "models" / CONV, **model)
-        rules = PromotionRules(SMALL, 0.18, observations, Override(reason, production=production))
-        return promote(folder, table() if frame is None else frame, rules, tmp_path / "reports")
-
-    return _go
-
-
-@pytest.fixture
-def refused(go: Promote) -> Version:
-    """Return the second version, which the gate refused; the first is in production."""
-    go(GOOD)
-    bad = go(BAD)
-    assert bad.outcome == "refused"
-    return bad.version
-
-
-def by_hand(number: int, alias: str = "production") -> None:
-    mlflow.MlflowClient().set_registered_model_alias(CONV, alias, str(number))
-
-
-def production() -> int | None:
-    return list_aliases(CONV).get("production")
-
-
-def delete_history() -> None:
-    mlflow.MlflowClient().delete_registered_model(f"{CONV}.history")
-
-
-def replace_files(version: Version, tmp_path: Path, **model: Any) -> str:
-    """Put another sound model in the place of a version's files; return its content hash."""
-    stored = Path(
-        mlflow.MlflowClient().get_model_version_download_uri(CONV, str(version.number)).removeprefix("file://")
-    )
-    folder = next(stored.rglob("selftest.json")).parent
-    shutil.rmtree(folder)
-    from tilewise.model import load_artefact
-
-    return load_artefact(write_model(folder, **model)).content_hash
 
 
 class TestProductionAlias:
@@ -343,94 +291,3 @@ class TestHistory:
         entry = read_history(CONV)[-1]
         assert entry.content == version.content_hash
         assert find_by_number(CONV, 1).tags[HISTORY_TAG] == str(entry.number)  # type: ignore[union-attr]
-
-
-class TestTime:
-    @pytest.mark.parametrize("now", [0.0, 4e9], ids=["1970", "2096"])
-    def test_a_wrong_clock_changes_no_decision(self, go: Promote, monkeypatch: pytest.MonkeyPatch, now: float) -> None:
-        go(GOOD)
-        monkeypatch.setattr(time, "time", lambda: now)
-        assert go(BAD).outcome == "refused"
-        assert go(GOOD | {"note": "second"}).outcome == "promoted"
-        assert production() == 3
-
-    def test_the_folder_swapped_during_a_promotion(
-        self, go: Promote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The model that is judged and the one that is published are the same."""
-        go(GOOD)
-
-        def swapped(folder: Path, **options: Any) -> Version:
-            return publish(write_model(tmp_path / "other", **BAD), **options)
-
-        monkeypatch.setattr(promotion_module, "publish", swapped)
-        with pytest.raises(ArtefactError, match="the folder must not change during a promotion"):
-            go(GOOD | {"note": "second"})
-        assert production() == 1
-
-    def test_its_stored_files_replaced_before_they_are_judged(
-        self, go: Promote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        go(GOOD)
-
-        def tampered(folder: Path, **options: Any) -> Version:
-            version = publish(folder, **options)
-            content_hash = replace_files(version, tmp_path, **BAD)
-            mlflow.MlflowClient().set_model_version_tag(CONV, str(version.number), "content_hash", content_hash)
-            return version
-
-        monkeypatch.setattr(promotion_module, "publish", tampered)
-        promotion = go(GOOD | {"note": "second"})
-        assert promotion.outcome == "refused"
-        assert any("changed or damaged after publishing" in r for r in promotion.reasons)
-        assert production() == 1
-
-
-class TestArguments:
-    @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.0, 2.0, float("nan"), float("inf")])
-    def test_a_holdout_fraction_that_is_none(self, fraction: float) -> None:
-        with pytest.raises(ConfigError, match=r"holdout\.fraction must lie between 0 and 1"):
-            PromotionRules(SMALL, fraction)
-
-    @pytest.mark.parametrize("reason", ["", "   ", "\n\t"])
-    def test_a_reason_without_words_is_none(self, go: Promote, reason: str) -> None:
-        with pytest.raises(ConfigError, match="to insist, set them and"):
-            go(GOOD, reason=reason)
-        assert list_versions(CONV) == []
-
-    @pytest.mark.parametrize("value", ["off", "OFF", " off ", "no", "0", "false", "never"])
-    def test_overrides_are_off_unless_the_switch_says_on(
-        self, go: Promote, monkeypatch: pytest.MonkeyPatch, value: str
-    ) -> None:
-        monkeypatch.setenv("TILEWISE_GATE_OVERRIDE", value)
-        with pytest.raises(ConfigError, match="overrides are forbidden here"):
-            go(GOOD)
-
-    def test_praise_by_observations_does_not_help(self, go: Promote, refused: Version) -> None:
-        first = find_by_number(CONV, 1)
-        assert first is not None
-        praise = file_of(observed([2.0] * 40, 5, candidate=refused.content_hash, production=first.content_hash))
-        assert go(BAD, observations=praise).outcome == "refused"
-        assert production() == 1
-
-
-class TestData:
-    @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, 0.0])
-    def test_rates_that_are_none(self, go: Promote, rate: float) -> None:
-        go(GOOD)
-        frame = table()
-        frame = frame.assign(tflops=frame["tflops"].where(frame.index % 2 == 0, rate))
-        with pytest.raises((DataError, ConfigError), match="positive, finite number|measured kernels fell"):
-            go(BAD, frame)
-        assert production() == 1
-
-    def test_rows_repeated_a_hundred_times_count_once(self, go: Promote) -> None:
-        """Of the problems that a bad model happens to be best at, for example."""
-        go(GOOD)
-        rows = table()
-        lucky = rows[rows["N"] == rows["N"].iloc[0]]
-        repeated = pd.concat([rows, *(lucky.assign(run_id=f"again {i}") for i in range(100))], ignore_index=True)
-        promotion = go(BAD, repeated)
-        assert promotion.outcome == "refused"
-        assert promotion.gate is not None
-        assert promotion.gate.n_problems == 8

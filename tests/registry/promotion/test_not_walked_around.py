@@ -109,7 +109,7 @@ class TestHoldout:
         holdout = promotion.decision["holdout"]
         assert (version.tags["holdout_problems"], version.tags["holdout_count"]) == (holdout["problems"], "8")
         logged = mlflow.artifacts.load_text(f"runs:/{version.run_id}/promotion/holdout.json")
-        assert len(json.loads(logged)) == holdout["n_problems"] == 8
+        assert len(json.loads(logged)["rates"]) == holdout["n_problems"] == 8
 
     @pytest.mark.parametrize("how", ["tag", "list", "both"])
     def test_an_altered_record_of_production_refuses(self, go: Promote, how: str, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ class TestHoldout:
 
     def test_a_version_of_before_the_record_binds_by_its_number_of_problems(self, go: Promote, tmp_path: Path) -> None:
         go(GOOD)
-        for tag in ("holdout_problems", "holdout_count"):
+        for tag in ("holdout_problems", "holdout_count", "holdout_rates"):
             mlflow.MlflowClient().delete_model_version_tag(CONV, "1", tag)
         next((tmp_path / "store").rglob("promotion/holdout.json")).unlink()
         with pytest.raises(ConfigError, match="1 of these 8 are missing"):

@@ -71,9 +71,7 @@ def test_other_content_is_another_version(registry: str, model_dir: Path, tmp_pa
 
 def test_it_joins_the_run_that_trained_it(registry: str, model_dir: Path) -> None:
     experiment = mlflow.create_experiment("mine", artifact_location=str(model_dir.parent / "runs"))
-    with mlflow.start_run(
-        experiment_id=experiment, tags={CONTENT_TAG: load_artefact(model_dir).content_hash}
-    ) as run:
+    with mlflow.start_run(experiment_id=experiment, tags={CONTENT_TAG: load_artefact(model_dir).content_hash}) as run:
         pass
     assert publish(model_dir, experiments=("mine",)).run_id == run.info.run_id
     assert run_ids() == {run.info.run_id}
@@ -115,6 +113,18 @@ def test_files_changed_in_the_registry_are_refused(registry: str, model_dir: Pat
     write_model(stored, note="tampered")
     copy = download_version(version, tmp_path / "copy")
     with pytest.raises(ArtefactError, match=r"version 1 .*they were changed or damaged after publishing"):
+        load_downloaded(version, copy)
+
+
+@pytest.mark.long
+def test_nothing_is_parsed_of_files_that_were_not_published(
+    registry: str, model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = publish(model_dir)
+    copy = download_version(version, tmp_path / "copy")
+    write_model(copy, note="tampered")
+    monkeypatch.setattr("tilewise.registry._versions.load_artefact", lambda _: pytest.fail("parsed"))
+    with pytest.raises(ArtefactError, match="changed or damaged after publishing"):
         load_downloaded(version, copy)
 
 

@@ -106,7 +106,7 @@ def _nothing_at(uri: str) -> str:
 
 
 def _check(console: Console, targets: Sequence[str]) -> None:
-    """Print what stands behind each production.
+    """Print the standing of each production with the gate.
 
     Raises:
         ConfigError: a production did not pass the gate, or its files are not sound.

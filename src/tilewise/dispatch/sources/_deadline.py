@@ -2,7 +2,7 @@
 
 The time limits of HTTP clients hold for single reads, so a server that sends a byte now and then holds a call for any
 time. Here the call runs in a thread of its own, which its caller leaves at the deadline. The thread holds no lock and
-changes nothing that other threads see, so one that was left disturbs nobody; it ends with its next read or the process.
+changes nothing that other threads see, so it does no harm until its next read or the end of the process ends it.
 """
 
 from __future__ import annotations

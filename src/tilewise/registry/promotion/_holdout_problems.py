@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
@@ -17,13 +17,13 @@ import numpy as np
 from tilewise.data import TargetTable, group_keys
 from tilewise.errors import ConfigError, DataError
 from tilewise.gate import parse_decision
-from tilewise.ops import OPS
+from tilewise.ops import OPS, Problem
 from tilewise.registry._history import read_history
 from tilewise.registry._versions import Version, find_by_number
 from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, load_logged, logged_decision
 from tilewise.registry.promotion._override import Override
 
-DIGEST_TAG, COUNT_TAG = "holdout_problems", "holdout_count"
+DIGEST_TAG, COUNT_TAG, RATES_TAG = "holdout_problems", "holdout_count", "holdout_rates"
 SPREAD = 1.05  # fastest kernel / slowest kernel. Committed tables: 1.97 or more
 _KERNELS_KEPT = 0.9  # share of the recorded measurements that a later table needs
 
@@ -34,9 +34,13 @@ class HoldoutProblems:
 
     Attributes:
         kernels: The number of measured kernels of each problem, by the problem's digest.
+        rates: TFLOPS of these kernels by name; empty in records of an older tilewise.
+        problems: The problems; empty in records.
     """
 
     kernels: Mapping[str, int]
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    problems: Mapping[str, Problem] = field(default_factory=dict)
 
     @classmethod
     def of(cls, holdout: TargetTable) -> Self:
@@ -53,26 +57,43 @@ class HoldoutProblems:
                 "rows of the holdout; read them with read_measurements, which checks them"
             )
         columns = list(OPS[op].column_names())
-        per_problem = rows.groupby(columns, dropna=False, sort=True)["tflops"].agg(["min", "max", "size"]).reset_index()
-        spread = per_problem[per_problem["max"] >= SPREAD * per_problem["min"]]
-        layouts = spread["layout"] if "layout" in columns else [""] * len(spread)
-        keys = group_keys(op, spread).tolist() if len(spread) else []
-        return cls(
-            {_digest(op, key, layout): int(n) for key, layout, n in zip(keys, layouts, spread["size"], strict=True)}
-        )
+        rates: dict[str, dict[str, float]] = {}
+        problems: dict[str, Problem] = {}
+        for _, group in rows.groupby(columns, dropna=False, sort=True):
+            if group["tflops"].max() < SPREAD * group["tflops"].min():
+                continue
+            first = group[columns].head(1)
+            layout = first["layout"].iloc[0] if "layout" in columns else ""
+            digest = _digest(op, group_keys(op, first).tolist()[0], layout)
+            rates[digest] = {str(k): float(t) for k, t in zip(group["kernel_name"], group["tflops"], strict=True)}
+            problems[digest] = OPS[op].from_dict({str(k): v for k, v in first.to_dict("records")[0].items()})
+        return cls({digest: len(measured) for digest, measured in rates.items()}, rates, problems)
 
     @classmethod
     def loads(cls, text: str) -> Self | None:
         """Parse a text of :meth:`dumps`; return None if it is not one."""
         try:
-            kernels = {str(key): int(n) for key, n in json.loads(text).items()}
-        except (ValueError, TypeError, AttributeError, RecursionError):
+            values = json.loads(text)
+            if "names" not in values:  # of an older tilewise
+                return cls({str(key): int(n) for key, n in values.items()})
+            names = [str(name) for name in values["names"]]
+            rates = {
+                str(digest): {names[int(i)]: float(rate) for i, rate in measured}
+                for digest, measured in values["rates"].items()
+            }
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
             return None
-        return cls(kernels)
+        return cls({digest: len(measured) for digest, measured in rates.items()}, rates)
 
     def dumps(self) -> str:
-        """Return the problems as JSON."""
-        return json.dumps(dict(sorted(self.kernels.items())))
+        """Return the problems and rates as JSON; rates have five digits."""
+        names = sorted({name for measured in self.rates.values() for name in measured})
+        place = {name: i for i, name in enumerate(names)}
+        rates = {
+            digest: [[place[name], float(f"{rate:.5g}")] for name, rate in sorted(measured.items())]
+            for digest, measured in sorted(self.rates.items())
+        }
+        return json.dumps({"names": names, "rates": rates})
 
     @cached_property
     def digest(self) -> str:
@@ -160,18 +181,26 @@ def waived_holdout(holdout: HoldoutProblems, target: str, production: Version | 
 
 
 def _record(version: Version) -> RecordedHoldout | None:
-    problems, tag = HoldoutProblems.loads(load_logged(version, HOLDOUT_FILE)), version.tags.get(DIGEST_TAG)
-    if problems is not None and tag in (None, problems.digest):
+    text, tag = load_logged(version, HOLDOUT_FILE), version.tags.get(DIGEST_TAG)
+    problems = HoldoutProblems.loads(text)
+    same_rates = version.tags.get(RATES_TAG) in (None, text_digest(text))
+    if problems is not None and tag in (None, problems.digest) and same_rates:
         return RecordedHoldout(version, len(problems.kernels), problems.digest, problems)
     if problems is not None and tag is not None:
         return RecordedHoldout(version, len(problems.kernels), "", None)  # one of the two was changed
     if tag is not None:
+        tag = "" if RATES_TAG in version.tags else tag  # the rates are lost, and without them nothing can be compared
         count = version.tags.get(COUNT_TAG, "")
         return RecordedHoldout(version, int(count) if count.isdecimal() else 0, tag, None)
     decision = parse_decision(logged_decision(version))
     if decision is None or decision["outcome"] != "promoted" or "gate" not in decision:
         return None
     return RecordedHoldout(version, int(decision["gate"].get("n_problems", 0)), None, None)
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(op: str, key: list[int], layout: str) -> str:

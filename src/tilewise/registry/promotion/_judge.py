@@ -38,6 +38,7 @@ from tilewise.registry.promotion._judgement import (
     override_in_words,
 )
 from tilewise.registry.promotion._override import Override, waived_limits
+from tilewise.registry.promotion._recorded_rates import waived_rates
 from tilewise.registry.promotion._selection_time import selection_time_ratio
 
 _WAIVE_PRODUCTION = "gate.override.production=true"
@@ -83,7 +84,8 @@ def judge(
     """Evaluate the `candidate`, registered as `version`, and `production` on the holdout of `frame`, and decide.
 
     Args:
-        version, candidate: The candidate.
+        version: The candidate's version.
+        candidate: The candidate's model.
         production: The version to compare with; None if the floors of a first model apply.
         frame: Measurements.
         rules: The rules to judge by.
@@ -162,6 +164,7 @@ def _compare(
     ours = evaluate(candidate, frame, fraction)
     require_problems(problems, rules.thresholds.min_problems)
     waived += waived_holdout(problems, target.name, production, override)
+    waived += waived_rates(problems, [candidate, *([incumbent] if incumbent else [])], production, override)
     holdout = table.rows.reset_index(drop=True)
     holdout_hash = table_hash(holdout)
     theirs = None if incumbent is None else _evaluate_incumbent(incumbent, holdout, override, waived)

@@ -11,7 +11,7 @@ from tilewise.gate import DECISION_FILE, DECISION_PAGE, decision_to_html, parse_
 from tilewise.registry._tracking import translate_errors
 from tilewise.registry._version_description import describe_version, weakest_slices
 from tilewise.registry._versions import DECISION_TAG, HOLDOUT_TAG, OVERRIDE_TAG, delete_tag, set_tag, write_description
-from tilewise.registry.promotion._holdout_problems import COUNT_TAG, DIGEST_TAG
+from tilewise.registry.promotion._holdout_problems import COUNT_TAG, DIGEST_TAG, RATES_TAG, text_digest
 from tilewise.registry.promotion._judgement import Judgement
 from tilewise.registry.promotion._logged_files import FOLDER, HOLDOUT_FILE, RECORD_TAG
 from tilewise.registry.promotion._publish import open_run
@@ -74,6 +74,7 @@ def _describe(judgement: Judgement, text: str) -> None:
     if judgement.outcome == "promoted":
         set_tag(version.target, version.number, DIGEST_TAG, judgement.holdout.digest)
         set_tag(version.target, version.number, COUNT_TAG, str(len(judgement.holdout.kernels)))
+        set_tag(version.target, version.number, RATES_TAG, text_digest(judgement.holdout.dumps()))
     if judgement.override is None:
         delete_tag(version, OVERRIDE_TAG)
     else:

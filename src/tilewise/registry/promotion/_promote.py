@@ -108,8 +108,7 @@ def promote(
     version = publish(model_dir, experiments=experiments, tags=tags)
     if version.content_hash != candidate.content_hash:
         raise ArtefactError(f"{model_dir}: the folder must not change during a promotion; run the command again")
-    folder = Path(reports)
-    target = candidate.target.name
+    folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
         production, waived = _find_production(head, rules.override)
@@ -181,7 +180,7 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
 def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
     """Return the version in production, and the waived rules in words.
 
-    It is None for the first model of a target, or if an override waives the comparison.
+    Without a production, for the first model of a target or by an override, it is missing.
 
     Raises:
         ConfigError: The target had a production, whose alias was moved or removed by hand.

@@ -156,7 +156,7 @@ def _is_free(run_id: str, content_hash: str) -> bool:
 
 
 def _log_content(run_id: str, content_hash: str) -> None:
-    """Log the content hash as a parameter, which nobody can change."""
+    """Log the content hash as a parameter, which MLflow does not let change."""
     import mlflow
 
     mlflow.MlflowClient().log_param(run_id, HASH_TAG, content_hash)  # again with the same value: no change
