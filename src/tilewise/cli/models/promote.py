@@ -16,6 +16,7 @@ environment has TILEWISE_GATE_OVERRIDE=off (docs/registry.md: overrides).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -27,14 +28,16 @@ from rich.table import Table
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.compose import compose
 from tilewise.errors import PromotionRefusedError
-from tilewise.gate import GateDecision, Thresholds, read_observations
+from tilewise.gate import DECISION_FILE, GateDecision, Thresholds, read_observations
 from tilewise.model import load_artefact
-from tilewise.registry import connect
-from tilewise.registry.promotion import Override, Promotion, PromotionRules, promote
+from tilewise.registry import Version, connect
+from tilewise.registry.promotion import Override, find_standing
 
 if TYPE_CHECKING:
     import pandas as pd
     from omegaconf import DictConfig
+
+    from tilewise.registry.promotion import Promotion
 
 _SHOWN_REGRESSIONS = 10
 
@@ -45,16 +48,23 @@ def run(cfg: DictConfig) -> None:
     Raises:
         PromotionRefusedError: the gate refused the candidate.
     """
-    target = load_artefact(cfg.model_dir, verify=False).target
+    candidate = load_artefact(cfg.model_dir)
+    target = candidate.target
     thresholds = Thresholds.from_config(cfg.gate, target)
     # The file's answer counts, so that the command line cannot allow what the file forbids.
     override = Override.from_config(cfg.gate, allowed=bool(compose().gate.get("override", {}).get("allowed", True)))
+    standing = find_standing(candidate, thresholds, override, cfg.reports, cfg.tracking.uri)
+    if standing and not cfg.gate.shadow:
+        _show_standing(standing, Path(cfg.reports) / DECISION_FILE)
+        return
     connect(cfg.tracking.uri)
 
     def read() -> pd.DataFrame:
         from tilewise.data import read_measurements  # imports the schema library, which takes half a second
 
         return read_measurements(Path(cfg.data), target)
+
+    from tilewise.registry.promotion import PromotionRules, promote  # imports what judging needs
 
     observations = read_observations(cfg.gate.shadow) if cfg.gate.shadow else None
     promotion = promote(
@@ -76,6 +86,14 @@ def run(cfg: DictConfig) -> None:
     )
     if not promotion.in_production:
         raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
+
+
+def _show_standing(version: Version, record: Path) -> None:
+    """Print what a promotion of the model in production prints."""
+    console, reasons = plain_console(), ["this content is in production already"]
+    console.print(f"{version}: {reasons[0]}", f"record: {record}", sep="\n", soft_wrap=True, highlight=False)
+    result = {"outcome": "already_production", "version": version.number, "reasons": reasons, "record": record}
+    write_result({**result, "decision": json.loads(record.read_text())})
 
 
 def _print(promotion: Promotion) -> None:

@@ -28,11 +28,12 @@ from tilewise.model import TrainedModel, load_artefact
 from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
 from tilewise.registry._versions import Version, find_by_number, load_version
 from tilewise.registry.promotion._judge import judge
-from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules, model_identity
+from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
 from tilewise.registry.promotion._logged_files import logged_decision
 from tilewise.registry.promotion._override import Override, waived_limits
 from tilewise.registry.promotion._publish import publish, published_content
+from tilewise.registry.promotion._standing import model_identity
 
 if TYPE_CHECKING:
     import pandas as pd
