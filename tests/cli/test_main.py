@@ -136,7 +136,10 @@ def test_multirun_runs_every_combination(
         (["promote", "model_dir=nope"], "model_dir=nope: no such file or folder"),
         (["select"], "problem: missing; give its dimensions"),
         (["select", "problem={N:8,C:64,K:65,G:4,Hi:7,Wi:7,Y:1,X:1}"], "K: must be divisible by G = 4, got 65"),
-        (["select", "problem={M:64,N:64,K:64}", "target=gemm_universal_fp8_gfx950"], "no pool for gemm_universal_fp8_gfx950"),
+        (
+            ["select", "problem={M:64,N:64,K:64}", "target=gemm_universal_fp8_gfx950"],
+            "no pool for gemm_universal_fp8_gfx950",
+        ),
         (["registry"], "no model is registered at"),
         (["rollback"], "nothing in production"),
     ],
