@@ -34,6 +34,28 @@ def test_a_table_and_its_title_hold_no_markup(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.count(TEXT) == 5
 
 
+@pytest.mark.parametrize("width", [80, 30])
+def test_a_table_that_does_not_fit_becomes_a_list_with_whole_words(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "grouped_conv_forward_bf16_" + 60 * "x"
+    rows = Table("", "kernel", "predicted TFLOPS", title="best first", caption="of 130 kernels")
+    rows.add_row("1", name, "600.1")
+    rows.add_row("2", "short", "")
+    plain_console(width).print(rows)
+    lines = ["best first", "1", f"kernel: {name}", "predicted TFLOPS: 600.1", "", "2", "kernel: short", ""]
+    assert capsys.readouterr().out == "\n".join([*lines, "of 130 kernels\n"])
+
+
+def test_a_table_of_80_columns_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Table("kernel", "predicted TFLOPS", "why")
+    rows.add_row("a text of several words that is broken between its words only, " * 2, "600.1", "model")
+    plain_console(80).print(rows)
+    out = capsys.readouterr().out
+    assert "predicted TFLOPS" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_every_verb_prints_through_the_plain_console(path: Path) -> None:
     """A console of rich's own reads markup unless told not to, and so does a column of a progress display."""

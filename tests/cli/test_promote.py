@@ -133,7 +133,7 @@ class TestPromote:
     @pytest.mark.parametrize(
         ("override", "code", "message"),
         [
-            ("model_dir=nowhere", 2, "nowhere: no such folder"),
+            ("model_dir=nowhere", 2, "model_dir=nowhere: no such file or folder"),
             ("data=nowhere.parquet", 2, "nowhere.parquet"),
             ("tracking.uri=http://127.0.0.1:9", 1, "does not answer; start it, or set tracking.uri"),
             ("holdout.fraction=0.5", 2, "was trained on"),
@@ -185,7 +185,7 @@ class TestSelect:
         [
             ([], 2, "problem: missing; give its dimensions"),
             (["problem={N:8}"], 2, "C: missing; grouped_conv needs it"),
-            ([PROBLEM, "op=gemm", "dtype=fp8"], 2, "gemm_universal_fp8_sm90 is not registered"),
+            (["problem={M:64,N:64,K:64}", "op=gemm", "dtype=fp8"], 2, "gemm_universal_fp8_sm90 is not registered"),
             ([PROBLEM, "target=nonsense"], 2, "'nonsense' is not a target"),
             ([PROBLEM, "tracking.uri=http://127.0.0.1:9"], 1, "http://127.0.0.1:9"),
         ],

@@ -13,7 +13,7 @@ import pytest
 
 import tilewise
 from registry.server import mlflow_server
-from small_model import write_model
+from small_model import table, write_model
 from store import fresh_store
 from synthetic import CONV
 from tilewise.errors import RegistryUnavailableError
@@ -127,6 +127,31 @@ def test_a_server_that_is_away_is_named() -> None:
         list_targets()
 
 
+def without_mlflow(words: list[str], folder: Path, uri: str) -> str:
+    """Run a command in a process of its own; return its last line: exit status, and whether MLflow was imported."""
+    code = "import sys; from tilewise.cli.main import main; print(main(sys.argv[1:]), 'mlflow' in sys.modules)"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(tilewise.__file__).parents[1]),
+        "TILEWISE_CACHE": str(folder / "cache"),
+        "MLFLOW_TRACKING_URI": uri,
+    }
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_repeating_a_promotion_does_not_import_mlflow(tmp_path: Path) -> None:
+    uri = fresh_store(tmp_path / "store")
+    table().to_parquet(tmp_path / "data.parquet")
+    write_model(tmp_path / "models" / CONV)
+    floors = [f"gate.floors.grouped_conv.forward.{name}=50" for name in ("mean", "p10")]
+    rules = [*floors, "gate.min_problems=5", "gate.override.reason='a test'"]
+    outputs = [without_mlflow(["promote", "data=data.parquet", *rules], tmp_path, uri) for _ in range(2)]
+    assert outputs == ["0 True", "0 False"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "words", [["select", PROBLEM], ["explain", PROBLEM], ["registry"], ["registry", "show"]], ids=lambda w: " ".join(w)
@@ -135,16 +160,5 @@ def test_a_command_that_only_reads_does_not_import_mlflow(words: list[str], tmp_
     uri = fresh_store(tmp_path / "store")
     with registry_session(uri):
         set_alias(publish(write_model(tmp_path / CONV)), PRODUCTION)
-    code = "import sys; from tilewise.cli.main import main; print(main(sys.argv[1:]), 'mlflow' in sys.modules)"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(tilewise.__file__).parents[1]),
-        "TILEWISE_CACHE": str(tmp_path / "cache"),
-        "MLFLOW_TRACKING_URI": uri,
-    }
-    command = [sys.executable, "-c", code, *words]
-    outputs = [
-        subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        for _ in range(2)  # the first selection fetches the model, by MLflow
-    ]
-    assert outputs[1].splitlines()[-1] == "0 False"
+    outputs = [without_mlflow(words, tmp_path, uri) for _ in range(2)]  # the first selection fetches the model
+    assert outputs[1] == "0 False"

@@ -12,13 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 Mode: TypeAlias = Literal["text", "json", "quiet"]
 Document: TypeAlias = object  # plain data, dataclasses, paths, numbers of NumPy
 
+_UNLIMITED = 10_000  # columns
 _mode: ContextVar[Mode] = ContextVar("tilewise_output", default="text")
 _written = False  # whether this command has written a result
 
@@ -43,7 +46,38 @@ def plain_console(width: int | None = None) -> Console:
     Args:
         width: columns of the output; None: those of the terminal.
     """
-    return Console(width=width, markup=False, emoji=False, quiet=_mode.get() != "text")
+    return _PlainConsole(width=width, markup=False, emoji=False, quiet=_mode.get() != "text")
+
+
+class _PlainConsole(Console):
+    """A console that prints a table as a list of its rows where the table's words do not fit beside each other."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if not any(isinstance(item, Table) for item in objects):
+            super().print(*objects, **options)
+            return
+        for item in objects:
+            if isinstance(item, Table) and not self._fits(item):
+                super().print("\n".join(_as_list(item)), soft_wrap=True, highlight=False)
+            else:
+                super().print(item, **options)
+
+    def _fits(self, table: Table) -> bool:
+        """Return whether the table can be printed without breaking or cutting a word."""
+        return Measurement.get(self, self.options.update(width=_UNLIMITED), table).minimum <= self.width
+
+
+def _as_list(table: Table) -> Iterator[str]:
+    """Yield title, rows and caption of a table: a line for each cell, and an empty one after a row."""
+    if table.title:
+        yield f"{table.title}"
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        for column, cell in zip(table.columns, row, strict=True):
+            if str(cell):
+                yield f"{column.header}: {cell}".removeprefix(": ").replace("\n", ", ")
+        yield ""
+    if table.caption:
+        yield f"{table.caption}"
 
 
 def write_out(text: str) -> None:

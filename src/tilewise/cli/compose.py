@@ -63,6 +63,14 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 _TARGET_GROUPS = ("op", "variant", "dtype", "arch")
 # Keys whose value may be null ("without"). Elsewhere null would fail later, with a less clear error.
 _MAY_BE_NULL = "gate.floors."
+# Keys that are null by default and otherwise texts. The first two groups also take a list, or a number of a version.
+_LISTS = ("input", "collect.problems")
+_VERSIONS = ("a", "b", "version")
+_TEXTS = (
+    *("out", "output", "filter", "mode", "warm_start", "params", "tracking.uri", "plan.requests", "gate.shadow"),
+    *(f"collect.{name}" for name in ("like", "simulate", "libraries", "memory", "plan")),
+    *("tune.storage", "tune.study"),
+)
 _RAW = ("filter",)  # passed through unparsed: its characters have a meaning in Hydra's grammar
 _ADDED = "++"  # Hydra's prefix for "set or add": an option of a group may have keys that the default lacks
 
@@ -305,7 +313,20 @@ def _check_kinds(cfg: DictConfig, plain: Sequence[str]) -> None:
         expected, value = OmegaConf.select(base, key), OmegaConf.select(cfg, key)
         nullable = expected is None or (value is None and key.startswith(_MAY_BE_NULL))
         if key not in groups and not nullable and not _same_kind(expected, value):
-            raise ConfigError(f"{key} must be {_kind(expected)}, got {value!r}")
+            example = " such as '" + key + "={a:1}'" if OmegaConf.is_dict(expected) else ""
+            example = f" such as '{key}=[1,2]'" if OmegaConf.is_list(expected) else example
+            raise ConfigError(f"{key} must be {_kind(expected)}{example}, got {value!r}")
+        if expected is None and value is not None:
+            _check_optional(key, value)
+
+
+def _check_optional(key: str, value: object) -> None:
+    """Refuse a value of another kind than a key takes whose default is null."""
+    lists = OmegaConf.is_list(value) and all(isinstance(item, str) for item in cast("Sequence[object]", value))
+    allowed = isinstance(value, str) or (key in _LISTS and lists) or (key in _VERSIONS and isinstance(value, int))
+    if key in (*_TEXTS, *_LISTS, *_VERSIONS) and not allowed:
+        also = " or a list of texts" if key in _LISTS else " or a whole number" if key in _VERSIONS else ""
+        raise ConfigError(f"{key} must be a text{also}, got {value!r}; quote it twice if it is one: '{key}=\"5\"'")
 
 
 def _parse(plain: Sequence[str]) -> list[Override]:
@@ -318,9 +339,9 @@ def _same_kind(expected: object, value: object) -> bool:
 
 def _kind(value: object) -> str:
     if OmegaConf.is_dict(value):
-        return "a mapping such as {a:1}"
+        return "a mapping"
     if OmegaConf.is_list(value):
-        return "a list such as [1,2]"
+        return "a list"
     # bool before int: True is an int
     kinds = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "a text"))
     return next((kind for type_, kind in kinds if isinstance(value, type_)), "null")

@@ -1,6 +1,6 @@
 """Print the result of ``make repro``: the holdout table, the gate's decision, and one selection from ``@production``.
 
-python -m tilewise.cli.summary problem={...} [target=NAME]
+python -m tilewise.cli.summary 'problem={...}' [target=NAME]
 
 The script only reads the pipeline's reports. The verbs evaluate, promote and select show the parts in detail.
 """

@@ -28,7 +28,8 @@ _NEEDED = {
     "registered_models": {"name", "workspace"},
     "registered_model_aliases": {"name", "alias", "version", "workspace"},
     "registered_model_tags": {"name", "key", "value", "workspace"},
-    "model_versions": {"name", "version", "source", "run_id", "creation_time", "description", "current_stage"},
+    "model_versions": {"name", "version", "source", "storage_location", "run_id", "creation_time", "description"}
+    | {"current_stage", "workspace"},
     "model_version_tags": {"name", "version", "key", "value", "workspace"},
     "params": {"run_uuid", "key", "value"},
 }
@@ -139,7 +140,7 @@ class _File:
         for row in self._rows(f"SELECT version, key, value FROM model_version_tags WHERE {_HERE} AND name = ?", name):
             tags.setdefault(row["version"], {})[row["key"]] = row["value"]
         found = self._rows(
-            "SELECT name, version, source, run_id, description, creation_time AS creation_timestamp "
+            "SELECT name, version, source, storage_location, run_id, description, creation_time AS creation_timestamp "
             f"FROM model_versions WHERE {_HERE} AND name = ? AND current_stage IS NOT ?",
             name,
             _DELETED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,17 @@ _DATA = "data"  # the folder that MLflow stores a model's own files in
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a registered model."""
+    """One version of a registered model.
+
+    Attributes:
+        target: The registered model.
+        number: Its number.
+        run_id: The run that logged it; None if unknown.
+        source: MLflow's URI of the model.
+        tags: Its tags.
+        created_ms: The time of its registration, in ms since 1970.
+        files: The folder of its files on this machine, where a plain reader knows it; "" elsewhere.
+    """
 
     target: str
     number: int
@@ -46,6 +56,7 @@ class Version:
     source: str
     tags: Mapping[str, str]
     created_ms: int
+    files: str = field(default="", compare=False)
 
     @property
     def content_hash(self) -> str:
@@ -323,6 +334,7 @@ def _read_plainly(row: Row) -> Version:
         source=row.get("source") or "",
         tags=dict(row["tags"]),
         created_ms=int(row.get("creation_timestamp") or 0),
+        files=(row.get("storage_location") or "").removeprefix("file://"),
     )
 
 

@@ -1,6 +1,6 @@
 """Measure kernels on this machine's GPUs, or write the plan for another machine.
 
-tilewise collect [target=NAME] [output=FILE] [collect.devices=[0,1]] [collect.budget_s=1500]
+tilewise collect [target=NAME] [output=FILE] ['collect.devices=[0,1]'] [collect.budget_s=1500]
 tilewise collect collect.dry_run=true                list the work, the dropped pairs and the expected time, and stop
 tilewise collect collect.plan=PLAN.json              write the plan and stop
 tilewise collect input=PLAN.json output=FILE         measure a plan

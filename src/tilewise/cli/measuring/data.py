@@ -1,7 +1,7 @@
 """Check measurements and write the training table, merge tables, or describe the measurements.
 
 tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
-tilewise data merge input=[FILE_OR_FOLDER,...] output=FILE [target=NAME]
+tilewise data merge 'input=[FILE_OR_FOLDER,...]' output=FILE [target=NAME]
 tilewise data describe [target=NAME] [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
 tilewise data describe stages=all [...]      every target of the tables
 
@@ -109,7 +109,7 @@ def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:
 def _merge(cfg: DictConfig) -> None:
     target = Target.parse(cfg.target)
     if not cfg.input or not cfg.output:
-        raise ConfigError("data merge needs input=[FILE,...] and output=FILE.parquet")
+        raise ConfigError("data merge needs 'input=[FILE,...]' and output=FILE.parquet")
     path = Path(cfg.output)
     require_format(path, ".parquet")
     if path.exists():

@@ -1,6 +1,6 @@
 """Search for a problem's best configuration beyond the pool, by the model's predictions.
 
-tilewise search problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3} [search.method=tpe] [search.n_evaluations=500]
+tilewise search 'problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}' [search.method=tpe] [search.n_evaluations=500]
 tilewise search search.problems=50 output=PLAN.json    search for validation problems; write a plan that measures the
 results
                                                        beside the pool's recorded best
@@ -60,7 +60,7 @@ def run(cfg: DictConfig) -> None:
     elif cfg.problem:
         _one(cfg, model, settings, console)
     else:
-        raise ConfigError("name what to search for: problem={...}, or search.problems=50 for validation problems")
+        raise ConfigError("name what to search for: 'problem={...}', or search.problems=50 for validation problems")
 
 
 def settings_from_config(cfg: DictConfig) -> SearchSettings:

@@ -20,6 +20,7 @@ environment has TILEWISE_GATE_OVERRIDE=off (docs/registry.md: overrides).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -33,15 +34,16 @@ from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli.compose import compose
 from tilewise.errors import ConfigError, PromotionRefusedError
-from tilewise.gate import GateDecision, Thresholds, read_observations
-from tilewise.model import load_artefact
-from tilewise.registry import connect
-from tilewise.registry.promotion import Override, Promotion, PromotionRules, leave_unpublished, promote
-from tilewise.registry.training_runs import fetch_logged_model
+from tilewise.gate import DECISION_FILE, GateDecision, Thresholds, read_observations
+from tilewise.model import TrainedModel, load_artefact
+from tilewise.registry import Version, connect
+from tilewise.registry.promotion import Override, find_standing
 
 if TYPE_CHECKING:
     import pandas as pd
     from omegaconf import DictConfig
+
+    from tilewise.registry.promotion import Promotion
 
 _SHOWN_REGRESSIONS = 10
 
@@ -56,10 +58,15 @@ def run(cfg: DictConfig) -> None:
     if cfg.register is False or (cfg.register is None and origin.is_experiment):
         _leave(cfg, origin)
         return
+    if cfg.run is None:
+        candidate = load_artefact(cfg.model_dir)
+        standing = find_standing(candidate, *_rules(cfg, candidate), cfg.reports, cfg.tracking.uri)
+        if standing and not cfg.gate.shadow:
+            _show_standing(standing, Path(cfg.reports) / DECISION_FILE)
+            return
     connect(cfg.tracking.uri)
     with tempfile.TemporaryDirectory() as scratch:
-        model_dir = Path(cfg.model_dir) if cfg.run is None else fetch_logged_model(str(cfg.run), Path(scratch))
-        promotion = _promote(cfg, model_dir, origin)
+        promotion = _promote(cfg, _model_folder(cfg, Path(scratch)), origin)
     _print(promotion)
     write_result(
         {
@@ -74,37 +81,47 @@ def run(cfg: DictConfig) -> None:
         raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
 
 
+def _rules(cfg: DictConfig, candidate: TrainedModel) -> tuple[Thresholds, Override]:
+    # The file's answer counts, so that the command line cannot allow what the file forbids.
+    override = Override.from_config(cfg.gate, allowed=bool(compose().gate.get("override", {}).get("allowed", True)))
+    return Thresholds.from_config(cfg.gate, candidate.target), override
+
+
+def _model_folder(cfg: DictConfig, scratch: Path) -> Path:
+    """Return the folder of the model to promote, which a run may have logged."""
+    if cfg.run is None:
+        return Path(cfg.model_dir)
+    from tilewise.registry.training_runs import fetch_logged_model
+
+    return fetch_logged_model(str(cfg.run), scratch)
+
+
 def _promote(cfg: DictConfig, model_dir: Path, origin: Origin) -> Promotion:
     """Publish the model and let the gate decide."""
-    target = load_artefact(model_dir, verify=False).target
+    from tilewise.registry.promotion import PromotionRules, promote  # imports what judging needs
+
+    candidate = load_artefact(model_dir, verify=False)
+    target = candidate.target
     if cfg.run is not None and target.name != cfg.target:
         raise ConfigError(
             f"run {cfg.run} trained {target.name}, but the target is {cfg.target}; add target={target.name}"
         )
-    thresholds = Thresholds.from_config(cfg.gate, target)
-    # The file's answer counts, so that the command line cannot allow what the file forbids.
-    override = Override.from_config(cfg.gate, allowed=bool(compose().gate.get("override", {}).get("allowed", True)))
+    thresholds, override = _rules(cfg, candidate)
 
     def read() -> pd.DataFrame:
         from tilewise.data import read_measurements  # imports the schema library, which takes half a second
 
         return read_measurements(Path(cfg.data), target)
 
+    observations = read_observations(cfg.gate.shadow) if cfg.gate.shadow else None
     tags = version_tags()
     if tags:
-        print(
-            f"tilewise: the sources differ from the commit, and the version says so: {tags['git_dirty']}",
-            file=sys.stderr,
-        )
+        changed = f"the sources differ from the commit, and the version says so: {tags['git_dirty']}"
+        print(f"tilewise: {changed}", file=sys.stderr)
     return promote(
         model_dir,
         read,
-        PromotionRules(
-            thresholds,
-            float(cfg.holdout.fraction),
-            read_observations(cfg.gate.shadow) if cfg.gate.shadow else None,
-            override,
-        ),
+        PromotionRules(thresholds, float(cfg.holdout.fraction), observations, override),
         cfg.reports,
         experiments=(cfg.tracking.experiment, cfg.tracking.sandbox),
         tags={**tags, "source": origin.source},
@@ -113,6 +130,8 @@ def _promote(cfg: DictConfig, model_dir: Path, origin: Origin) -> Promotion:
 
 def _leave(cfg: DictConfig, origin: Origin) -> None:
     """Record that an experiment's model is not published."""
+    from tilewise.registry.promotion import leave_unpublished
+
     name = f" {origin.name}" if origin.name else ""
     reason = (
         f"{origin.source}{name} publishes nothing by itself; to publish its model: tilewise promote run=ID, "
@@ -121,6 +140,14 @@ def _leave(cfg: DictConfig, origin: Origin) -> None:
     path = leave_unpublished(cfg.model_dir, cfg.reports, reason)
     plain_console().print(f"{cfg.target}: {reason}\nrecord: {path}", soft_wrap=True, highlight=False)
     write_result({"outcome": "unpublished", "reasons": (reason,), "record": path})
+
+
+def _show_standing(version: Version, record: Path) -> None:
+    """Print what a promotion of the model in production prints."""
+    console, reasons = plain_console(), ["this content is in production already"]
+    console.print(f"{version}: {reasons[0]}", f"record: {record}", sep="\n", soft_wrap=True, highlight=False)
+    result = {"outcome": "already_production", "version": version.number, "reasons": reasons, "record": record}
+    write_result({**result, "decision": json.loads(record.read_text())})
 
 
 def _print(promotion: Promotion) -> None:

@@ -120,7 +120,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_problems: int) -> pd.DataFrame:
-    """Return the rows of `n_problems` problems outside the holdout, and those of the holdout, which train leaves out."""
+    """Return the rows of `n_problems` problems that are not held out, and those of the holdout, which train drops."""
     import pandas as pd
 
     table = TargetTable.of(frame, target)

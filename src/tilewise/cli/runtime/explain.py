@@ -1,7 +1,7 @@
 """Explain why a kernel is or was selected: the ranking, and the features that distinguish the first from the second.
 
-tilewise explain problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME]
-tilewise explain input=JOURNAL [problem={...}]     replay a line of TILEWISE_JOURNAL, the last (about that problem)
+tilewise explain 'problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}' [target=NAME]
+tilewise explain input=JOURNAL ['problem={...}']     replay a line of TILEWISE_JOURNAL, the last (about that problem)
 
 Needs no GPU and measures nothing. The model of a journal's line is found by its content hash in model_dir, among the
 local copies and in the registry. A terminal gets tables, a pipe or output=FILE gets JSON.
@@ -45,7 +45,7 @@ def run(cfg: DictConfig) -> None:
         dispatcher = Dispatcher.from_registry(cfg.target, uri=cfg.tracking.uri, switches=switches)
         explanation = {**dispatcher.explain(problem)}
     else:
-        raise ConfigError("problem: missing; give problem={...}, or input= with a journal")
+        raise ConfigError("problem: missing; give 'problem={...}', or input= with a journal")
     text = json.dumps(explanation, indent=1) + "\n"
     if cfg.output:
         write_text(cfg.output, text)

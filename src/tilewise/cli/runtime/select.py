@@ -1,6 +1,6 @@
 """Select the kernel for one problem with the model in production, or with the one in a folder.
 
-tilewise select problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1} [target=NAME | input=FOLDER]
+tilewise select 'problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}' [target=NAME | input=FOLDER]
 
 With input= the registry is not asked. A terminal gets a table, a pipe or output=FILE gets JSON. `why` names the source
 of the decision: the model, a measurement, or the fallback (the pool's default kernel) if no model was promoted yet
@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> None:
 
     if not cfg.problem:
         raise ConfigError(
-            "problem: missing; give its dimensions, e.g. problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}"
+            "problem: missing; give its dimensions, e.g. 'problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}'"
         )
     problem = cast("dict[str, int | str]", OmegaConf.to_container(cfg.problem, resolve=True))
     # Closing writes the line of TILEWISE_RECORD.

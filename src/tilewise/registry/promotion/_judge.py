@@ -34,12 +34,12 @@ from tilewise.registry.promotion._judgement import (
     Judgement,
     Outcome,
     PromotionRules,
-    model_identity,
     override_in_words,
 )
 from tilewise.registry.promotion._override import Override, waived_limits
 from tilewise.registry.promotion._recorded_rates import waived_rates
 from tilewise.registry.promotion._selection_time import selection_time_ratio
+from tilewise.registry.promotion._standing import model_identity
 
 _WAIVE_PRODUCTION = "gate.override.production=true"
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tilewise.checks import require
 from tilewise.evaluate import Evaluation
-from tilewise.gate import GateDecision, ModelIdentity, Observations, OverrideEntry, PromotionDecision, Thresholds
+from tilewise.gate import GateDecision, Observations, OverrideEntry, PromotionDecision, Thresholds
 from tilewise.metrics import Floats
 from tilewise.model import TrainedModel
 from tilewise.registry._versions import Version
@@ -94,14 +94,3 @@ class Judgement:
 def override_in_words(entry: OverrideEntry) -> str:
     """Return an override in one line."""
     return f"OVERRIDE ({entry['reason']}): {'; '.join(entry['waived'])}"
-
-
-def model_identity(model: TrainedModel) -> ModelIdentity:
-    """Return the identity of a model in a decision."""
-    return {
-        "content_hash": model.content_hash,
-        "data_hash": model.manifest.get("data_hash"),
-        "git_revision": model.manifest.get("git_revision"),
-        "label": model.label,
-        "pool_size": len(model.pool),
-    }

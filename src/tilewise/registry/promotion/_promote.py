@@ -38,11 +38,12 @@ from tilewise.registry._versions import (
     set_tag,
 )
 from tilewise.registry.promotion._judge import judge
-from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules, model_identity
+from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
 from tilewise.registry.promotion._logged_files import logged_decision
 from tilewise.registry.promotion._override import Override, waived_limits
 from tilewise.registry.promotion._publish import publish
+from tilewise.registry.promotion._standing import model_identity
 
 if TYPE_CHECKING:
     import pandas as pd
