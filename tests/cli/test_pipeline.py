@@ -24,7 +24,8 @@ VERB_FILES = [ROOT / "src/tilewise/cli" / verb.package / f"{name}.py" for name, 
 # Sources that cannot change the output of a stage: messages, atomic writing, tables on the terminal.
 SHOWN_ONLY = (
     "__init__.py", "_lazy.py", "checks.py", "errors.py", "files.py", "markdown.py",
-    "cli/_console.py", "cli/_figures.py", "cli/_verbs.py", "cli/main.py",
+    "cli/_checks.py", "cli/_completion.py", "cli/_console.py", "cli/_figures.py", "cli/_multirun.py", "cli/_origin.py",
+    "cli/_request.py", "cli/_verbs.py", "cli/main.py",
 )  # fmt: skip
 # prepare's verb describes data as well. train logs to MLflow and shows the noise ceiling, but writes neither into the
 # model.

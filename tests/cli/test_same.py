@@ -32,9 +32,13 @@ DVC = [sys.executable, "-m", "dvc"]
 # Packages that stages depend on, by dvc.yaml.
 DECISIVE = ("arch.py", "core/", "data/", "evaluate/", "features/", "kernels/", "metrics.py", "model/", "ops/", "train/")
 # Functions that a stage calls to refuse, to print or to register, not for the files that it writes.
-WITHOUT_OUTPUT = {"Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash"}
+WITHOUT_OUTPUT = {
+    "Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash", "source_changes",
+}  # fmt: skip
 # Functions that a stage calls to refuse, to print or to register, not for the files that it writes.
-WITHOUT_OUTPUT = {"Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash"}
+WITHOUT_OUTPUT = {
+    "Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash", "source_changes",
+}  # fmt: skip
 
 Functions = set[tuple[str, str]]
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tilewise.errors import AccessDeniedError, RegistryUnavailableError
+from tilewise.registry._artifact_paths import is_relative
 
 Row: TypeAlias = Mapping[str, Any]  # of a version: the fields of MLflow's REST API, with `tags` as a mapping
 
@@ -145,7 +146,14 @@ class _File:
             name,
             _DELETED,
         )
-        return [{**dict(row), "tags": tags.get(row["version"], {})} for row in found]
+        places = [{"storage_location": self._absolute(row["storage_location"] or "")} for row in found]
+        return [
+            {**dict(row), **place, "tags": tags.get(row["version"], {})}
+            for row, place in zip(found, places, strict=True)
+        ]
+
+    def _absolute(self, uri: str) -> str:
+        return str(self._path.absolute().parent / uri.removeprefix("file:")) if is_relative(uri) else uri
 
     def version(self, name: str, number: int) -> Row | None:
         return next((row for row in self.versions(name) if row["version"] == number), None)

@@ -39,9 +39,8 @@ def delete_history() -> None:
 
 def replace_files(version: Version, tmp_path: Path, **model: Any) -> str:
     """Put another sound model in the place of a version's files; return its content hash."""
-    stored = Path(
-        mlflow.MlflowClient().get_model_version_download_uri(CONV, str(version.number)).removeprefix("file://")
-    )
+    uri = mlflow.MlflowClient().get_model_version_download_uri(CONV, str(version.number))
+    stored = tmp_path / "store" / uri.removeprefix("file:")
     folder = next(stored.rglob("selftest.json")).parent
     shutil.rmtree(folder)
     return load_artefact(write_model(folder, **model)).content_hash
