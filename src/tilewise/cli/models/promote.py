@@ -64,7 +64,7 @@ def run(cfg: DictConfig) -> None:
 
         return read_measurements(Path(cfg.data), target)
 
-    from tilewise.registry.promotion import PromotionRules, promote  # imports what judging needs
+    from tilewise.registry.promotion import PromotionRules, promote  # imports the libraries of judging
 
     observations = read_observations(cfg.gate.shadow) if cfg.gate.shadow else None
     promotion = promote(
@@ -89,7 +89,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def _show_standing(version: Version, record: Path) -> None:
-    """Print what a promotion of the model in production prints."""
+    """Print the result of promoting the model in production."""
     console, reasons = plain_console(), ["this content is in production already"]
     console.print(f"{version}: {reasons[0]}", f"record: {record}", sep="\n", soft_wrap=True, highlight=False)
     result = {"outcome": "already_production", "version": version.number, "reasons": reasons, "record": record}
