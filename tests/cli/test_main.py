@@ -17,7 +17,9 @@ import tilewise
 from tilewise.arch import conf_dir
 from tilewise.cli._verbs import COMMON, VERBS
 from tilewise.cli.main import main, reporting_errors
+from tilewise.dispatch.logs import count_requests
 from tilewise.errors import MeasurementError, PromotionRefusedError, UsageError
+from tilewise.ops import Target
 
 PROBLEM = "problem={N:8,C:64,K:64,G:1,Hi:7,Wi:7,Y:1,X:1}"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens
@@ -219,6 +221,72 @@ def test_selecting_imports_no_training_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "select", PROBLEM], capture_output=True, text=True, env=_env())
     assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_a_selection_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_RECORD", str(tmp_path / "requests.jsonl"))
+    assert main(["select", PROBLEM]) == 0
+    (count,) = count_requests(tmp_path / "requests.jsonl", Target.parse("grouped_conv_forward_bf16_sm90")).values()
+    assert count == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "target=nonsense"],
+        ["train", "n_split=3"],
+        ["train", "data=nope"],
+        ["train", "model.num_leaves=1"],
+        ["evaluate", "model_dir=nope"],
+        ["promote", "gate.mean_drop=-1"],
+        ["select", "problem={N:8}"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_answered_before_heavy_imports(words: list[str]) -> None:
+    heavy = "{'pandas', 'mlflow', 'lightgbm', 'sklearn', 'matplotlib', 'optuna', 'pyarrow', 'torch'}"
+    code = f"import sys; from tilewise.cli.main import main; print(main(sys.argv[1:]), {heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=_env())
+    assert done.stdout == "2 set()\n", done.stderr
+
+
+class TestHydrasOptions:
+    """Hydra's own options, on the composed configuration."""
+
+    @pytest.mark.parametrize("words", [["--cfg"], ["--cfg", "job"], ["-c", "job"], ["--cfg=job"]], ids=" ".join)
+    def test_cfg_job_is_the_default(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["train", *words, "n_splits=7"]) == 0
+        assert "n_splits: 7\n" in capsys.readouterr().out
+
+    def test_package_prints_a_part(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["train", "--cfg", "job", "--package", "tune.space"]) == 0
+        assert capsys.readouterr().out.startswith("num_leaves:\n")
+        assert main(["train", "--cfg", "--package", "n_splits"]) == 2
+        assert "--package must be a key with keys below it, such as model; got 'n_splits'" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "printed"),
+        [
+            (["--cfg", "hydra", "--package", "hydra.job"], "name: tilewise"),
+            (["--cfg", "all", "--resolve", "target=gemm_universal_fp8_sm90"], "target: gemm_universal_fp8_sm90"),
+            (["--info", "defaults"], "| variant/forward"),
+            (["--info", "defaults-tree", "variant=bwd_data"], "variant: bwd_data"),
+            (["-i", "searchpath"], "Config search path"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    )
+    def test_hydra_answers(
+        self, words: list[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "")
+        monkeypatch.setattr(sys, "argv", sys.argv)
+        assert main(["train", *words]) == 0
+        assert printed in capsys.readouterr().out
+
+    def test_an_unknown_value_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["train", "--cfg=everything"]) == 2
+        assert "--cfg must be one of job, hydra, all, got 'everything'" in capsys.readouterr().err
 
 
 def test_every_group_has_a_default() -> None:

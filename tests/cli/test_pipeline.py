@@ -25,13 +25,14 @@ VERB_FILES = [ROOT / "src/tilewise/cli" / verb.package / f"{name}.py" for name, 
 SHOWN_ONLY = (
     "__init__.py", "_lazy.py", "checks.py", "errors.py", "files.py", "markdown.py",
     "cli/_checks.py", "cli/_completion.py", "cli/_console.py", "cli/_figures.py", "cli/_multirun.py", "cli/_origin.py",
-    "cli/_request.py", "cli/_verbs.py", "cli/main.py",
+    "cli/_request.py", "cli/_verbs.py", "cli/main.py", "collect/_progress.py",
 )  # fmt: skip
-# prepare's verb describes data as well. train logs to MLflow and shows the noise ceiling, but writes neither into the
-# model.
+# prepare's verb describes data as well. The command line checks settings before any verb, which changes no output.
+# train logs to MLflow and shows the noise ceiling, but writes neither into the model.
 # What train keeps of a tuning goes to conf/, and a run after it begins there.
 SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
+    "settings": ("gate/", "model/", "train/"),
     "train": ("registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py"),
 }
 COMPOSER = "python -m tilewise.cli.compose"
@@ -87,7 +88,7 @@ def test_stage_tracks_the_keys_that_decide_its_output(name: str) -> None:
     expected = {
         "prepare": set(),  # no setting changes the rules for good rows
         "settings": {"model"},
-        "train": {"arch", "holdout", "n_splits", "seed", "tune"},  # the model's come with the file of settings
+        "train": {"arch", "holdout", "n_splits", "sample", "seed", "tune"},  # the model's come with the file of settings
         "evaluate": {"holdout"},
         "promote": {"gate", "holdout"},
     }

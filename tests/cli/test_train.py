@@ -89,6 +89,21 @@ class TestAfterTraining:
         trials = client.search_runs([experiment.experiment_id], filter_string="tags.`tilewise.kind` = 'trial'")
         assert len(trials) == 2
 
+    def test_an_experiment_with_a_sample_leaves_the_model_alone(self, capsys: pytest.CaptureFixture[str]) -> None:
+        before = load_artefact(f"models/{CONV}").content_hash
+        assert main(["train", "experiment=smoke", "sample.problems=20", "threads=1", "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        model = load_artefact(f"build/smoke/{CONV}")
+        assert result["model"] == f"build/smoke/{CONV}"
+        assert model.manifest["parameters"]["n_estimators"] == 20
+        assert model.manifest["n_problems"] == 20
+        assert load_artefact(f"models/{CONV}").content_hash == before
+
+    @pytest.mark.parametrize("value", ["0", "-1"])
+    def test_a_sample_has_a_problem(self, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["train", f"sample.problems={value}"]) == 2
+        assert f"sample.problems must be a whole number of at least 1, or null, got {value}" in capsys.readouterr().err
+
     def test_the_report_has_cv_and_holdout(self) -> None:
         report = json.loads(Path(f"reports/{CONV}/metrics.json").read_text())
         assert set(METRICS) <= set(report["holdout"])
@@ -142,13 +157,13 @@ class TestAfterTraining:
         [
             (["train", "data=nowhere.parquet"], "nowhere.parquet: no such file"),
             (["train", "variant=bwd_data"], "no row of grouped_conv_bwd_data_bf16_sm90"),
-            (["train", "warm_start=models/x"], "models/x: no such folder"),
+            (["train", "warm_start=models/x"], "models/x: no such file or folder"),
             (
                 ["train", "model.label=rank"],
                 "model.label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'",
             ),
             (["train", "n_splits=500"], "cannot make 500 folds"),
-            (["evaluate", "model_dir=nowhere"], "nowhere: no such folder"),
+            (["evaluate", "model_dir=nowhere"], "nowhere: no such file or folder"),
             (["data"], "data needs an action"),
         ],
     )

@@ -45,7 +45,7 @@ _READS_LIMITS = ("promote", "shadow rollback")
 
 
 def check_request(verb: str, cfg: DictConfig) -> None:
-    """Check what `verb` was given, as far as that needs no library that takes long to import.
+    """Check the settings and files of `verb`, as far as that needs no library that takes long to import.
 
     Raises:
         ConfigError: a setting is out of its range.

@@ -26,7 +26,7 @@ class Request:
         overrides: Hydra overrides, the action among them.
         flags: the flags that are set, by their long names.
         config: the configuration to print instead of running: job, hydra or all; "" for none.
-        info: what Hydra prints about its composition instead of running; "" for nothing.
+        info: the part of Hydra's composition to print instead of running; "" for none.
         package: the part of the configuration to print; "" for all of it.
     """
 

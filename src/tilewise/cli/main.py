@@ -41,7 +41,7 @@ Quote braces, brackets and spaces for the shell: 'problem={M:64,N:64,K:64}' 'col
 --json         print one JSON document instead of prose; an error is {"error": ..., "status": ...}
 --quiet, -q    print nothing; the exit status tells
 --cfg, -c      print the configuration and stop: job (default), hydra or all; --package KEY prints a part of it
---info, -i     print what Hydra composes it from: defaults, defaults-tree, searchpath, plugins, config or all
+--info, -i     print the files that it is composed of: defaults, defaults-tree, searchpath, plugins, config or all
 TILEWISE_DEBUG=1 shows the traceback of an error."""
 
 _COMPLETION = "tilewise completion SHELL   print the completion for bash, zsh or fish"
@@ -64,7 +64,7 @@ def reporting_errors(action: Callable[[], int | None], *, as_json: bool = False)
     The status is the return value of `action`, 0 without one. TILEWISE_DEBUG=1 lets errors through.
 
     Args:
-        action: what to run.
+        action: the command.
         as_json: whether to print the error as JSON on stdout, too, unless `action` has printed a result there.
     """
     try:
@@ -130,12 +130,13 @@ def _single(request: Request) -> None:
 
 
 def _print_by_hydra(request: Request) -> None:
-    """Let Hydra print its own configuration, or what it composes the configuration from."""
+    """Let Hydra print its own configuration, or the files of the composition."""
     from tilewise.cli._multirun import run_hydra
     from tilewise.cli.compose import clear_errors, expand
 
     shown = ["--info", request.info] if request.info else ["--cfg", request.config]
     package = ["--package", request.package] if request.package else []
+    shown += ["--resolve"] if "--resolve" in request.flags else []
     with clear_errors():
         run_hydra(request.verb, [*shown, *package, *expand(request.overrides)], lambda _: None)
 

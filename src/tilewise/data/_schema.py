@@ -271,7 +271,7 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
     if "op" not in table.column_names:
         raise DataError(f"{file}: column op is missing, so this is not a measurement table")
-    ops = sorted(str(value) for value in table["op"].unique().to_pylist())
+    ops = sorted(map(str, table["op"].to_pandas().map(str).unique()))
     if len(ops) > 1:
         raise DataError(f"{file}: column op must hold one op per file, got {', '.join(sorted(ops))}")
     if ops and ops[0] not in OPS:

@@ -54,7 +54,7 @@ _PAGE = 200
 
 
 class PlainReader(Protocol):
-    """What of a registry can be read without MLflow."""
+    """A reader of registered models that does without MLflow."""
 
     def models(self) -> list[str]:
         """Return the names of the registered models."""

@@ -24,6 +24,7 @@ from tilewise.data.describe._description import (
     repeats,
     samples,
 )
+from tilewise.errors import DataError
 from tilewise.evaluate import noise_ceiling
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
@@ -80,6 +81,27 @@ def test_all_targets_of_a_folder_are_described(target: str, tmp_path: Path) -> N
     assert len(described[target].problems) == 7
     assert set(described[target].problems["kind"]) <= set(KINDS[Target.parse(target).op])
     assert described[target].repeats is None
+
+
+class TestOnlyOneTarget:
+    OTHER = "grouped_conv_bwd_weight_bf16_sm90"
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        measurements(self.OTHER, 5, 6).to_parquet(tmp_path / "a.parquet")
+        measurements(CONV, 7, 6).to_parquet(tmp_path / "b.parquet")
+        return tmp_path
+
+    def test_only_its_files_are_read(self, folder: Path) -> None:
+        done: list[tuple[str, int, int]] = []
+        (found,) = describe_tables(folder, 0.2, TARGET, lambda *step: done.append(step))
+        assert (found.target, len(found.problems)) == (TARGET, 7)
+        assert done == [("reading", 1, 1)]
+
+    def test_others_are_named_if_it_has_no_rows(self, folder: Path) -> None:
+        absent = Target.parse("gemm_universal_fp8_sm90")
+        with pytest.raises(DataError, match=f"no rows of {absent.name}, but of {self.OTHER}, {CONV}; name one"):
+            list(describe_tables(folder, 0.2, absent))
 
 
 def test_an_imported_table_without_samples_or_times_is_described() -> None:

@@ -1,4 +1,4 @@
-"""A promotion with nothing left to do is recognised by the registry and its files; anything else is promoted anew."""
+"""A promotion with nothing left to do is recognised by the registry and its files; anything else is promoted again."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _leave(cfg: DictConfig, origin: Origin) -> None:
 
 
 def _show_standing(version: Version, record: Path) -> None:
-    """Print what a promotion of the model in production prints."""
+    """Print the result of promoting the model in production."""
     console, reasons = plain_console(), ["this content is in production already"]
     console.print(f"{version}: {reasons[0]}", f"record: {record}", sep="\n", soft_wrap=True, highlight=False)
     result = {"outcome": "already_production", "version": version.number, "reasons": reasons, "record": record}
