@@ -88,7 +88,8 @@ def test_stage_tracks_the_keys_that_decide_its_output(name: str) -> None:
     expected = {
         "prepare": set(),  # no setting changes the rules for good rows
         "settings": {"model"},
-        "train": {"arch", "holdout", "n_splits", "sample", "seed", "tune"},  # the model's come with the file of settings
+        # the settings of the model come in a file
+        "train": {"arch", "holdout", "n_splits", "sample", "seed", "tune"},
         "evaluate": {"holdout"},
         "promote": {"gate", "holdout"},
     }
