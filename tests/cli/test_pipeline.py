@@ -27,9 +27,9 @@ SHOWN_ONLY = (
     "cli/_checks.py", "cli/_completion.py", "cli/_console.py", "cli/_figures.py", "cli/_request.py", "cli/_verbs.py",
     "cli/main.py", "collect/_progress.py",
 )  # fmt: skip
-# prepare's verb describes data as well. The command line checks settings before any verb, which changes no output. train logs to MLflow and shows the noise ceiling, but writes neither into the
-# model.
-# What train keeps of a tuning goes to conf/, and a run after it begins there.
+# prepare's verb describes data as well. The command line checks settings before any verb, which changes no output.
+# train logs to MLflow and shows the noise ceiling, but writes neither into the model. What train keeps of a tuning
+# goes to conf/, and a run after it begins there.
 SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
     "settings": ("gate/", "model/", "train/"),
