@@ -173,7 +173,7 @@ class TestSelect:
         [
             ([], 2, "problem: missing; give its dimensions"),
             (["problem={N:8}"], 2, "C: missing; grouped_conv needs it"),
-            (["problem={M:64,N:64,K:64}", "op=gemm", "dtype=fp8"], 2, "gemm_universal_fp8_sm90 is not registered"),
+            ([PROBLEM, "op=gemm", "dtype=fp8"], 2, "C: not a dimension of gemm; known are M, N, K"),
             ([PROBLEM, "target=nonsense"], 2, "'nonsense' is not a target"),
             ([PROBLEM, "tracking.uri=http://127.0.0.1:9"], 1, "http://127.0.0.1:9"),
         ],
