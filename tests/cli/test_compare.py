@@ -82,7 +82,7 @@ class TestCompare:
         [
             ((), "a and b: both models are needed"),
             (("a=good", "b=bad", "output=x.csv"), "is written as json, so its name must not promise another format"),
-            (("a=good", "b=nowhere"), "nowhere: no such folder"),
+            (("a=good", "b=nowhere"), "nowhere: no such file or folder"),
             (
                 ("a=good", "b=models:/t"),
                 "'models:/t' is not the name of a registered model; expected models:/TARGET@ALIAS",

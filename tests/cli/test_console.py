@@ -90,7 +90,7 @@ def test_a_bracket_in_a_reason(
         assert TEXT in capsys.readouterr().out
 
     write_model(tmp_path / "models" / CONV, sign=-1.0)
-    monkeypatch.setattr("tilewise.registry.promotion._judge._selftest_error", lambda _: TEXT)
+    monkeypatch.setattr("tilewise.registry.promotion._judge._selftest_error", lambda *_: TEXT)
     assert main(promote) == EXIT_REFUSED
     out, err = capsys.readouterr()
     assert TEXT in out

@@ -65,11 +65,11 @@ def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytes
     [
         (["select", "input=none", SIZES], "none: no such folder"),
         (["explain"], "problem: missing"),
-        (["explain", "input=none"], "none: cannot be read"),
+        (["explain", "input=none"], "none: no such file or folder"),
         (["cache"], "cache needs an action, one of list, merge, prune, problems, export; got None"),
         (["cache", "merge"], "input: missing; name the other machine's cache"),
         (["cache", "list", "input=none"], "has no measurements"),
-        (["cache", "problems", "input=none", "output=x.csv"], "none: cannot be read"),
+        (["cache", "problems", "input=none", "output=x.csv"], "none: no such file or folder"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

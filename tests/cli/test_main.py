@@ -132,6 +132,7 @@ def test_multirun_runs_every_combination(
         (["train", "data=nope"], "nope: no such file or folder"),
         (["train", "data=bad.parquet"], "bad.parquet: not a readable parquet file"),
         (["data"], "data needs an action"),
+        (["compare", "a=data", "b=data", "seed=-1"], "seed must be a whole number of at least 0, got -1"),
         (["data", "prepare", "input=bad.parquet"], "bad.parquet: not a readable parquet file"),
         (["evaluate", "model_dir=nope"], "model_dir=nope: no such file or folder; `tilewise train` writes one"),
         (["evaluate", "model_dir=half"], "half/model_tflops.lgbm.gz: missing"),

@@ -45,7 +45,7 @@ def test_the_journal_of_the_cache_by_default(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("overrides", "message"), [
-    (["input=nowhere.jsonl"], "nowhere.jsonl: the journal of observations cannot be read"),
+    (["input=nowhere.jsonl"], "nowhere.jsonl: no such file or folder"),
     (["input={j}", "target=gemm_universal_bf16_sm90"], f"nothing was observed of gemm_universal_bf16_sm90; .* {CONV}"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(

@@ -63,6 +63,7 @@ def check_request(verb: str, cfg: DictConfig) -> None:
         settings_from_config(cast("dict[str, object]", OmegaConf.to_container(cfg, resolve=True)))
         n = cfg.sample.problems
         require("sample.problems must be a whole number of at least 1, or null", n is None or n >= 1, n)
+    require("seed must be a whole number of at least 0", cfg.seed >= 0, cfg.seed)
     if command in _READS_LIMITS:
         from tilewise.gate import Thresholds
 

@@ -1,4 +1,4 @@
-"""What started a training or promotion: the pipeline, or a person who tries something.
+"""The origin of a training or promotion: the pipeline, or a person who tries something.
 
 Only ``dvc repro`` and the verb ``promote`` register models by themselves. An experiment does so if it is asked to.
 """
@@ -24,7 +24,7 @@ _NAME_LENGTH = 80
 
 @dataclass(frozen=True)
 class Origin:
-    """What started a command.
+    """The tool that started a command.
 
     Attributes:
         source: The tool.

@@ -33,7 +33,7 @@ _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 
 @dataclass(frozen=True)
 class Split:
-    """What a training kept apart, recorded in its manifest, so that the holdout's share alone is not believed.
+    """The problems that a training kept apart, for its manifest: the holdout's share alone is not believed.
 
     Attributes:
         n_holdout_problems: number of problems that the holdout rule removed.

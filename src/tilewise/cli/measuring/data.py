@@ -194,3 +194,5 @@ def _read_page(path: Path) -> str:
         return path.read_text()
     except OSError as e:
         raise ConfigError(f"out={path}: {e.strerror}; it names a page to fill, such as docs/data.md") from e
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"out={path}: not a text; it names a page to fill, such as docs/data.md") from e

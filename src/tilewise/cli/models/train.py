@@ -159,7 +159,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Reports:
-    """Where a training reports its progress."""
+    """The receivers of a training's progress."""
 
     console: Console
     log: TrainingRun

@@ -106,9 +106,7 @@ def promote(
     """
     candidate = load_artefact(Path(model_dir))
     waived_limits(rules.thresholds, candidate.target, rules.override)  # before anything is published
-    version = publish(model_dir, experiments=experiments, tags=tags)
-    if version.content_hash != candidate.content_hash:
-        raise ArtefactError(f"{model_dir}: the folder must not change during a promotion; run the command again")
+    version = _same(publish(model_dir, experiments=experiments, tags=tags), candidate)
     folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
@@ -130,6 +128,17 @@ def promote(
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def _same(version: Version, candidate: TrainedModel) -> Version:
+    """Return the version, which was published from the folder that `candidate` was loaded from.
+
+    Raises:
+        ArtefactError: The folder holds another model by now.
+    """
+    if version.content_hash != candidate.content_hash:
+        raise ArtefactError(f"{candidate.where}: the folder must not change during a promotion; run the command again")
+    return version
 
 
 def leave_unpublished(model_dir: str | Path, reports: str | Path, reason: str) -> Path:

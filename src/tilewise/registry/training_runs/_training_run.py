@@ -29,7 +29,7 @@ _DEFAULT_EXPERIMENT = "0"  # of `mlflow run` without --experiment-name
 
 @dataclass(frozen=True)
 class RunStart:
-    """What is known when a training starts.
+    """The facts that are known when a training starts.
 
     Attributes:
         target: Name of the target.
