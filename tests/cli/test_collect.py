@@ -57,9 +57,12 @@ def test_a_name_of_another_format_is_refused(
 ) -> None:
     """The table was written as parquet, or the plan as JSON, under a name that ends in .csv."""
     monkeypatch.chdir(tmp_path)
+    given = [tmp_path / name for name in ("data", "in.csv", "in.parquet")]
+    for path in given:
+        path.touch()
     assert main([*words, TARGET]) == 2
     assert f"is written as {format_}" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert sorted(tmp_path.iterdir()) == given
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.PARQUET", "out", "runs.2026-01", "out.parquet.part"])

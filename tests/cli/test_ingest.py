@@ -71,7 +71,7 @@ def test_a_lost_part_is_shown_with_its_line(shell: Shell) -> None:
     [
         (["output=out.parquet"], "ingest needs input=FILE and output=FILE.parquet"),
         (["input=run.log"], "ingest needs input=FILE and output=FILE.parquet"),
-        (["input=nothing", "output=out.parquet"], "nothing: the file cannot be read: No such file"),
+        (["input=nothing", "output=out.parquet"], "input=nothing: no such file or folder"),
         (["input=.", "output=out.parquet"], ".: the file cannot be read: Is a directory"),
         (["input=run.log", "output=out.parquet"], "a streaming log is for gemm, not for grouped_conv"),
         (["input=run.log", "output=run.log", f"target={GEMM}"], "run.log exists already"),

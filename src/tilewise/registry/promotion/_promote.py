@@ -122,8 +122,7 @@ def promote(
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules, waived)
         if settle_history(target) == head:
-            promotion = _carry_out(judgement, head, folder, next(iter(experiments), target))
-            if promotion:
+            if promotion := _carry_out(judgement, head, folder, next(iter(experiments), target)):
                 return promotion
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
