@@ -137,7 +137,7 @@ data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
 
 .PHONY: ui
 ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
-	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
 
 .PHONY: servers
 servers: $(SERVERS)  ## run MLflow over PostgreSQL and an S3 store until Ctrl-C (SERVERS_ARGS="--port 5000", --open: without users)

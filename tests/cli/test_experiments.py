@@ -112,6 +112,35 @@ def test_repro_promotes_and_logs_to_the_targets_experiment(project: Project) -> 
     assert len(run.data.tags["mlflow.source.git.commit"]) == 40
 
 
+def test_repro_again_only_looks_at_production(project: Project) -> None:
+    runs, versions = project.trainings(CONV), project.client.search_model_versions(f"name='{CONV}'")
+    printed = project.dvc("repro")
+    assert "in production already" in printed
+    assert [line for line in printed.splitlines() if line.startswith("Running stage")] == [
+        f"Running stage 'promote@{CONV}':"
+    ]
+    assert project.trainings(CONV) == runs
+    assert len(project.client.search_model_versions(f"name='{CONV}'")) == len(versions)
+
+
+def test_dvc_shows_chosen_figures(project: Project) -> None:
+    shown = json.loads(project.dvc("metrics", "show", "--json"))[""]["data"]
+    assert set(shown) == {f"reports/{CONV}/{name}.json" for name in ("summary", "outcome")}
+    assert shown[f"reports/{CONV}/outcome.json"]["data"]["outcome"] == "promoted"
+    summary = shown[f"reports/{CONV}/summary.json"]["data"]
+    assert set(summary) <= {"holdout", "cv", "ceiling"}
+    assert set(summary["holdout"]) == {"mean", "median", "p10", "worst", "top3"}
+
+
+def test_dvc_plots_need_no_network(project: Project) -> None:
+    project.dvc("plots", "show")
+    page = (project.folder / "dvc_plots" / "index.html").read_text()
+    images = {path.name.rpartition("_")[2] for path in (project.folder / "dvc_plots" / "static").iterdir()}
+    assert {"efficiency.png", "regret.png", "slices.png"} <= images
+    assert page.count("<img") >= len(images)
+    shutil.rmtree(project.folder / "dvc_plots")
+
+
 def test_an_experiment_trains_what_was_asked_and_promotes_nothing(project: Project) -> None:
     before = project.aliases()
     # 200 is the default of conf/model; the target's tuned file says 20.
