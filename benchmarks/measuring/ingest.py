@@ -5,9 +5,9 @@ python -m benchmarks.measuring.ingest [--log-mb 2048] [--csv-rows 2000000] [--js
 
 Generates its input: a CSV of grouped convolutions (24 kernels per problem), a benchmark JSON and a streaming log of
 matrix products, and a packed find database (a few real lines, repeated). A fresh process on one core imports each file.
-All steps count: recognising, hashing, parsing, checking, writing; loading the libraries does not. Prints rows and MB per
-second of CPU time (`wall s` is longer on a busy machine), the peak memory of the process, and its memory after loading
-the libraries.
+All steps count: recognising, hashing, parsing, checking, writing; loading the libraries does not. Prints rows and MB
+per second of CPU time (`wall s` is longer on a busy machine), the peak memory of the process, and its memory after
+loading the libraries.
 """
 
 from __future__ import annotations
