@@ -1,4 +1,4 @@
-"""Command lines of MIOpenDriver are problems, each once; a line that is none is named with its reason."""
+"""Command lines of MIOpenDriver are problems, each once; any other line is refused with its number and reason."""
 
 from __future__ import annotations
 
