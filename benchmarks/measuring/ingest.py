@@ -1,16 +1,19 @@
-"""Speed and memory of importing CK Tile's files.
+"""Speed and memory of importing files of CK Tile and MIOpen.
 
-python -m benchmarks.measuring.ingest [--log-mb 2048] [--csv-rows 2000000] [--json-mb 64] [--folder DIR]
+python -m benchmarks.measuring.ingest [--log-mb 2048] [--csv-rows 2000000] [--json-mb 64] [--find-db-rows 650000]
+                                      [--folder DIR]
 
 Generates its input: a CSV of grouped convolutions (24 kernels per problem), a benchmark JSON and a streaming log of
-matrix products. A fresh process on one core imports each file. All steps count: recognising, hashing, parsing,
-checking, writing; loading the libraries does not. Prints rows and MB per second of CPU time (`wall s` is longer on a
-busy machine), the peak memory of the process, and its memory after loading the libraries.
+matrix products, and a packed find database (a few real lines, repeated). A fresh process on one core imports each file.
+All steps count: recognising, hashing, parsing, checking, writing; loading the libraries does not. Prints rows and MB
+per second of CPU time (`wall s` is longer on a busy machine), the peak memory of the process, and its memory after
+loading the libraries.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import itertools
 import json
 import os
@@ -24,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 COLUMNS = (
-    *(("input", 6), ("MB", 8), ("rows", 12), ("wall s", 8), ("core s", 8)),
+    *(("input", 22), ("MB", 8), ("rows", 12), ("wall s", 8), ("core s", 8)),
     *(("rows/s", 10), ("MB/s", 8), ("MB memory", 12), ("libraries", 11)),
 )
 _CHILD = """
@@ -48,16 +51,18 @@ def main() -> None:
     parser.add_argument("--log-mb", type=int, default=2048)
     parser.add_argument("--csv-rows", type=int, default=2_000_000)
     parser.add_argument("--json-mb", type=int, default=64)
+    parser.add_argument("--find-db-rows", type=int, default=650_000)
     parser.add_argument("--folder", type=Path, help="folder of the generated input; default: a temporary one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         print("".join(f"{title:>{width}}" for title, width in COLUMNS))
         for name, target, make, size in (
-            ("csv", "grouped_conv_forward_bf16_gfx950", _make_csv, args.csv_rows),
-            ("json", "gemm_universal_fp8_gfx950", _make_json, args.json_mb),
-            ("log", "gemm_universal_fp8_gfx950", _make_log, args.log_mb),
+            ("input.csv", "grouped_conv_forward_bf16_gfx950", _make_csv, args.csv_rows),
+            ("input.json", "gemm_universal_fp8_gfx950", _make_json, args.json_mb),
+            ("input.log", "gemm_universal_fp8_gfx950", _make_log, args.log_mb),
+            ("gfx90a68.fdb.txt.bz2", "grouped_conv_forward_bf16_gfx950", _make_find_db, args.find_db_rows),
         ):
-            path = Path(folder) / f"input.{name}"
+            path = Path(folder) / name
             make(path, size)
             _measure(name, path, target)
             path.unlink()
@@ -112,6 +117,13 @@ def _make_json(path: Path, megabytes: int) -> None:
     import ck_files
 
     path.write_text(json.dumps(ck_files.benchmark_json(ck_files.gemm_problems(megabytes * 1000)), indent=2))
+
+
+def _make_find_db(path: Path, rows: int) -> None:
+    lines = (ROOT / "tests" / "data" / "miopen" / "gfx90a68.HIP.fdb.txt").read_text().splitlines(keepends=True)
+    sound = [line for number, line in enumerate(lines, 1) if number not in (1, 5)]
+    timings = sum(line.count(";") + 1 for line in sound)
+    path.write_bytes(bz2.compress("".join(sound).encode() * -(-rows // timings)))
 
 
 def _make_log(path: Path, megabytes: int) -> None:

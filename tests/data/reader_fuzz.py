@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -18,18 +19,19 @@ import ck_files
 from mutate import Damage, damaged
 from tilewise.data import read_raw_measurements
 from tilewise.data._schema import row_faults
-from tilewise.data.importers import ingest_file
+from tilewise.data.importers import SOLVER_COLUMNS, ingest_file
 from tilewise.errors import DataError
-from tilewise.ops import Target
+from tilewise.ops import GroupedConvProblem, Target
 
 CONV = Target.parse("grouped_conv_forward_bf16_gfx950")
 GEMM = Target.parse("gemm_universal_fp8_gfx950")
-READERS = ("csv", "json", "log", "parquet", "own", "gzip")
+READERS = ("csv", "json", "log", "parquet", "own", "gzip", "find_db", "bzip2")
+FIND_DB = Path(__file__).parent / "miopen" / "gfx90a68.HIP.fdb.txt"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An intact file, with its number of measurements.
+    """An intact file, with its number of measurements that can be imported.
 
     Damage between two parts harms both. Formats that are read as a whole are lost as a whole.
     """
@@ -38,6 +40,7 @@ class Sample:
     parts: int
     target: Target
     whole_or_nothing: bool = False
+    name: str = "input"
 
 
 @cache
@@ -51,6 +54,10 @@ def sample(reader: str) -> Sample:
         return Sample(json.dumps(ck_files.benchmark_json(gemm, kernels), indent=1).encode(), 12, GEMM)
     if reader == "log":
         return Sample("".join(ck_files.log_pieces(gemm, kernels)).encode(), 12, GEMM)
+    if reader == "find_db":
+        return Sample(FIND_DB.read_bytes(), 21, CONV, name=FIND_DB.name)
+    if reader == "bzip2":
+        return Sample(bz2.compress(FIND_DB.read_bytes()), 21, CONV, whole_or_nothing=True, name=FIND_DB.name)
     if reader == "gzip":
         return Sample(gzip.compress(sample("log").content, mtime=0), 12, GEMM, whole_or_nothing=True)
     buffer = io.BytesIO()
@@ -80,7 +87,7 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
     of all rows against the schema, is left out.
     """
     whole = sample(reader)
-    source, output = folder / "input", folder / "out.parquet"
+    source, output = folder / whole.name, folder / "out.parquet"
     quarantine = folder / "out.quarantined.jsonl"
     output.unlink(missing_ok=True)
     quarantine.unlink(missing_ok=True)
@@ -97,7 +104,9 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
     assert len(losses) == report.lost == sum(report.kinds.values())
     assert all(loss["reason"] and isinstance(loss["line"], int) and len(loss["text"]) <= 2003 for loss in losses)
     assert pq.ParquetFile(output).metadata.num_rows == report.rows == report.parts - report.lost
-    if report.rows and schema:
+    if report.rows and schema and whole.name == FIND_DB.name:
+        check_solvers(pq.read_table(output))
+    elif report.rows and schema:
         frame = read_raw_measurements(output, whole.target)
         faults = row_faults(frame)
         assert (faults == "").all(), faults[faults != ""].iloc[0]
@@ -110,6 +119,17 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
     return "imported"
 
 
+def check_solvers(table: pa.Table) -> None:
+    """Check that a table of solvers has its columns, possible problems, and a time in each valid row."""
+    assert table.column_names == [c.name for c in SOLVER_COLUMNS]
+    for column in SOLVER_COLUMNS:
+        assert column.nullable or table[column.name].null_count == 0, column.name
+    for row in table.to_pylist():
+        GroupedConvProblem.from_dict({name: row[name] for name in GroupedConvProblem.column_names()})
+        assert row["is_valid"] == (row["status"] == "ok") == (row["error"] is None)
+        assert not row["is_valid"] or (row["latency_ms"] > 0 and row["tflops"] > 0)
+
+
 def _reach(reader: str) -> int:
-    """Return the most measurements that one damage costs; a Shape line or a configuration costs all below it."""
-    return {"csv": 1, "json": 3, "log": 4}[reader]
+    """Return the most measurements that one damage costs; a Shape line, configuration or problem costs all below it."""
+    return {"csv": 1, "json": 3, "log": 4, "find_db": 4}[reader]

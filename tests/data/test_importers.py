@@ -252,6 +252,9 @@ def log_with(change: Any) -> str:
         (lambda t: t.replace('"m": ', '"m": 1'), "m is 1"),
         (lambda t: t.replace('"m": ', '"m": -'), "m, n and k must be positive whole numbers"),
         (lambda t: t.replace('"split_k": 1', '"split_k": 4'), "split_k is 4: only unsplit launches"),
+        (lambda t: t.replace('"split_k": 1', '"split_k": 0'), "split_k must be a whole number of 1 or more, got '0'"),
+        (lambda t: t.replace('"split_k": 1', '"split_k": true'), "split_k must be a whole number of 1 or more"),
+        (lambda t: t.replace('"split_k": 1', '"split_k": "auto"'), "split_k must be a whole number of 1 or more"),
         (lambda t: t.replace('"dtype_a": "fp8"', '"dtype_a": "bf16"'), "dtype_a is 'bf16'"),
         (lambda t: t.replace("ColumnMajor", "RowMajor"), "the layout is rrr, the Shape line above states rcr"),
         (lambda t: t.replace("ColumnMajor", "Diagonal"), "layouts must be RowMajor or ColumnMajor"),
@@ -267,6 +270,23 @@ def test_a_broken_object_costs_itself(change: Any, reason: str, tmp_path: Path) 
     fourth = text.index("{\n", text.index("Launching", text.index("compv4")))
     assert loss["line"] == text.count("\n", 0, fourth) + 1
     assert len(frame) == 7
+
+
+def test_split_runs_are_counted_as_one_kind_whatever_the_split(tmp_path: Path) -> None:
+    """A CK Tile kernel has no split among its parameters, so its split runs would contradict its unsplit ones."""
+    text = "".join(ck_files.log_pieces(PROBLEMS[:1], ck_files.GEMM_KERNELS[:3]))
+    splits = text.replace('"split_k": 1', '"split_k": 2', 1) + text.replace('"split_k": 1', '"split_k": 16')
+    report, _ = imported(tmp_path, splits, GEMM)
+    assert (report.rows, report.kinds) == (2, {"split_k is #: only unsplit launches are imported": 4})
+
+
+def test_a_split_run_of_a_json_costs_itself(tmp_path: Path) -> None:
+    value = ck_files.benchmark_json(PROBLEMS[:2], ck_files.GEMM_KERNELS[:1])
+    value["results"][0]["benchmarks"][0]["split_k"] = 4
+    value["results"][0]["benchmarks"][1]["split_k"] = 1
+    report, _ = imported(tmp_path, json.dumps(value, indent=1), GEMM)
+    assert report.rows == 1
+    assert lost(report)[0]["reason"] == "split_k is 4: only unsplit launches are imported"
 
 
 def test_objects_may_share_a_line(tmp_path: Path) -> None:

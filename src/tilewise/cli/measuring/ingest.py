@@ -1,9 +1,11 @@
 """Import measurements of other tools: CK Tile's benchmark CSV, benchmark JSON, streaming log, or a parquet table.
 
 tilewise ingest input=FILE output=FILE.parquet target=NAME        or op= variant= dtype= arch=
+tilewise ingest input=gfx942130.HIP.fdb.txt.bz2 output=FILE.parquet       MIOpen's find database: a table of solvers
 
-The format is recognised by the content, also inside gzip. None of these files names the arch, so give it. Malformed
-parts are reported by line and kept in FILE.quarantined.jsonl; all others are imported, failed runs with their status.
+The format is recognised by the content, also inside gzip and bzip2. No file of CK Tile names the arch, so give it; a
+find database has it in its name, and op, variant and dtype in its lines. Malformed parts are reported by line and kept
+in FILE.quarantined.jsonl; all others are imported, failed runs with their status.
 `tilewise data prepare` and `tilewise data merge` check the labels later.
 """
 
@@ -40,16 +42,20 @@ def run(cfg: DictConfig) -> None:
     line = ProgressLine()
     target = Target.parse(cfg.target)
     report = ingest_file(Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of))
-    _show(report, target, plain_console())
-    names = ("path", "format", "rows", "valid", "parts", "lost", "quarantine", "kinds")
+    _show(report, plain_console())
+    names = ("path", "format", "contents", "rows", "valid", "parts", "lost", "quarantine", "kinds", "unfit")
     write_result({name: getattr(report, name) for name in names})
 
 
-def _show(report: ImportReport, target: Target, console: Console) -> None:
+def _show(report: ImportReport, console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False)
 
-    say(f"{report.path}: {report.rows} rows of {target.name} from a {report.format}, {report.valid} of them valid")
+    say(f"{report.path}: {report.rows} {report.contents} from a {report.format}, {report.valid} of them valid")
+    if report.unfit:
+        say("they are not measurements that models can be trained on yet:")
+        for reason, count in report.unfit.most_common():
+            say(f"  {count} x {reason}")
     if not report.lost:
         return
     say(f"{report.lost} of {report.parts} parts did not come through ({report.quarantine}):")

@@ -1,7 +1,8 @@
 """Problem sets: named lists of problems to measure, kept as CSV files beside the generators that wrote them.
 
-Takes an op and names of sets or of the user's own CSV files, and gives plan items in their order. Imports the standard
-library, :mod:`tilewise.ops` and :class:`tilewise.collect.Item` only. Used by the commands that make plans.
+Takes an op and names of sets, or of the user's files (CSV, or MIOpenDriver's command lines), and gives plan items in
+their order. Imports the standard library, :mod:`tilewise.ops` and :class:`tilewise.collect.Item` only. Used by the
+commands that make plans.
 """
 
 from __future__ import annotations

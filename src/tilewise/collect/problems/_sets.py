@@ -22,6 +22,7 @@ from tilewise.collect.problems._large_sets import (
     grouped_conv_5,
     grouped_conv_6,
 )
+from tilewise.collect.problems._miopen_driver import ENDINGS, load_driver_file
 from tilewise.collect.problems._more_conv_sets import grouped_conv_2
 from tilewise.collect.problems._more_gemm_sets import gemm_2
 from tilewise.collect.problems._problem_files import dump_problem_set, load_problem_file
@@ -166,8 +167,8 @@ def load_problem_set(op: str, names: str | Sequence[str] | None = None) -> tuple
 
     Args:
         op: op of the problems.
-        names: a set of :data:`SETS`, the path of a file that ends in ``.csv``, or a sequence of these; None for the
-            op's set of :data:`DEFAULT_SETS`.
+        names: a set of :data:`SETS`, the path of a problem set (``.csv``) or of command lines of MIOpenDriver
+            (``.txt``, ``.log``), or a sequence of these; None for the op's set of :data:`DEFAULT_SETS`.
 
     Raises:
         ConfigError: the op has no set of this name.
@@ -182,9 +183,12 @@ def load_problem_set(op: str, names: str | Sequence[str] | None = None) -> tuple
 def _load_one(op: str, name: str) -> tuple[Item, ...]:
     if name.endswith(".csv"):
         return load_problem_file(Path(name), op)
+    if name.endswith(ENDINGS):
+        return load_driver_file(Path(name), op)
     known = [s.name for s in SETS.values() if s.op == op]
     if name not in known:
         raise ConfigError(
-            f"{name!r} is not a problem set of {op}; known are {', '.join(known)}, or give the path of a .csv file"
+            f"{name!r} is not a problem set of {op}; known are {', '.join(known)}, or give the path of a .csv file "
+            f"(or of MIOpenDriver's command lines: {' or '.join(ENDINGS)})"
         )
     return load_problem_file(SETS[name].path, op)

@@ -55,13 +55,17 @@ def read_csv(source: Source, target: Target) -> Reader:
 
 
 def _overlong_lines(blocks: LineBlocks) -> Reader:
-    """Yield the overlong lines found since the last call as losses."""
+    if losses := overlong_losses(blocks):
+        yield Block(None, losses)
+
+
+def overlong_losses(blocks: LineBlocks) -> list[Loss]:
+    """Return the overlong lines found since the last call as losses."""
     losses = [
         Loss(n, "the line is longer than 1 MiB", cut(t[:4096].decode(errors="replace"))) for n, t in blocks.overlong
     ]
     blocks.overlong.clear()
-    if losses:
-        yield Block(None, losses)
+    return losses
 
 
 def _header(line: int, data: bytes) -> tuple[int, bytes, bytes]:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewise.data.importers._reader import Block, Loss, Reader, Records, coded, cut, number
+from tilewise.data.importers._reader import Block, Loss, Reader, Records, coded, cut, number, split_fault
 from tilewise.data.importers._source import Source, TextWindow
 from tilewise.errors import DataError, KernelError
 from tilewise.kernels.ck import parse_name
@@ -263,7 +263,7 @@ def _fault(benchmark: object) -> str:
             return f"{key} must be a positive whole number, got {str(size)[:40]!r}"
     if not isinstance(benchmark.get("is_valid", True), bool):
         return f"is_valid must be true or false, got {str(benchmark['is_valid'])[:40]!r}"
-    return ""
+    return split_fault(benchmark.get("split_k", 1))
 
 
 def _lines_of(benchmarks: Sequence[object], line: int, text: str) -> list[int]:

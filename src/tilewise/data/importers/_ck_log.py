@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tilewise.data.importers._reader import Block, Coded, Ints, Loss, Reader, Records, coded, cut, number
+from tilewise.data.importers._reader import Block, Coded, Ints, Loss, Reader, Records, coded, cut, number, split_fault
 from tilewise.data.importers._source import Source, TextWindow
 from tilewise.errors import DataError
 from tilewise.ops import Target
@@ -190,8 +190,8 @@ class _Rows:
         for size in (m, n, k):
             if type(size) is not int or not 0 < size < 1 << 62:
                 return f"m, n and k must be positive whole numbers, got {str(size)[:40]!r}"
-        if split_k != 1:
-            return f"split_k is {str(split_k)[:40]}: only unsplit launches are imported"
+        if fault := split_fault(split_k):
+            return fault
         fault, layout = self._agrees(problem, m, n, k)
         if fault:
             return fault

@@ -21,6 +21,7 @@ from tilewise.data.importers._ck_csv import read_csv
 from tilewise.data.importers._ck_json import read_json
 from tilewise.data.importers._ck_log import read_log
 from tilewise.data.importers._convert import Converter
+from tilewise.data.importers._find_db import SCHEMA, SolverConverter, device_of_name, read_find_db
 from tilewise.data.importers._flat_tables import is_measurements, read_table
 from tilewise.data.importers._own_tables import read_own
 from tilewise.data.importers._reader import Block, Loss, Reader
@@ -29,6 +30,8 @@ from tilewise.errors import DataError
 from tilewise.ops import Target
 
 Progress = Callable[[int, int], None]  # called with the amount done and the total
+
+Tables = Iterator[tuple[pa.Table | None, list[Loss]]]  # the rows and losses of one stretch of a file
 
 ROW_GROUP = 1 << 17
 SHOWN = 5  # losses of each kind that a report holds
@@ -42,21 +45,25 @@ class ImportReport:
     Attributes:
         path: the table.
         format: format of the input.
+        contents: a description of the rows: the target, or the solvers of a GPU.
         rows, valid: number of rows and of valid rows in the table.
         lost: number of parts of the input that could not be imported.
         kinds: number of losses by kind: their reason, with figures replaced by #.
         first: the first few losses of each kind.
         quarantine: the file of all losses; None if there are no losses.
+        unfit: rows of a table of solvers by the reason why a measurement table cannot hold them; one may have several.
     """
 
     path: Path
     format: str
+    contents: str
     rows: int = 0
     valid: int = 0
     lost: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[Loss]] = field(default_factory=dict)
     quarantine: Path | None = None
+    unfit: Counter[str] = field(default_factory=Counter)
 
     @property
     def parts(self) -> int:
@@ -81,11 +88,13 @@ def quarantine_path(output: Path) -> Path:
 
 
 def ingest_file(path: Path, target: Target, output: Path, progress: Progress | None = None) -> ImportReport:
-    """Import a file of measurements as a table of `target`.
+    """Import a file of measurements as a table of `target`, or a find database as a table of solvers.
 
     Args:
-        path: CK Tile's benchmark CSV, benchmark JSON or streaming log (gzip or not), or a parquet table.
-        target: target of its rows. No such file states the arch; op, variant and dtype must agree with the file.
+        path: CK Tile's benchmark CSV, benchmark JSON or streaming log, or MIOpen's find database (gzip, bzip2 or
+            plain), or a parquet table.
+        target: target of its rows. No such file states the arch; op, variant and dtype must agree with the file. Unused
+            for a find database, whose lines and name state all of these.
         output: the parquet file to write.
         progress: called with the bytes read (rows of a parquet file) and their total.
 
@@ -98,20 +107,28 @@ def ingest_file(path: Path, target: Target, output: Path, progress: Progress | N
     with Source(path, progress) as source:
         kind = recognise(source)
         run_id = f"{_stem(path)}-{content_hash(path)[:12]}"
+        if kind == "find database":
+            return _ingest_find_db(source, output, run_id)
         convert = Converter(target, run_id, path.name)
-        report = ImportReport(output, kind)
+        report = ImportReport(output, kind, f"rows of {target.name}")
         with _Output(report, convert.schema) as out:
-            for table, losses in _tables(kind, source, target, convert, progress):
-                out.add(table, losses)
-            if source.fault:
-                out.add(None, [Loss(-1, source.fault, "")])
-            out.finish(_failure(path, report, convert, target))
+            out.write(source, _tables(kind, source, target, convert, progress))
+            others = f"no kernel belongs to {target.name}; the file holds {', '.join(sorted(convert.others))}"
+            out.finish(_failure(path, report, others if convert.others else ""))
     return report
 
 
-def _tables(
-    kind: Format, source: Source, target: Target, convert: Converter, progress: Progress | None
-) -> Iterator[tuple[pa.Table | None, list[Loss]]]:
+def _ingest_find_db(source: Source, output: Path, run_id: str) -> ImportReport:
+    arch, compute_units = device_of_name(source.path)
+    convert = SolverConverter(arch, compute_units, run_id, source.path.name)
+    report = ImportReport(output, "find database", f"times of MIOpen's solvers on {arch}", unfit=convert.unfit)
+    with _Output(report, SCHEMA) as out:
+        out.write(source, read_find_db(source, convert))
+        out.finish(_failure(source.path, report))
+    return report
+
+
+def _tables(kind: Format, source: Source, target: Target, convert: Converter, progress: Progress | None) -> Tables:
     if kind == "parquet" and is_measurements(source.path):
         yield from read_own(source.path, target, convert, progress)
         return
@@ -131,12 +148,18 @@ def _reader(kind: Format, source: Source, target: Target, progress: Progress | N
     return readers[kind](source, target)
 
 
-def _failure(path: Path, report: ImportReport, convert: Converter, target: Target) -> str:
-    """Return the reason why an import without any row failed, "" if it did not fail."""
+def _failure(path: Path, report: ImportReport, others: str = "") -> str:
+    """Return the reason why an import without any row failed, "" if it did not fail.
+
+    Args:
+        path: the input.
+        report: the report of the import.
+        others: the reason if the kernels of the file belong to other targets, else "".
+    """
     if report.rows or not report.lost:
         return ""
-    if convert.others:
-        return f"{path}: no kernel belongs to {target.name}; the file holds {', '.join(sorted(convert.others))}"
+    if others:
+        return f"{path}: {others}"
     reason, count = report.kinds.most_common(1)[0]
     first = report.first[reason][0]
     return (
@@ -182,6 +205,13 @@ class _Output:
                 cleanup.callback(self._lost.close)
             if self._writer.is_open:
                 self._writer.close()
+
+    def write(self, source: Source, tables: Tables) -> None:
+        """Add all rows and losses of a source, and its fault if it is damaged."""
+        for table, losses in tables:
+            self.add(table, losses)
+        if source.fault:
+            self.add(None, [Loss(-1, source.fault, "")])
 
     def add(self, table: pa.Table | None, losses: list[Loss]) -> None:
         """Add rows and losses."""

@@ -96,6 +96,17 @@ def number(value: object) -> float:
         return float("inf")
 
 
+def split_fault(split_k: object) -> str:
+    """Return the reason why a run with this split of K is no measurement of a CK Tile kernel, "" if it is one.
+
+    The split is an argument of the launch. Neither a kernel's name nor its parameters have it, so a split run would be
+    taken for a contradicting run of the unsplit kernel.
+    """
+    if type(split_k) is not int or split_k < 1:
+        return f"split_k must be a whole number of 1 or more, got {str(split_k)[:40]!r}"
+    return "" if split_k == 1 else f"split_k is {split_k}: only unsplit launches are imported"
+
+
 def cut(text: str) -> str:
     """Return at most :data:`MAX_TEXT` characters of a text."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."

@@ -1,7 +1,8 @@
-"""Files to import: opened (gzip or not), recognised by their content, and read in blocks of bounded size."""
+"""Files to import: opened (gzip, bzip2 or plain), recognised by their content, and read in blocks of bounded size."""
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import hashlib
 import re
@@ -13,7 +14,7 @@ from typing import IO, Literal, Self
 
 from tilewise.errors import DataError
 
-Format = Literal["csv", "json", "log", "parquet"]
+Format = Literal["csv", "json", "log", "parquet", "find database"]
 
 HEAD_BYTES = 1 << 20
 BLOCK_BYTES = 4 << 20
@@ -21,13 +22,16 @@ MAX_LINE_BYTES = 1 << 20
 _PACKED_BYTES = 1 << 14  # small, since damage costs everything before it within the same read
 _GZIP = 31  # zlib's code for a gzip header and trailer
 
+_BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")  # the head of a stream, then of its first block or its end
+
+_FIND_DB = re.compile(rb"^[0-9x-]{15,200}(?:-[A-Za-z0-9]+){1,3}-[A-Z0-9]+-[FBW](?:_g[0-9]+)?=", re.MULTILINE)
 _SHAPE = re.compile(rb"^[ \t]*Shape \d+:", re.MULTILINE)
 
 
 class Source:
     """An open file; use it as a context manager.
 
-    Reading raises no error for a damaged gzip stream: it ends there, and `fault` states the reason.
+    Reading raises no error for a damaged compressed stream: it ends there, and `fault` states the reason.
 
     Args:
         path: the file.
@@ -44,11 +48,15 @@ class Source:
         try:
             self._raw: IO[bytes] = path.open("rb")
             self.size = path.stat().st_size
-            packed = self._raw.read(2) == b"\x1f\x8b"
+            beginning = self._raw.read(10)
             self._raw.seek(0)
         except OSError as e:
             raise DataError(f"{path}: the file cannot be read: {e.strerror or e}") from e
-        self._unpack = _Gunzip(self._raw) if packed else None
+        self._unpack: _Gunzip | _Bunzip | None = None
+        if beginning.startswith(b"\x1f\x8b"):
+            self._unpack = _Gunzip(self._raw)
+        elif _BZIP2.match(beginning):
+            self._unpack = _Bunzip(self._raw)
         self._head = b""
         while len(self._head) < HEAD_BYTES and (block := self._read(HEAD_BYTES - len(self._head))):
             self._head += block
@@ -116,6 +124,35 @@ class _Gunzip:
                 return block
 
 
+class _Bunzip:
+    """A bzip2 file, one stream or several, that returns all content before the damage, unlike :class:`bz2.BZ2File`."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._stream = bz2.BZ2Decompressor()
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes, b"" at the end of the file.
+
+        Raises:
+            EOFError: the stream is cut off.
+            OSError: the stream is damaged.
+        """
+        while True:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data or self._raw.read(_PACKED_BYTES)
+                if not packed.strip(b"\0"):
+                    return b""
+                self._stream = bz2.BZ2Decompressor()
+            elif self._stream.needs_input:
+                packed = self._raw.read(_PACKED_BYTES)
+                if not packed:
+                    raise EOFError("it ends early")
+            if block := self._stream.decompress(packed, size):
+                return block
+
+
 def content_hash(path: Path) -> str:
     """Return the SHA-256 of the stored file, in hexadecimal."""
     with path.open("rb") as file:
@@ -141,10 +178,12 @@ def recognise(source: Source) -> Format:
         return "json"
     if b'"perf_result"' in text or _SHAPE.search(text):
         return "log"
+    if _FIND_DB.search(text):
+        return "find database"
     first = text.split(b"\n", 1)[0][:60].decode(errors="replace")
     raise DataError(
         f"{source.path}: not a format that tilewise imports (CK Tile's benchmark CSV, benchmark JSON or streaming log, "
-        f"or a parquet table of measurements); it begins with {first!r}"
+        f"MIOpen's find database, or a parquet table of measurements); it begins with {first!r}"
     )
 
 

@@ -1,0 +1,150 @@
+"""Importer of MIOpen's find databases, as a table with a row for each time of a solver.
+
+A solver has a name but no kernel parameters, so these rows have a table of their own, :data:`SOLVER_COLUMNS`. Columns
+that mean the same as in the measurement table have the same names. :attr:`SolverConverter.unfit` counts the reasons why
+rows cannot be measurements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tilewise.data._columns import RESULT, TARGET_COLUMNS, Column, problem_columns
+from tilewise.data.importers._ck_csv import overlong_losses
+from tilewise.data.importers._convert import ARROW
+from tilewise.data.importers._find_db_line import Conv, Timing, parse_line
+from tilewise.data.importers._reader import Coded, Ints, Loss, coded, cut
+from tilewise.data.importers._source import LineBlocks, Source
+from tilewise.errors import ConfigError, DataError
+from tilewise.ops import operand_bytes
+
+SOLVER_COLUMNS: tuple[Column, ...] = (
+    *TARGET_COLUMNS,
+    Column("compute_units", "int", "", "compute units of the GPU"),
+    Column("layout", "str", "", "layout of all three tensors: NCHW, NHWC, NCDHW or NDHWC"),
+    *problem_columns("grouped_conv"),
+    Column("solver", "str", "", "MIOpen's name of the solver"),
+    Column("algorithm", "str", "", "the solver's algorithm: Direct, FFT, GEMM, ImplicitGEMM, Winograd"),
+    Column("workspace_bytes", "int", "bytes", "memory that the solver needs beside the tensors"),
+    *(c for c in RESULT if c.name != "bandwidth_gb_s"),
+    Column("run_id", "str", "", "the file's name and the beginning of its SHA-256"),
+    Column("origin", "str", "", "the file's name"),
+)
+SCHEMA = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in SOLVER_COLUMNS])
+
+# MIOpen's GetDbBasename: the arch, then the compute units in hexadecimal, or _ and decimal where there are at most 64.
+_NAME = re.compile(r"(gfx(?:9[0-9a-f]{2}|1[0-9]{3}))(?:_([0-9]{1,2})|([0-9a-f]{2,3}))\..*u?fdb\.txt(?:\.bz2|\.gz)?")
+_CHANNELS_LAST = ("NHWC", "NDHWC")
+
+
+@dataclass
+class SolverConverter:
+    """Converter of a find database's lines to rows.
+
+    Attributes:
+        arch, compute_units: of the GPU that the file is for.
+        run_id, origin: values of the columns of these names.
+        unfit: rows by the reason why a measurement table cannot hold them; a row may have several.
+    """
+
+    arch: str
+    compute_units: int
+    run_id: str
+    origin: str
+    unfit: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, rows: list[tuple[Conv, list[Timing]]]) -> pa.Table:
+        """Return the table of the timings of some problems."""
+        convs, timings = [conv for conv, _ in rows], [t for _, found in rows for t in found]
+        repeats = np.array([len(found) for _, found in rows], dtype=np.int64)
+
+        def words(values: list[str]) -> pa.Array:
+            return _dictionary(coded(values), repeats)
+
+        dims = np.repeat(np.array([c.problem.values() for c in convs], dtype=np.int64), repeats, axis=0)
+        flops = np.repeat(np.array([c.problem.flops for c in convs], dtype=np.float64), repeats)
+        latency = np.array([t.latency_ms for t in timings], dtype=np.float64)
+        with np.errstate(divide="ignore", over="ignore"):
+            tflops = flops / latency / 1e9
+        ok = (latency > 0) & (tflops > 0) & np.isfinite(tflops)
+        errors = ["" if good else f"the latency is {t.latency_ms:g} ms" for good, t in zip(ok, timings, strict=True)]
+        columns: dict[str, pa.Array] = {
+            "variant": words([c.variant for c in convs]),
+            "dtype": words([c.dtype for c in convs]),
+            "layout": words([c.layout for c in convs]),
+            **{c.name: pa.array(dims[:, i]) for i, c in enumerate(problem_columns("grouped_conv"))},
+            "solver": _dictionary(coded([t.solver for t in timings])),
+            "algorithm": _dictionary(coded([t.algorithm for t in timings])),
+            "workspace_bytes": pa.array([t.workspace for t in timings], pa.int64()),
+            "latency_ms": pa.array(latency, mask=~ok),
+            "tflops": pa.array(tflops, mask=~ok),
+            "status": _dictionary(coded(np.where(ok, "ok", "runtime_error").tolist())),
+            "error": _dictionary(coded(errors), is_null=ok),
+            "is_valid": pa.array(ok),
+        }
+        same = {"op": "grouped_conv", "arch": self.arch, "run_id": self.run_id, "origin": self.origin}
+        columns |= {name: _dictionary(coded([word] * len(latency))) for name, word in same.items()}
+        columns["compute_units"] = pa.array(np.full(len(latency), self.compute_units, dtype=np.int64))
+        self._count_unfit(convs, repeats)
+        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+    def _count_unfit(self, convs: list[Conv], repeats: Ints) -> None:
+        self.unfit["a solver has a name, but no kernel parameters"] += int(repeats.sum())
+        for conv, rows in zip(convs, repeats.tolist(), strict=True):
+            if conv.layout not in _CHANNELS_LAST:
+                self.unfit[f"the layout is {conv.layout}, and tilewise's tensors have the channels last"] += rows
+            if not _is_known(conv.dtype):
+                self.unfit[f"the dtype is {conv.dtype}"] += rows
+
+
+def read_find_db(source: Source, convert: SolverConverter) -> Iterator[tuple[pa.Table | None, list[Loss]]]:
+    """Yield the rows and losses of a find database."""
+    blocks = LineBlocks(source)
+    for first, data in blocks:
+        rows: list[tuple[Conv, list[Timing]]] = []
+        losses = overlong_losses(blocks)
+        for number, raw in enumerate(data.split(b"\n")[:-1], first):
+            text = raw.decode(errors="replace").strip("\r\ufeff \t")
+            if not text:
+                continue
+            line = parse_line(text)
+            losses += [Loss(number, reason, cut(part)) for reason, part in line.faults]
+            if line.conv is not None and line.timings:
+                rows.append((line.conv, line.timings))
+        yield convert(rows) if rows else None, losses
+    yield None, overlong_losses(blocks)
+
+
+def device_of_name(path: Path) -> tuple[str, int]:
+    """Return the arch and the compute units that a find database's name states; its lines state neither.
+
+    Raises:
+        DataError: the name is not of MIOpen's form.
+    """
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise DataError(
+            f"{path}: the name of a find database must state the GPU as MIOpen writes it, such as "
+            "gfx942130.HIP.fdb.txt.bz2 (gfx942, 0x130 compute units) or gfx906_60.HIP.fdb.txt; rename the file"
+        )
+    return match[1], int(match[2]) if match[2] else int(match[3], 16)
+
+
+def _dictionary(values: Coded, repeats: Ints | None = None, is_null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    codes = values.codes if repeats is None else np.repeat(values.codes, repeats)
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=is_null), pa.array(values.words, pa.string()))
+
+
+def _is_known(dtype: str) -> bool:
+    try:
+        return operand_bytes(dtype) > 0
+    except ConfigError:
+        return False
