@@ -53,7 +53,7 @@ def test_the_table_names_the_extras_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("hidden", "statement", "message"),
     [
-        ("lightgbm", "import tilewise.train", "'train': pip install 'tilewise[train]'"),
+        ("lightgbm", "from tilewise.train import train", "'train': pip install 'tilewise[train]'"),
         ("mlflow", "from tilewise.registry import connect; connect()", "'registry': pip install 'tilewise[registry]'"),
         ("pandas", "from tilewise.data import table_hash", "'train' or 'gpu': pip install 'tilewise[train]'"),
         ("torch", "import tilewise.torch", "'gpu': pip install 'tilewise[gpu]'"),

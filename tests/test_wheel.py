@@ -25,9 +25,11 @@ MAX_MB = 120  # NumPy's libraries are most of it
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("wheel")]
 
 # Verbs that start without an extra, as far as an empty folder lets them.
-RUNTIME_VERBS = {"select", "explain", "cache", "instances"}
+RUNTIME_VERBS = {"select", "explain", "cache", "instances", "registry"}
 ARGUMENTS = {
     "data": ["describe"], "ingest": ["input=x.csv", "output=y.parquet"], "instances": ["list"], "cache": ["list"],
+    "compare": ["a=model", "b=model"], "evaluate": ["model_dir=model"], "promote": ["model_dir=model"],
+    "search": ["model_dir=model"], "shadow": ["report", "input=x.csv"],
     "registry": ["tracking.uri=http://127.0.0.1:9"], "rollback": ["tracking.uri=http://127.0.0.1:9"],
 }  # fmt: skip
 
@@ -97,7 +99,10 @@ def test_the_runtime_is_small(environment: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_works_or_names_its_extra(verb: str, environment: Path, tmp_path: Path) -> None:
+def test_each_verb_works_or_names_its_extra(verb: str, environment: Path, model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "x.csv").touch()
+    shutil.copytree(model_dir, tmp_path / "model")
     done = _run([environment / "tilewise", verb, *ARGUMENTS.get(verb, ())], tmp_path)
     assert "a fault of tilewise" not in done.stderr
     if verb in RUNTIME_VERBS:

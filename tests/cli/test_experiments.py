@@ -1,4 +1,4 @@
-"""Experiments by the real tools: what was asked is trained, nothing is registered or promoted unless asked.
+"""Experiments by the real tools: they train as asked, and nothing is registered or promoted unless asked.
 
 A small project under git and DVC has the pipeline of dvc.yaml over synthetic measurements.
 """
@@ -141,7 +141,7 @@ def test_dvc_plots_need_no_network(project: Project) -> None:
     shutil.rmtree(project.folder / "dvc_plots")
 
 
-def test_an_experiment_trains_what_was_asked_and_promotes_nothing(project: Project) -> None:
+def test_an_experiment_trains_as_asked_and_promotes_nothing(project: Project) -> None:
     before = project.aliases()
     # 200 is the default of conf/model; the target's tuned file says 20.
     printed = project.dvc("exp", "run", "-n", "asked", "-S", "model.n_estimators=200", "-S", "model.num_leaves=7")

@@ -13,7 +13,7 @@ import yaml
 
 from synthetic import CONV, measurements
 from tilewise.arch import conf_dir
-from tilewise.cli.compose import compose
+from tilewise.cli.compose import _composed, compose
 from tilewise.cli.main import main
 from tilewise.data import read_measurements
 from tilewise.metrics import METRICS
@@ -230,6 +230,7 @@ def test_tuned_settings_are_kept_and_applied(
     assert values["min_child_samples"] < 1000
     model = load_artefact(tmp_path / "model")
     parameters = model.manifest["parameters"]
+    _composed.cache_clear()  # it has the composition of before
     assert {k: v for k, v in compose().model.items() if k != "extra_labels"} == {
         k: v for k, v in parameters.items() if k != "extra_labels"
     }

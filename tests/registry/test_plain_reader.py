@@ -1,4 +1,4 @@
-"""Reading the registry without MLflow gives what MLflow gives, and nothing that it cannot read is guessed."""
+"""Reading the registry without MLflow gives the same as MLflow, and nothing that it cannot read is guessed."""
 
 from __future__ import annotations
 

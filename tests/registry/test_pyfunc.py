@@ -30,7 +30,7 @@ from tilewise.servers._service_process import free_ports
 
 PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
 
-ENVIRONMENT_S = 1000.0  # to install what MLflow asks for
+ENVIRONMENT_S = 1000.0  # to install MLflow's requirements
 
 UNPADDED = {name: size for name, size in PROBLEM.items() if not name.startswith("pad")}
 

@@ -326,7 +326,9 @@ def _check_optional(key: str, value: object) -> None:
     allowed = isinstance(value, str) or (key in _LISTS and lists) or (key in _VERSIONS and isinstance(value, int))
     if key in (*_TEXTS, *_LISTS, *_VERSIONS) and not allowed:
         also = " or a list of texts" if key in _LISTS else " or a whole number" if key in _VERSIONS else ""
-        raise ConfigError(f"{key} must be a text{also}, got {value!r}; quote it twice if it is one: '{key}=\"5\"'")
+        raise ConfigError(
+            f"{key} must be a text{also}, got {value!r}; quote it twice if it is one: '{key}=\"{value}\"'"
+        )
 
 
 def _parse(plain: Sequence[str]) -> list[Override]:

@@ -82,7 +82,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def _rules(cfg: DictConfig, candidate: TrainedModel) -> tuple[Thresholds, Override]:
-    # The file's answer counts, so that the command line cannot allow what the file forbids.
+    # The file's answer counts, not that of the command line.
     override = Override.from_config(cfg.gate, allowed=bool(compose().gate.get("override", {}).get("allowed", True)))
     return Thresholds.from_config(cfg.gate, candidate.target), override
 
@@ -98,7 +98,7 @@ def _model_folder(cfg: DictConfig, scratch: Path) -> Path:
 
 def _promote(cfg: DictConfig, model_dir: Path, origin: Origin) -> Promotion:
     """Publish the model and let the gate decide."""
-    from tilewise.registry.promotion import PromotionRules, promote  # imports what judging needs
+    from tilewise.registry.promotion import PromotionRules, promote  # imports the libraries of judging
 
     candidate = load_artefact(model_dir, verify=False)
     target = candidate.target

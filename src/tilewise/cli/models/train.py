@@ -5,8 +5,8 @@ tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5]
 tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
 
 Problems of the holdout are dropped, whatever table is given. The run is open while the training works; a server that
-fails meanwhile does not stop it. Nothing is registered, unless register=true makes the model a candidate. What
-`dvc repro` trains is logged to tracking.experiment, everything else to tracking.sandbox; `tilewise promote run=ID`
+fails meanwhile does not stop it. Nothing is registered, unless register=true makes the model a candidate. The
+pipeline logs to tracking.experiment, everything else to tracking.sandbox; `tilewise promote run=ID`
 publishes a model of either and lets the gate decide.
 """
 

@@ -1,4 +1,4 @@
-"""MLflow experiments: one for a target's pipeline, another for what people try."""
+"""MLflow experiments: one for a target's pipeline, another for trials by people."""
 
 from __future__ import annotations
 

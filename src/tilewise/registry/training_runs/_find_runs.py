@@ -14,7 +14,7 @@ MODEL_FILES = "model_files"  # folder of the model among a run's artefacts
 
 
 def find_run(content_hash: str, experiments: Sequence[str]) -> str | None:
-    """Return the id of the first run that trained this content; None if there is none.
+    """Return the id of the first run that trained this content; None without one.
 
     Args:
         content_hash: See :attr:`tilewise.model.TrainedModel.content_hash`.
@@ -34,7 +34,7 @@ def find_run(content_hash: str, experiments: Sequence[str]) -> str | None:
 
 
 def fetch_logged_model(run_id: str, folder: Path) -> Path:
-    """Fetch the model that a training logged, and return its folder, which nobody has checked yet.
+    """Fetch the model that a training logged, and return its folder, which is not checked yet.
 
     Args:
         run_id: The run's id.

@@ -1,6 +1,6 @@
 """The run of one training in MLflow: open while the training works, with trials and folds as they come.
 
-A server that fails meanwhile does not stop the training; what it missed is reported at the end.
+A server that fails meanwhile does not stop the training; its gaps are reported at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RunStart:
 
 
 class TrainingRun:
-    """An open run, which takes what a training reports.
+    """An open run, which takes the reports of a training.
 
     Attributes:
         run_id: The run's id.
