@@ -122,6 +122,8 @@ def _default(conf: Path, port: int) -> str:
 def _pipeline(settings: Settings) -> str:
     sections = {name: f"use = egg:swift#{name}\n" for name in _FILTERS}
     sections["s3api"] += "location = us-east-1\n"
+    # Swift's own tokens need memcached: a request for one would fail, and be logged with the key that it carries.
+    sections["tempauth"] += f"auth_prefix = /{settings.secrets['s3-salt']}/\n"
     for tenant in (MODELS, DATA):
         sections["tempauth"] += f"user_{tenant.account}_{_USER} = {settings.secrets[tenant.secret]} .admin\n"
     filters = "".join(f"[filter:{name}]\n{text}" for name, text in sections.items())

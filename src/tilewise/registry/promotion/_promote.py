@@ -121,9 +121,9 @@ def promote(
         if callable(frame):
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules, waived)
-        if settle_history(target) == head:
-            if promotion := _carry_out(judgement, head, folder, next(iter(experiments), target)):
-                return promotion
+        is_current = settle_history(target) == head
+        if is_current and (promotion := _carry_out(judgement, head, folder, next(iter(experiments), target))):
+            return promotion
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
