@@ -137,6 +137,8 @@ data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
 
 .PHONY: ui
 ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
+	@echo "trainings: http://127.0.0.1:$(UI_PORT)/#/experiments?workflowType=machine_learning (each one's description has its view)"
+	@echo "models:    http://127.0.0.1:$(UI_PORT)/#/models?workflowType=machine_learning&searchInput=tags.%60tilewise.kind%60%3D%27model%27"
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port $(UI_PORT)
 
 .PHONY: servers

@@ -9,15 +9,17 @@ CHROMIUM=/usr/bin/chromium). Nothing else in tilewise uses them, so they are not
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 WIDTH, HEIGHT = 1600, 1000
 WAIT_MS = 120_000
 SETTLE_MS = 10_000
+UNDISTURBED = (  # without the assistant and the notice that MLflow shows at the first visit
+    "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');"
+    "localStorage.setItem('_mlflow_promo_modal_dismissed', 'true')"
+)
 
 
 def pages(server: str, target: str) -> dict[str, str]:
@@ -29,10 +31,11 @@ def pages(server: str, target: str) -> dict[str, str]:
     runs = [r for r in client.search_runs([experiment.experiment_id]) if r.data.tags["tilewise.kind"] == "train"]
     judged = client.get_model_version_by_alias(target, "candidate")
     here, run = f"{server}/#/experiments/{experiment.experiment_id}", judged.run_id
-    ids, experiments = (quote(json.dumps(x)) for x in ([r.info.run_id for r in runs], [experiment.experiment_id]))
+    view = f"{here}/runs?viewStateShareKey=tilewise&workflowType=machine_learning"
     return {
-        "runs": f"{here}/runs",
-        "compare": f"{server}/#/compare-runs?runs={ids}&experiments={experiments}",
+        "runs": view,
+        "compare": f"{view}&compareRunsMode=CHART",
+        "model": f"{here}/models/{judged.source.removeprefix('models:/')}?workflowType=machine_learning",
         "learning_curve": f"{here}/runs/{runs[0].info.run_id}/artifacts/plots/learning_curve.png",
         "promotion": f"{here}/runs/{run}/artifacts/promotion/promotion.html",
         "against_production": f"{here}/runs/{run}/artifacts/plots/against_production/efficiency.png",
@@ -52,14 +55,11 @@ def take(addresses: dict[str, str], out: Path) -> None:
         browser = playwright.chromium.launch(**options, timeout=WAIT_MS)
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.set_default_timeout(WAIT_MS)
+        page.add_init_script(UNDISTURBED)
         for name, address in addresses.items():
             page.goto("about:blank")
             page.goto(address, wait_until="load")
             page.wait_for_timeout(SETTLE_MS)  # the pages poll the server, so the network never idles
-            assistant = page.get_by_text("MLflow Assistant").first
-            if assistant.is_visible():
-                assistant.locator("xpath=ancestor::*[.//button][1]//button").last.click()
-                page.wait_for_timeout(3000)
             page.get_by_text("Path:").evaluate_all("found => found.forEach(e => e.style.visibility = 'hidden')")
             page.screenshot(path=out / f"{name}.png")
             print(out / f"{name}.png", flush=True)

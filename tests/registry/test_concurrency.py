@@ -15,10 +15,12 @@ import pytest
 
 from registry.server import mlflow_server
 from registry.stress import check, stress
-from synthetic import CONV
+from synthetic import CONV, kernels
+from tilewise.kernels import Pool
+from tilewise.ops import Target
 from tilewise.registry import Version, connect, list_aliases, read_history, registry_session
 from tilewise.registry._versions import create_version, move_alias, set_tag
-from tilewise.registry.training_runs import log_dataset, open_experiment
+from tilewise.registry.training_runs import UsedData, log_dataset, open_experiment
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +83,12 @@ class TestThatManyDoFirst:
         mlflow.delete_experiment(open_experiment(name))
         _at_once(lambda _: open_experiment(name))
         runs = [client.create_run(open_experiment(name)).info.run_id for _ in range(4)]
-        rows = {"n_rows": 2, "n_problems": 1}
-        _at_once(lambda number: log_dataset(runs[number - 1], name, "a" * 64, "training", **rows))
-        _at_once(lambda _: log_dataset(runs[0], name, "b" * 64, "holdout", **rows))
+        target = Target.parse(CONV)
+        pool = Pool(target.op, target.variant, target.dtype, kernels(target, 2))
+        trained = UsedData(name, "a" * 64, "training", pool, 2, 1)
+        held_out = UsedData(name, "b" * 64, "holdout", pool, 2, 1)
+        _at_once(lambda number: log_dataset(runs[number - 1], trained))
+        _at_once(lambda _: log_dataset(runs[0], held_out))
         used = [client.get_run(run).inputs for run in runs]
         digests = [{i.dataset.digest[0] for i in of_run.dataset_inputs} for of_run in used if of_run]
         assert digests == [{"a", "b"}, {"a"}, {"a"}, {"a"}]

@@ -61,7 +61,11 @@ class TestLog:
         promote(settle_history(CONV), 1, "first model")
         entry = mlflow.MlflowClient().get_model_version(f"{CONV}.history", "1")
         assert entry.description == "version 1 promoted, in place of nothing: first model"
-        assert entry.source == f"models:/{CONV}/1"
+        assert entry.source == f"tilewise:/{CONV}/1"
+        assert not entry.run_id
+        page = mlflow.MlflowClient().get_registered_model(f"{CONV}.history")
+        assert page.tags["tilewise.kind"] == "history"
+        assert str(page.description).startswith("No model: the history of what `production`")
 
 
 @pytest.mark.usefixtures("three")

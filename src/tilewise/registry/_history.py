@@ -30,10 +30,12 @@ from tilewise.errors import RegistryUnavailableError
 from tilewise.registry._versions import (
     HASH_TAG,
     HISTORY_SUFFIX,
+    KIND_TAG,
     PREVIOUS,
     PRODUCTION,
     Version,
     create_version,
+    describe_model,
     find_by_number,
     list_aliases,
     list_versions,
@@ -46,6 +48,10 @@ Action = Literal["promoted", "rolled back", "moved by hand"]
 
 LEASE_S = 5.0  # enough for the author's three requests
 _POLL_S = 0.05
+_PAGE = (
+    "No model: the history of what `production` of {target} named. Each version is an entry; promotions are decided on "
+    "it, so it stays as it is."
+)
 _ATTEMPTS = 20
 
 
@@ -146,14 +152,18 @@ def commit_change(
         "reason": reason[:1000],
         "by": f"{socket.gethostname()}:{os.getpid()}",
     }
+    if run_id is not None:
+        tags["run"] = run_id
     serving = None if production is None else find_by_number(head.target, production)
     if serving is not None and serving.content_hash:
         tags[HASH_TAG] = serving.content_hash
-    source = f"models:/{head.target}/{production}" if production else f"tilewise:/{head.target}/none"
+    source = f"tilewise:/{head.target}/{_text(production)}"
     subject = f"version {production}" if production else "nothing"
     text = f"{subject} {action}, in place of {head.production or 'nothing'}: {reason}"
     name = head.target + HISTORY_SUFFIX
-    number = create_version(name, source, run_id, None, tags, text).number
+    # By a source and without a run that MLflow knows: the run's page would show the entry among the models it made.
+    number = create_version(name, source, None, None, tags, text).number
+    describe_model(name, _PAGE.format(target=head.target), {KIND_TAG: "history", "tilewise.target": head.target})
     entry = next((e for e in read_history(head.target) if e.number == number), None)
     if entry is None:
         write_description(name, number, f"write conflict, without effect: {text}")

@@ -1,4 +1,4 @@
-"""The Markdown text on a version's page in MLflow: figures, data, pool, weak slices, decision."""
+"""The Markdown texts on the pages of versions and registered models: figures, data, pool, weak slices, decision."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from tilewise.gate import PromotionDecision
 from tilewise.markdown import table
 from tilewise.model import TrainedModel
+from tilewise.registry._versions import KIND_TAG
 
 _FIGURES = (
     ("mean_efficiency", "mean", "mean"),
@@ -62,6 +63,19 @@ def describe_version(
     if override:
         lines += ["", f"**Rules of the gate were waived** ({override['reason']}): {'; '.join(override['waived'])}."]
     return "\n".join(lines)
+
+
+def model_page(model: TrainedModel) -> tuple[str, dict[str, str]]:
+    """Return the text and the tags on the page of a target's registered model."""
+    target = model.target
+    text = (
+        f"Selects the fastest kernel for {target.op} {target.variant} in {target.dtype} on {target.arch}. Dispatchers "
+        f"serve the version `production`; `candidate` was published last, `previous` is what a rollback returns to."
+    )
+    names = ("op", "variant", "dtype", "arch")
+    return text, {KIND_TAG: "model", "tilewise.target": target.name} | {
+        f"tilewise.{name}": str(getattr(target, name)) for name in names
+    }
 
 
 def weakest_slices(slices: Sequence[Mapping[str, Any]], min_problems: int) -> list[str]:

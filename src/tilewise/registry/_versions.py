@@ -6,9 +6,11 @@ All functions use the registry chosen by :func:`tilewise.registry.connect`, and 
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +32,10 @@ DECISION_TAG = "gate_decision"
 HOLDOUT_TAG = "holdout_hash"
 OVERRIDE_TAG = "gate_override"
 ROLLED_BACK_TAG = "rolled_back"
+KIND_TAG = "tilewise.kind"  # of a registered model: ``model``, or ``history``
 HISTORY_TAG = "history_entry"  # number of the entry that put the version into production
 
+_VERSIONS_TAG = "mlflow.modelVersions"  # by which a logged model's page finds its versions
 _ATTEMPTS = 10
 _DATA = "data"  # the folder that MLflow stores a model's own files in
 
@@ -62,6 +66,12 @@ class Version:
     def content_hash(self) -> str:
         """Return the identity of the model's files; "" for a version that tilewise did not publish."""
         return self.tags.get(HASH_TAG, "")
+
+    @property
+    def model_id(self) -> str | None:
+        """Return MLflow's id of the logged model that the version consists of; None if it is no logged model."""
+        name = self.source.removeprefix("models:/")
+        return name if name.startswith("m-") and name != self.source else None
 
     def __str__(self) -> str:
         return f"{self.target} version {self.number} ({self.content_hash[:12] or 'no content hash'})"
@@ -162,7 +172,22 @@ def create_version(
             except MlflowException as e:
                 if "Giving up" not in str(e) or attempt == _ATTEMPTS - 1:  # others took the number three times
                     raise
+        if model_id is not None:  # a server does so by itself
+            link = json.dumps([{"name": target, "version": str(created.version)}])
+            client.set_logged_model_tags(model_id, {_VERSIONS_TAG: link})
         return _version(created)
+
+
+def describe_model(name: str, text: str, tags: Mapping[str, str]) -> None:
+    """Write the text and tags on the page of a registered model, unless it has a text."""
+    with translate_errors(f"{name} cannot be described"):
+        model = _registered_model(name)
+        if model is None or model.description:
+            return
+        client = client_in_use()
+        for key, value in tags.items():
+            retry_on_conflict(partial(client.set_registered_model_tag, name, key, value))
+        client.update_registered_model(name, text)
 
 
 def delete_version(version: Version) -> None:

@@ -60,6 +60,10 @@ def go(registry: str, tmp_path: Path) -> Promote:
     return _go
 
 
+def version_tags(number: int) -> dict[str, str]:
+    return dict(mlflow.MlflowClient().get_model_version(CONV, str(number)).tags)
+
+
 def state() -> dict[str, Any]:
     """Everything that promoting may change in a registry."""
     client = mlflow.MlflowClient()
@@ -74,6 +78,16 @@ def state() -> dict[str, Any]:
 
 
 class TestFirstModel:
+    def test_the_pages_show_the_holdout_and_what_the_model_is(self, go: Promote) -> None:
+        version = go(GOOD).version
+        logged = mlflow.get_logged_model(str(version.model_id))
+        (mean,) = (m for m in logged.metrics or () if m.key == "holdout/mean_efficiency")
+        assert mean.dataset_digest == version_tags(1)["holdout_hash"][:32]
+        page = mlflow.MlflowClient().get_registered_model(CONV)
+        assert "grouped_conv forward in bf16 on sm90" in str(page.description)
+        assert page.tags["tilewise.kind"] == "model"
+        assert (page.tags["tilewise.op"], page.tags["tilewise.dtype"]) == ("grouped_conv", "bf16")
+
     def test_above_the_floors_it_goes_into_production(self, go: Promote) -> None:
         promotion = go(GOOD)
         assert promotion.outcome == "promoted"

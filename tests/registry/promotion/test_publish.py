@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def test_a_first_version_is_candidate_and_says_what_it_is(registry: str, model_d
     described = str(mlflow.MlflowClient().get_model_version(CONV, "1").description)
     assert "24 kernels" in described
     assert "| mean | 90.00 % |" in described
+
+
+def test_the_logged_model_knows_its_version_and_figures(registry: str, model_dir: Path) -> None:
+    version = publish(model_dir)
+    assert version.model_id is not None
+    logged = mlflow.get_logged_model(version.model_id)
+    assert json.loads(logged.tags["mlflow.modelVersions"]) == [{"name": CONV, "version": "1"}]
+    figures = {m.key: (m.value, m.dataset_name, m.dataset_digest) for m in logged.metrics or ()}
+    assert figures["cv/mean_efficiency"] == (0.9, CONV, "d" * 32)
 
 
 def test_publishing_again_makes_no_version_and_no_run(registry: str, model_dir: Path, tmp_path: Path) -> None:

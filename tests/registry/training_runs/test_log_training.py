@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import mlflow
@@ -57,12 +58,31 @@ class TestLogTraining:
         (used,) = run.inputs.dataset_inputs
         assert (used.dataset.name, used.dataset.digest) == (CONV, result.data_hash[:32])
         assert [t.value for t in used.tags] == ["training"]
+        columns = json.loads(str(used.dataset.schema))["mlflow_colspec"]
+        assert {"type": "double", "name": "latency_ms", "required": False} in columns
+        assert {"type": "long", "name": "tile_m", "required": True} in columns
         assert run.data.tags["tilewise.content_hash"] == load_artefact(model_dir).content_hash
         assert run.data.tags["tilewise.git_revision"]
         files = {f.path for folder in ("plots", "model_files") for f in client.list_artifacts(run_id, folder)}
         assert {"plots/curve.png", "model_files/model_tflops.lgbm.gz"} <= files
         importances = mlflow.artifacts.load_dict(f"runs:/{run_id}/feature_importances.json")
         assert [row[0] for row in importances["data"]] == list(result.feature_importances)
+
+    def test_the_experiment_has_a_view_of_its_own(self, registry: str) -> None:
+        client = mlflow.MlflowClient()
+        number = open_experiment("new")
+        view = json.loads(client.get_experiment(number).tags["mlflow.sharedViewState.tilewise"])
+        assert {"metrics.`cv/p10_efficiency`", "tags.`gate_decision`"} <= set(view["selectedColumns"])
+        assert {"BAR", "LINE", "PARALLEL"} == {chart["type"] for chart in view["compareRunCharts"]}
+        assert f"#/experiments/{number}/runs?" in client.get_experiment(number).tags["mlflow.note.content"]
+
+    def test_an_older_experiment_gets_the_view_and_keeps_its_note(self, registry: str) -> None:
+        client = mlflow.MlflowClient()
+        number = client.create_experiment("older", tags={"mlflow.note.content": "mine"})
+        assert open_experiment("older") == number
+        tags = client.get_experiment(number).tags
+        assert "mlflow.sharedViewState.tilewise" in tags
+        assert tags["mlflow.note.content"] == "mine"
 
     def test_trials_are_child_runs(self, registry: str, result: TrainingResult, model_dir: Path) -> None:
         run_id = log_training(result, model_dir)

@@ -111,6 +111,8 @@ def run(cfg: DictConfig) -> None:
         ceiling=noise_ceiling(frame, target),
     )
     console.print(f"model: {folder}, {made} at {uri}", soft_wrap=True, highlight=False)
+    pages = uri if uri.startswith("http") else "after 'make ui', http://127.0.0.1:5000"
+    console.print(f"compare: {pages}/{log.page}", soft_wrap=True, highlight=False)
     number = version.number if version else None
     write_result({"model": folder, "run_id": log.run_id, "version": number, "cv": result.cv_metrics})
     if settings.tune.write and result.tuning.study:

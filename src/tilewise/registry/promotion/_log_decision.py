@@ -9,13 +9,21 @@ from pathlib import Path
 from tilewise.evaluate import slice_names, sliced_metrics
 from tilewise.gate import DECISION_FILE, DECISION_PAGE, decision_to_html, parse_decision
 from tilewise.registry._tracking import translate_errors
-from tilewise.registry._version_description import describe_version, weakest_slices
-from tilewise.registry._versions import DECISION_TAG, HOLDOUT_TAG, OVERRIDE_TAG, delete_tag, set_tag, write_description
+from tilewise.registry._version_description import describe_version, model_page, weakest_slices
+from tilewise.registry._versions import (
+    DECISION_TAG,
+    HOLDOUT_TAG,
+    OVERRIDE_TAG,
+    delete_tag,
+    describe_model,
+    set_tag,
+    write_description,
+)
 from tilewise.registry.promotion._holdout_problems import COUNT_TAG, DIGEST_TAG, RATES_TAG, text_digest
 from tilewise.registry.promotion._judgement import Judgement
 from tilewise.registry.promotion._logged_files import FOLDER, HOLDOUT_FILE, RECORD_TAG
 from tilewise.registry.promotion._publish import open_run
-from tilewise.registry.training_runs import log_dataset
+from tilewise.registry.training_runs import UsedData, log_dataset, log_model_figures
 
 
 def log_decision(judgement: Judgement, text: str, experiment: str) -> tuple[str, bool]:
@@ -33,7 +41,6 @@ def log_decision(judgement: Judgement, text: str, experiment: str) -> tuple[str,
         RegistryUnavailableError: The registry does not answer any more.
     """
     import mlflow
-    from mlflow.entities import Metric, RunTag
 
     version, digest = judgement.version, hashlib.sha256(text.encode()).hexdigest()
     client = mlflow.MlflowClient()
@@ -41,15 +48,11 @@ def log_decision(judgement: Judgement, text: str, experiment: str) -> tuple[str,
         run_id = open_run(version, experiment)
         if version.tags.get(RECORD_TAG) == digest:
             return run_id, False
-        now = int(client.get_run(run_id).info.start_time)
-        client.log_batch(
-            run_id,
-            metrics=[Metric(k, v, now, 0) for k, v in _figures(judgement).items()],
-            tags=[RunTag(DECISION_TAG, judgement.outcome)],
-        )
-        n_rows, n_problems = len(judgement.ours.measured), judgement.gate.n_problems
-        target = judgement.ours.target.name
-        log_dataset(run_id, target, judgement.holdout_hash, "holdout", n_rows=n_rows, n_problems=n_problems)
+        data = (version.target, judgement.holdout_hash)
+        sizes = (len(judgement.ours.measured), judgement.gate.n_problems)
+        log_dataset(run_id, UsedData(*data, "holdout", judgement.model.pool, *sizes))
+        log_model_figures(run_id, version.model_id, data, _figures(judgement))
+        client.set_tag(run_id, DECISION_TAG, judgement.outcome)
         client.log_text(run_id, text, f"{FOLDER}/{DECISION_FILE}")
         client.log_text(run_id, decision_to_html(parse_decision(text) or {}), f"{FOLDER}/{DECISION_PAGE}")
         if judgement.outcome == "promoted":  # the holdout of a refusal does not count
@@ -60,8 +63,9 @@ def log_decision(judgement: Judgement, text: str, experiment: str) -> tuple[str,
 
 
 def _describe(judgement: Judgement, text: str) -> None:
-    """Write the version's page and the tags with the decision."""
+    """Write the page of the registered model, the version's, and the tags with the decision."""
     version = judgement.version
+    describe_model(version.target, *model_page(judgement.model))
     weak = weakest_slices(
         sliced_metrics(judgement.both, slice_names(judgement.ours.target.op, judgement.both)),
         judgement.gate.thresholds.slices.min_problems,
@@ -102,10 +106,10 @@ def log_plots(judgement: Judgement, run_id: str) -> None:
 
 
 def _figures(judgement: Judgement) -> dict[str, float]:
-    """Return the finite metrics. The selection time is only here, since decisions must not vary between runs."""
+    """Return the metrics. The selection time is only here, since decisions must not vary between runs."""
     figures = {f"gate/{c.name}_change_points": c.change_points for c in judgement.gate.checks}
     figures |= {f"holdout/{k}": float(v) for k, v in judgement.ours.metrics.items()}
     if judgement.selection_time_ratio is not None:
         figures["gate/selection_time_ratio"] = judgement.selection_time_ratio
     figures["gate/refusing_slices"] = len(judgement.gate.weak_slices)
-    return {k: v for k, v in figures.items() if abs(v) < float("inf")}
+    return figures

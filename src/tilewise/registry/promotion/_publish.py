@@ -25,7 +25,7 @@ from tilewise.registry._versions import (
     set_alias,
 )
 from tilewise.registry.promotion._package_wheel import WHEELS, write_wheel
-from tilewise.registry.training_runs import find_run, open_experiment
+from tilewise.registry.training_runs import find_run, log_model_figures, open_experiment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,11 +102,11 @@ class _Origin:
     experiments: tuple[str, ...]
     tags: Mapping[str, str]
 
-    def run(self, model: TrainedModel, metrics: dict[str, float]) -> str:
+    def run(self, model: TrainedModel) -> str:
         """Return the id of the run, which is created if the registry has not seen the training."""
         found = self.run_id or find_run(model.content_hash, self.experiments)
         if found is None or not _is_free(found, model.content_hash):
-            return _create_run(model, metrics, self.experiments[0])
+            return _create_run(model, self.experiments[0])
         return found
 
 
@@ -116,7 +116,8 @@ def _register(model: TrainedModel, origin: _Origin) -> Version:
     name = model.target.name
     metrics = cv_figures(model)
     with translate_errors(f"{name} cannot be published"):
-        run_id = origin.run(model, metrics)
+        run_id = origin.run(model)
+        trees = model.manifest.get("parameters", {}).get("n_estimators", 1)
         with mlflow.start_run(run_id=run_id, nested=True), tempfile.TemporaryDirectory() as scratch:
             data = Path(scratch) / "model"  # the folder's name in the registry, independent of its name on disk
             data.mkdir()
@@ -132,7 +133,10 @@ def _register(model: TrainedModel, origin: _Origin) -> Version:
                 signature=_signature(model),
                 input_example=_input_example(model.files),
                 metadata={HASH_TAG: model.content_hash, "target": name},
+                step=int(trees),  # MLflow adds the run's figures of this step, those of step 0 without their data set
             )
+            trained = (name, str(model.manifest.get("data_hash", "unknown")))
+            log_model_figures(run_id, info.model_id, trained, {f"cv/{k}": v for k, v in metrics.items()})
             mlflow.MlflowClient().log_model_artifacts(info.model_id, str(wheels), WHEELS)
     created = create_version(
         name,
@@ -162,7 +166,7 @@ def _log_content(run_id: str, content_hash: str) -> None:
     mlflow.MlflowClient().log_param(run_id, HASH_TAG, content_hash)  # again with the same value: no change
 
 
-def _create_run(model: TrainedModel, metrics: dict[str, float], experiment: str) -> str:
+def _create_run(model: TrainedModel, experiment: str) -> str:
     """Create a run for a model whose training this registry has not seen, for example because it is new."""
     import mlflow
 
@@ -174,7 +178,6 @@ def _create_run(model: TrainedModel, metrics: dict[str, float], experiment: str)
     ) as run:
         parameters = model.manifest.get("parameters", {})
         mlflow.log_params({**parameters, "label": model.label, "pool_size": len(model.pool)})
-        mlflow.log_metrics({f"cv/{k}": v for k, v in metrics.items()})
     return str(run.info.run_id)
 
 

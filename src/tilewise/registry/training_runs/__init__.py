@@ -7,7 +7,7 @@ a function is called.
 
 from __future__ import annotations
 
-from tilewise.registry.training_runs._datasets import log_dataset
+from tilewise.registry.training_runs._datasets import UsedData, log_dataset, log_model_figures
 from tilewise.registry.training_runs._experiments import open_experiment
 from tilewise.registry.training_runs._find_runs import CONTENT_TAG, fetch_logged_model, find_run
 from tilewise.registry.training_runs._training_run import RunStart, TrainingRun, log_training, training_run
@@ -16,9 +16,11 @@ __all__ = [
     "CONTENT_TAG",
     "RunStart",
     "TrainingRun",
+    "UsedData",
     "fetch_logged_model",
     "find_run",
     "log_dataset",
+    "log_model_figures",
     "log_training",
     "open_experiment",
     "training_run",

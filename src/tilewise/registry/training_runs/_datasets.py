@@ -3,33 +3,84 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from tilewise.data import measurement_columns
 from tilewise.registry._write_conflicts import retry_on_conflict
+from tilewise.registry.training_runs._metrics import finite
+
+if TYPE_CHECKING:
+    from tilewise.kernels import Pool
 
 DIGEST_LENGTH = 32  # MLflow takes 36 characters at most
+_TYPES = {"str": "string", "int": "long", "float": "double", "bool": "boolean"}  # MLflow's names
 
 
-def log_dataset(run_id: str, target: str, data_hash: str, context: str, *, n_rows: int, n_problems: int) -> None:
-    """Record the data that a run used. The rows themselves stay in DVC.
+@dataclass(frozen=True)
+class UsedData:
+    """The data that a run used. The rows themselves stay in DVC.
 
-    Args:
-        run_id: The run.
+    Attributes:
         target: Name of the target.
-        data_hash: Hash of the table; see :func:`tilewise.data.table_hash`.
+        table_hash: Hash of the table; see :func:`tilewise.data.table_hash`.
         context: The use of the data: ``training`` or ``holdout``.
+        pool: The measured kernels, which with their op tell the columns.
         n_rows: Number of rows used.
         n_problems: Number of problems in them.
     """
+
+    target: str
+    table_hash: str
+    context: str
+    pool: Pool
+    n_rows: int
+    n_problems: int
+
+
+def log_dataset(run_id: str, data: UsedData) -> None:
+    """Record the data that a run used, with its columns."""
     import mlflow
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     dataset = Dataset(
-        name=target,
-        digest=data_hash[:DIGEST_LENGTH],
+        name=data.target,
+        digest=data.table_hash[:DIGEST_LENGTH],
         source_type="dvc",
-        source=json.dumps({"file": "data.dvc", "table_hash": data_hash}),
-        profile=json.dumps({"num_rows": n_rows, "num_problems": n_problems}),
+        source=json.dumps({"file": "data.dvc", "table_hash": data.table_hash}),
+        schema=_schema(data.pool),
+        profile=json.dumps({"num_rows": data.n_rows, "num_problems": data.n_problems}),
     )
-    tags = [InputTag("mlflow.data.context", context)]
+    tags = [InputTag("mlflow.data.context", data.context)]
     # Several runs of an experiment may be the first to use the data set.
     retry_on_conflict(lambda: mlflow.MlflowClient().log_inputs(run_id, [DatasetInput(dataset, tags)]))
+
+
+def log_model_figures(run_id: str, model_id: str | None, data: tuple[str, str], figures: Mapping[str, float]) -> None:
+    """Log the figures of a run's model, which its page shows together with the data that they were measured on.
+
+    Logging them again changes nothing.
+
+    Args:
+        run_id: The run.
+        model_id: MLflow's id of the logged model; None: the figures are the run's alone.
+        data: Name of the target, and hash of the table.
+        figures: The figures; those that are not finite are left out.
+    """
+    import mlflow
+    from mlflow.entities import Metric
+
+    client = mlflow.MlflowClient()
+    start = int(client.get_run(run_id).info.start_time)
+    name, digest = data[0], data[1][:DIGEST_LENGTH]
+    linked = {"model_id": model_id, "dataset_name": name, "dataset_digest": digest} if model_id else {}
+    metrics = [Metric(key, value, start, 0, run_id=run_id, **linked) for key, value in finite(figures).items()]
+    client.log_batch(run_id, metrics=metrics)
+
+
+def _schema(pool: Pool) -> str:
+    columns = measurement_columns(pool.op, pool.backend.name)
+    return json.dumps(
+        {"mlflow_colspec": [{"type": _TYPES[c.kind], "name": c.name, "required": not c.nullable} for c in columns]}
+    )

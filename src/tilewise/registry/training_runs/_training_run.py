@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from tilewise.errors import RegistryUnavailableError
 from tilewise.registry._tracking import translate_errors
-from tilewise.registry.training_runs._datasets import log_dataset
+from tilewise.registry.training_runs._datasets import UsedData, log_dataset
+from tilewise.registry.training_runs._experiment_view import view_link
 from tilewise.registry.training_runs._experiments import open_experiment
 from tilewise.registry.training_runs._find_runs import CONTENT_TAG, MODEL_FILES, find_run
 from tilewise.registry.training_runs._metrics import finite
@@ -53,10 +54,12 @@ class TrainingRun:
 
     Attributes:
         run_id: The run's id.
+        page: Address on MLflow's pages that compares it with the experiment's other trainings, from their root.
     """
 
-    def __init__(self, run_id: str, start: RunStart) -> None:
+    def __init__(self, run_id: str, page: str, start: RunStart) -> None:
         self.run_id = run_id
+        self.page = page
         self._start = start
         self._missed: Exception | None = None
 
@@ -91,8 +94,9 @@ class TrainingRun:
             twin = find_run(content_hash, (self._start.experiment, *self._start.also_search))
             mlflow.log_params(result_params(result))
             mlflow.set_tags({**result_tags(result), CONTENT_TAG: content_hash})
-            rows = {"n_rows": result.n_rows, "n_problems": result.n_problems}
-            log_dataset(self.run_id, result.target.name, result.data_hash, "training", **rows)
+            sizes = (result.n_rows, result.n_problems)
+            used = UsedData(result.target.name, result.data_hash, "training", result.parts.pool, *sizes)
+            log_dataset(self.run_id, used)
             log_results(result)
             for plot in plots:
                 mlflow.log_artifact(str(plot), "plots")
@@ -136,13 +140,13 @@ def training_run(start: RunStart) -> Iterator[TrainingRun]:
     import mlflow
 
     with translate_errors(f"the training of {start.target} cannot be logged"):
-        run_id = _open_run(start)
+        run_id, page = _open_run(start)
         tags = {"tilewise.target": start.target, "tilewise.kind": "train", **start.tags}
         mlflow.set_tags(tags)
         mlflow.log_params(settings_params(start.settings))
     status = "FAILED"
     try:
-        yield TrainingRun(run_id, start)
+        yield TrainingRun(run_id, page, start)
         status = "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
@@ -180,14 +184,16 @@ def log_training(
     return run.run_id
 
 
-def _open_run(start: RunStart) -> str:
-    """Activate the run that a training logs to, and return its id."""
+def _open_run(start: RunStart) -> tuple[str, str]:
+    """Activate the run that a training logs to; return its id and the address of its experiment's view."""
     import mlflow
 
     given = os.environ.pop("MLFLOW_RUN_ID", None) if mlflow.active_run() is None else None
     given = given if given and _experiment_of(given) else None
     if given and _experiment_of(given) != _DEFAULT_EXPERIMENT:
-        return str(mlflow.start_run(run_id=given, log_system_metrics=True).info.run_id)
+        run = mlflow.start_run(run_id=given, log_system_metrics=True)
+        named = mlflow.MlflowClient().get_experiment(run.info.experiment_id).name
+        return str(run.info.run_id), view_link(open_experiment(named))
     run = mlflow.start_run(
         experiment_id=open_experiment(start.experiment), run_name=start.name, nested=True, log_system_metrics=True
     )
@@ -197,7 +203,7 @@ def _open_run(start: RunStart) -> str:
         client.set_tag(given, "tilewise.training_run", run.info.run_id)
         client.set_tag(given, "mlflow.note.content", note)
         mlflow.set_tag("tilewise.project_run", given)
-    return str(run.info.run_id)
+    return str(run.info.run_id), view_link(run.info.experiment_id)
 
 
 def _experiment_of(run_id: str) -> str | None:
