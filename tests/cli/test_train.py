@@ -230,7 +230,7 @@ def test_tuned_settings_are_kept_and_applied(
     assert values["min_child_samples"] < 1000
     model = load_artefact(tmp_path / "model")
     parameters = model.manifest["parameters"]
-    _composed.cache_clear()  # it has the composition of before
+    _composed.cache_clear()  # else compose() returns the earlier composition
     assert {k: v for k, v in compose().model.items() if k != "extra_labels"} == {
         k: v for k, v in parameters.items() if k != "extra_labels"
     }

@@ -86,15 +86,7 @@ def run(cfg: DictConfig) -> None:
     if cfg.sample.problems is not None:
         frame = _sample(frame, target, settings, cfg.sample.problems)
         console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
-    folder, origin = Path(cfg.out or cfg.model_dir), Origin.find()
-    start = RunStart(
-        target=target.name,
-        experiment=origin.experiment(cfg),
-        name=origin.run_name(cfg),
-        settings=settings if base is None else base.settings(settings),
-        tags=origin.tags(cfg),
-        also_search=(cfg.tracking.experiment, cfg.tracking.sandbox),
-    )
+    folder, start = Path(cfg.out or cfg.model_dir), _start(cfg, settings if base is None else base.settings(settings))
     with _ended_by_sigterm(), training_run(start) as log:
         result = _train(frame, target, settings, _Reports(console, log), base)
         write_artefact(folder, result.parts)
@@ -128,6 +120,19 @@ def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_prob
     table = TargetTable.of(frame, target)
     drawn = table.training(settings.holdout_fraction).draw(n_problems, settings.seed)
     return pd.concat([drawn.rows, table.holdout(settings.holdout_fraction).rows], ignore_index=True)
+
+
+def _start(cfg: DictConfig, settings: TrainSettings) -> RunStart:
+    """Return the facts for the run that is open while the training works."""
+    origin = Origin.find()
+    return RunStart(
+        target=cfg.target,
+        experiment=origin.experiment(cfg),
+        name=origin.run_name(cfg),
+        settings=settings,
+        tags=origin.tags(cfg),
+        also_search=(cfg.tracking.experiment, cfg.tracking.sandbox),
+    )
 
 
 def _origin(cfg: DictConfig, result: TrainingResult) -> str:
