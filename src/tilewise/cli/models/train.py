@@ -102,15 +102,19 @@ def run(cfg: DictConfig) -> None:
         split_rule=result.split_rule,
         ceiling=noise_ceiling(frame, target),
     )
-    console.print(f"model: {folder}, {made} at {uri}", soft_wrap=True, highlight=False)
-    pages = uri if uri.startswith("http") else "after 'make ui', http://127.0.0.1:5000"
-    console.print(f"compare: {pages}/{log.page}", soft_wrap=True, highlight=False)
-    number = version.number if version else None
+    told = f"model: {folder}, {made} at {uri}\ncompare: {_pages(uri)}/{log.page}"
+    console.print(told, soft_wrap=True, highlight=False)
+    number = version and version.number
     write_result({"model": folder, "run_id": log.run_id, "version": number, "cv": result.cv_metrics})
     if settings.tune.write and result.tuning.study:
         path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
         tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
         console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
+
+
+def _pages(uri: str) -> str:
+    """Return the address of MLflow's pages."""
+    return uri if uri.startswith("http") else "after 'make ui', http://127.0.0.1:5000"
 
 
 def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_problems: int) -> pd.DataFrame:

@@ -75,7 +75,14 @@ def log_model_figures(run_id: str, model_id: str | None, data: tuple[str, str], 
     start = int(client.get_run(run_id).info.start_time)
     name, digest = data[0], data[1][:DIGEST_LENGTH]
     linked = {"model_id": model_id, "dataset_name": name, "dataset_digest": digest} if model_id else {}
-    metrics = [Metric(key, value, start, 0, run_id=run_id, **linked) for key, value in finite(figures).items()]
+    before = {m.key: m for m in client.get_logged_model(model_id).metrics or ()} if model_id else {}
+    metrics = []
+    for key, value in finite(figures).items():
+        last = before.get(key)
+        if last is None or (last.value, last.dataset_digest) != (value, digest):
+            # A model has one figure of a name at a time; a later judgement gives another.
+            time_ms = start if last is None else last.timestamp + 1
+            metrics.append(Metric(key, value, time_ms, 0, run_id=run_id, **linked))
     client.log_batch(run_id, metrics=metrics)
 
 
