@@ -12,6 +12,9 @@ from tilewise.registry._write_conflicts import retry_on_conflict
 from tilewise.registry.training_runs._metrics import finite
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
     from tilewise.kernels import Pool
 
 DIGEST_LENGTH = 32  # MLflow takes 36 characters at most
@@ -69,21 +72,50 @@ def log_model_figures(run_id: str, model_id: str | None, data: tuple[str, str], 
         figures: The figures; those that are not finite are left out.
     """
     import mlflow
-    from mlflow.entities import Metric
 
     client = mlflow.MlflowClient()
+
+    def write() -> None:
+        client.log_batch(run_id, metrics=_new_metrics(client, run_id, model_id, data, finite(figures)))
+
+    retry_on_conflict(write)  # another process may judge the same model
+
+
+def _new_metrics(
+    client: MlflowClient, run_id: str, model_id: str | None, data: tuple[str, str], figures: Mapping[str, float]
+) -> list[Metric]:
+    """Return the figures that the model does not show yet, each later than the one before it.
+
+    A model has one figure of a name at a time; a later judgement gives another. A model that was deleted gets none.
+    """
+    from mlflow.entities import Metric
+
     start = int(client.get_run(run_id).info.start_time)
+    shown = _shown_metrics(client, model_id) if model_id else None
+    if shown is None:
+        return [Metric(key, value, start, 0, run_id=run_id) for key, value in figures.items()]
     name, digest = data[0], data[1][:DIGEST_LENGTH]
-    linked = {"model_id": model_id, "dataset_name": name, "dataset_digest": digest} if model_id else {}
-    before = {m.key: m for m in client.get_logged_model(model_id).metrics or ()} if model_id else {}
+    linked = {"model_id": model_id, "dataset_name": name, "dataset_digest": digest}
     metrics = []
-    for key, value in finite(figures).items():
-        last = before.get(key)
+    for key, value in figures.items():
+        last = shown.get(key)
         if last is None or (last.value, last.dataset_digest) != (value, digest):
-            # A model has one figure of a name at a time; a later judgement gives another.
             time_ms = start if last is None else last.timestamp + 1
             metrics.append(Metric(key, value, time_ms, 0, run_id=run_id, **linked))
-    client.log_batch(run_id, metrics=metrics)
+    return metrics
+
+
+def _shown_metrics(client: MlflowClient, model_id: str) -> dict[str, Metric] | None:
+    """Return the newest figure of each name on the model's page; None if the model was deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.get_logged_model(model_id).metrics or ()
+    except MlflowException as e:
+        if e.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return {metric.key: metric for metric in sorted(found, key=lambda m: m.timestamp)}
 
 
 def _schema(pool: Pool) -> str:
