@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import strategies as st
 
 from mutate import KINDS, TOKENS, Damage
@@ -59,3 +61,8 @@ def damages() -> st.SearchStrategy[list[Damage]]:
         st.one_of(st.sampled_from(TOKENS), st.binary(min_size=1, max_size=8)),
     )
     return st.lists(damage, min_size=1, max_size=4)
+
+
+def without_idle_depth(problem: GroupedConvProblem) -> GroupedConvProblem:
+    """Return a problem whose depth, if it has none, is not strided or dilated: texts of 2D problems do not state it."""
+    return problem if problem.ndim == 3 else dataclasses.replace(problem, stride_d=1, pad_d=0, dilation_d=1)

@@ -60,6 +60,7 @@ def test_mlflow_and_dvc_have_keys_of_their_own() -> None:
     assert "S3_SECRET" not in str(given)
 
 
+@pytest.mark.long  # needs the extra `servers`
 def test_the_rules_of_roles_need_no_installed_tilewise() -> None:
     """The container mounts the sources beside MLflow."""
     assert "./src:/src:ro" in SERVICES["mlflow"]["volumes"]
