@@ -113,13 +113,14 @@ def test_repro_promotes_and_logs_to_the_targets_experiment(project: Project) -> 
 
 
 def test_repro_again_only_looks_at_production(project: Project) -> None:
-    runs, versions = project.trainings(CONV), project.client.search_model_versions(f"name='{CONV}'")
+    runs = [run.info.run_id for run in project.trainings(CONV)]
+    versions = project.client.search_model_versions(f"name='{CONV}'")
     printed = project.dvc("repro")
     assert "in production already" in printed
     assert [line for line in printed.splitlines() if line.startswith("Running stage")] == [
         f"Running stage 'promote@{CONV}':"
     ]
-    assert project.trainings(CONV) == runs
+    assert [run.info.run_id for run in project.trainings(CONV)] == runs
     assert len(project.client.search_model_versions(f"name='{CONV}'")) == len(versions)
 
 
