@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from logged import log_training
 from small_model import table
 from store import fresh_store
 from synthetic import CONV
@@ -28,7 +29,6 @@ from tilewise.registry import _history as history
 from tilewise.registry import find_by_number, list_aliases, list_versions, load_version, read_history, registry_session
 from tilewise.registry.promotion import Override, PromotionRules, publish
 from tilewise.registry.promotion import _promote as promotion
-from tilewise.registry.training_runs import log_training
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
 THRESHOLDS = Thresholds(

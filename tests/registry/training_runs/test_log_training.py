@@ -8,13 +8,14 @@ from pathlib import Path
 import mlflow
 import pytest
 
+from logged import log_training
 from small_model import table
 from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.model import load_artefact, write_artefact
 from tilewise.ops import Target
 from tilewise.registry.promotion import publish
-from tilewise.registry.training_runs import log_training, open_experiment
+from tilewise.registry.training_runs import open_experiment
 from tilewise.train import ModelSettings, TrainingResult, TrainSettings, TuneSettings, pool_of, train
 
 

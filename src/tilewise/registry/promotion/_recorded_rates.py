@@ -43,7 +43,7 @@ def waived_rates(
     if fault is None:
         return []
     rule = f"measurements of production's problems must agree with those that it was judged on, but {fault}"
-    remedy = "compare data= with the measurements of before"
+    remedy = "compare data= with the earlier measurements"
     override.waive(f"{rule}; {remedy}", "gate.override.holdout=true", ConfigError, requested=override.holdout)
     return [rule]
 

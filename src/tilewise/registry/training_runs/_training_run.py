@@ -156,34 +156,6 @@ def training_run(start: RunStart) -> Iterator[TrainingRun]:
             mlflow.end_run(status)
 
 
-def log_training(
-    result: TrainingResult,
-    model_dir: str | Path,
-    plots: Sequence[str | Path] = (),
-    *,
-    experiment: str | None = None,
-) -> str:
-    """Log a training that is over, and return the run's id. Its duration is that of the logging.
-
-    Args:
-        result: The result of the training.
-        model_dir: The model's folder, already written.
-        plots: Image files.
-        experiment: Name of the experiment; None: the target's name.
-
-    Raises:
-        RegistryUnavailableError: The server does not answer.
-    """
-    name = result.target.name
-    with training_run(RunStart(name, experiment or name, f"train {name}", result.settings)) as run:
-        for trial in result.tuning.trials:
-            run.on_trial(trial)
-        for fold in result.folds:
-            run.on_fold(fold)
-        run.finish(result, model_dir, plots)
-    return run.run_id
-
-
 def _open_run(start: RunStart) -> tuple[str, str]:
     """Activate the run that a training logs to; return its id and the address of its experiment's view."""
     import mlflow
