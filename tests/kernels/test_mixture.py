@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -49,6 +50,7 @@ def test_all_backends_fit_one_pool() -> None:
     assert pool.columns["algorithm"].tolist() == ["", "", "cudnn", "cudnn_heuristic", "ConvAsm1x1U"]
     assert pool.columns["ndim"].tolist() == [0, 2, 0, 0, 0]
     assert Pool.from_dict(json.loads(json.dumps(pool.to_dict()))) == pool
+    assert pickle.loads(pickle.dumps(pool)).names == pool.names  # a plan goes to worker processes
     assert [pool.find(name) for name in pool.names] == list(range(5))
     assert [pool.find(kernel.config) for kernel in pool.kernels] == list(range(5))
     assert [pool.backend.read_kernel(pool.backend.row_of(k)) for k in pool.kernels] == list(pool.kernels)

@@ -53,6 +53,10 @@ class Pool:
         if twice is not None:
             raise KernelError(f"kernel {twice} is listed twice in the pool of {self.op} {self.variant} {self.dtype}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out derived values, among them backends, which pickle cannot write."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @cached_property
     def backend(self) -> Backend:
         """The backend of the kernels; a mixture for those of several backends."""
