@@ -171,7 +171,7 @@ def load_pool(target: Target) -> Pool:
         config = line.partition("#")[0].strip()
         if config:
             try:
-                kernel = _parse(config, made_by)
+                kernel = parse_config(config, made_by)
                 if _legal(kernel, target, arch):
                     kernels.append(kernel)
             except KernelError as e:
@@ -199,7 +199,7 @@ def borrow_pool(target: Target) -> Pool:
     )
 
 
-def _parse(config: str, first: Backend) -> KernelBase:
+def parse_config(config: str, first: Backend) -> KernelBase:
     """Return the kernel of a pool's line: of the arch's backend, or a candidate that is known by name.
 
     Raises:
