@@ -25,7 +25,7 @@ from tilewise.capi._build import INCLUDE, LIBRARIES, SOURCES
 from tilewise.capi._export_file import seal
 from tilewise.errors import ProblemError
 from tilewise.model import TrainedModel, load_artefact
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+from tilewise.ops import CONV_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
 pytestmark = needs_compiler
 GEMM, CONV = "gemm_universal_bf16_sm90", "grouped_conv_forward_bf16_sm90"
@@ -79,7 +79,7 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
         assert asked.code == 0, asked.error
 
         @settings(max_examples=15, deadline=None, derandomize=True)
-        @given(problem=gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512))
+        @given(problem=gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512, layouts=CONV_LAYOUTS))
         def same(problem: Problem) -> None:
             best = ranker.best(problem, len(pool))
             seen, scores = asked.rank(c_problem(problem), len(pool))
@@ -101,11 +101,15 @@ def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int,
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(problem=conv_problems(), changed=st.dictionaries(st.sampled_from(GroupedConvProblem.column_names()), EDGES))
+@given(
+    problem=conv_problems(layouts=CONV_LAYOUTS),
+    changed=st.dictionaries(st.sampled_from(GroupedConvProblem.column_names()[:-1]), EDGES),
+    layout=st.sampled_from(["NHWGC", "NGCHW", "NCHW", "NHWGCNHW"]),
+)
 def test_impossible_convolutions_are_those_of_python(
-    folder: Path, problem: GroupedConvProblem, changed: dict[str, int]
+    folder: Path, problem: GroupedConvProblem, changed: dict[str, int], layout: str
 ) -> None:
-    columns = problem.to_dict() | changed
+    columns = problem.to_dict() | changed | {"layout": layout}
     asking = c_conv(**{name.lower(): value for name, value in columns.items()})
     with Client(exported(CONV, 4, folder)[1]) as asked:
         try:

@@ -162,7 +162,7 @@ def test_shared_memory_by_hand() -> None:
         ({"split_k": 16}, {"K": 2**13, "N": 2**6}, "more than 2 GiB of workspace"),
     ],
 )
-def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | None) -> None:
+def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | None) -> None:
     answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), "forward")
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
@@ -213,7 +213,7 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
         ({"pipeline": "tma"}, {"Y": 1, "X": 1, "C": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
     ],
 )
-def test_support_of_gradients(change: dict[str, Any], layer: dict[str, int], variant: str, reason: str | None) -> None:
+def test_support_of_gradients(change: dict[str, Any], layer: dict[str, Any], variant: str, reason: str | None) -> None:
     answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), variant)
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from tilewise.data._schema import read_measurements as read_measurements
     from tilewise.data._schema import read_raw_measurements as read_raw_measurements
     from tilewise.data._splits import group_keys as group_keys
+    from tilewise.data._splits import held_out as held_out
     from tilewise.data._splits import holdout_mask as holdout_mask
     from tilewise.data._splits import is_primary as is_primary
+    from tilewise.data._splits import split_keys as split_keys
     from tilewise.data._splits import split_rule as split_rule
     from tilewise.data._target_table import TargetTable as TargetTable
 
@@ -70,8 +72,10 @@ __all__, __getattr__ = lazy_face(
         ),
         "_splits": (
             "group_keys",
+            "held_out",
             "holdout_mask",
             "is_primary",
+            "split_keys",
             "split_rule",
         ),
         "_target_table": ("TargetTable",),

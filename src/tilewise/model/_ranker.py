@@ -168,12 +168,9 @@ class Ranker:
 
     def _values(self, problem: Problem) -> Values:
         """Return the problem's columns, with numbers in place of texts."""
-        values = problem.values()
-        if self._codes:
-            coded = list(values)
-            for place, known in self._codes:
-                coded[place] = known.get(coded[place], -1)
-            values = tuple(coded)
+        values: tuple[int | str, ...] = problem.values()
+        for place, known in self._codes:
+            values = (*values[:place], known.get(values[place], -1), *values[place + 1 :])
         return values
 
 

@@ -16,7 +16,7 @@ from tilewise.data.importers._kernel_lookup import KernelColumn, KernelLookup
 from tilewise.data.importers._problem_lookup import ProblemFacts, ProblemLookup
 from tilewise.data.importers._reader import EMPTY, Coded, Floats, Ints, Loss, Records
 from tilewise.kernels import backend_of_target
-from tilewise.ops import GEMM_LAYOUTS, OPS, Target
+from tilewise.ops import OPS, Target
 
 # Stated TFLOPS beyond these tolerances belong to another problem or latency.
 TFLOPS_TOLERANCE = 0.02  # relative
@@ -46,7 +46,7 @@ class _Looked:
         records: the records.
         kernel: number of each row's kernel.
         problem: facts about each row's problem.
-        columns: problem columns as integers; a layout is an index into GEMM_LAYOUTS, -1 for an unknown one.
+        columns: problem columns as integers; a layout is an index into the op's layouts, -1 for an unknown one.
     """
 
     records: Records
@@ -71,6 +71,7 @@ class Converter:
 
     def __init__(self, target: Target, run_id: str, origin: str) -> None:
         self._target = target
+        self._layout_names = OPS[target.op].layouts
         self._columns = measurement_columns(target.op, backend_of_target(target).name)
         self.provenance = {"run_id": run_id, "origin": origin}
         self._constants = {**{c.name: getattr(target, c.name) for c in TARGET_COLUMNS}, **self.provenance}
@@ -91,7 +92,7 @@ class Converter:
         return self._table(looked, np.flatnonzero(keep)), losses
 
     def _problem_columns(self, records: Records, kernel: Ints) -> dict[str, Ints]:
-        """Return all problem columns as integers; a layout is an index into GEMM_LAYOUTS, -1 for an unknown one."""
+        """Return all problem columns as integers; a layout is an index into the op's layouts, -1 for an unknown one."""
         found: dict[str, Ints] = {}
         for field in dataclasses.fields(OPS[self._target.op]):
             stated = records.problem.get(field.name)
@@ -107,7 +108,7 @@ class Converter:
 
     def _layouts(self, stated: Ints | Coded | None, kernel: Ints) -> Ints:
         if isinstance(stated, Coded):
-            place = {name: i for i, name in enumerate(GEMM_LAYOUTS)}
+            place = {name: i for i, name in enumerate(self._layout_names)}
             return np.array([place.get(w, -1) for w in stated.words], dtype=np.int64)[stated.codes]
         named = self._kernels.layouts
         return np.zeros(len(kernel), dtype=np.int64) if named is None else named[kernel]
@@ -134,7 +135,7 @@ class Converter:
         if self._kernels.layouts is not None and "layout" in columns:
             named = self._kernels.layouts[kernel]
             for i in np.flatnonzero(named != columns["layout"]).tolist():
-                faults.setdefault(i, f"the layout must be the kernel's, {GEMM_LAYOUTS[named[i]]}")
+                faults.setdefault(i, f"the layout must be the kernel's, {self._layout_names[named[i]]}")
         for i, fault in _rate_faults(looked.records, looked.problem).items():
             faults.setdefault(i, fault)
         return faults
@@ -149,7 +150,7 @@ class Converter:
         ok = status.codes == 0
         found: dict[str, _Column] = {name: v[rows] for name, v in looked.columns.items() if name != "layout"}
         if "layout" in looked.columns:
-            found["layout"] = Coded(looked.columns["layout"][rows].astype(np.int32), GEMM_LAYOUTS)
+            found["layout"] = Coded(looked.columns["layout"][rows].astype(np.int32), self._layout_names)
         found |= {"latency_ms": _Masked(latency, ok), "tflops": _Masked(tflops, ok)}
         found |= {"bandwidth_gb_s": _Masked(bandwidth, ok), "status": status, "is_valid": ok}
         found["error"] = _Masked(error, error.codes > 0)
