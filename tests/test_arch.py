@@ -31,7 +31,7 @@ def test_a_profile_is_complete_and_survives_its_dict(name: str) -> None:
     if name != "gfx90a":  # CDNA 2 has no 8-bit floating point
         assert arch.peak("fp8") == pytest.approx(2 * arch.peak("bf16"), rel=1e-3)
     if name != "sm90":  # it has no fp32 kernels
-        assert arch.peak("fp32") <= arch.peak("bf16") / 4 * 1.001
+        assert arch.peak("fp32") <= arch.peak("bf16") / 4 * 1.01
 
 
 @pytest.mark.parametrize("name", ARCHS)

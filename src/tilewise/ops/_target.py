@@ -44,9 +44,9 @@ class Target:
 
     @property
     def splits_by_layer(self) -> bool:
-        """Whether problems that differ only in their batch stand on one side of every holdout and fold.
+        """True if problems that differ only in their batch stand on one side of every holdout and fold.
 
-        True for AMD's archs: a find database lists each layer in many batches. The rule is code, not configuration, so
+        So it is on AMD's archs: a find database lists each layer in many batches. The rule is code, not configuration, so
         that no argument at the gate changes it.
         """
         return self.arch.startswith("gfx")
