@@ -46,8 +46,8 @@ class Target:
     def splits_by_layer(self) -> bool:
         """True if problems that differ only in their batch stand on one side of every holdout and fold.
 
-        So it is on AMD's archs: a find database lists each layer in many batches. The rule is code, not configuration, so
-        that no argument at the gate changes it.
+        So it is on AMD's archs: a find database lists each layer in many batches. The rule is code, not configuration:
+        no argument at the gate changes it.
         """
         return self.arch.startswith("gfx")
 

@@ -59,6 +59,7 @@ class Converter:
     """Converter of records to measurement rows of one target.
 
     Attributes:
+        target: the target of the rows.
         schema: schema of the tables.
         provenance: values of the columns `run_id` and `origin`.
         others: targets of other kernels in the file, as ``op variant dtype``.
@@ -70,7 +71,7 @@ class Converter:
     """
 
     def __init__(self, target: Target, run_id: str, origin: str) -> None:
-        self._target = target
+        self.target = target
         self._layout_names = OPS[target.op].layouts
         self._columns = measurement_columns(target.op, backend_of_target(target).name)
         self.provenance = {"run_id": run_id, "origin": origin}
@@ -94,7 +95,7 @@ class Converter:
     def _problem_columns(self, records: Records, kernel: Ints) -> dict[str, Ints]:
         """Return all problem columns as integers; a layout is an index into the op's layouts, -1 for an unknown one."""
         found: dict[str, Ints] = {}
-        for field in dataclasses.fields(OPS[self._target.op]):
+        for field in dataclasses.fields(OPS[self.target.op]):
             stated = records.problem.get(field.name)
             if field.name == "layout":
                 found[field.name] = self._layouts(stated, kernel)
@@ -121,7 +122,7 @@ class Converter:
         faults |= {i: self._kernels.faults[kernel[i]] for i in np.flatnonzero(is_faulty).tolist()}
         faults = looked.problem.faults | faults
         columns = looked.columns
-        if self._target.op == "grouped_conv" and self._kernels.ndim is not None:
+        if self.target.op == "grouped_conv" and self._kernels.ndim is not None:
             ndim = self._kernels.ndim[kernel]
             has_depth = (columns["Di"] > 1) | (columns["Z"] > 1)
             has_height = has_depth | (columns["Hi"] > 1) | (columns["Y"] > 1)
