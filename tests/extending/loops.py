@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
-from tilewise.kernels import BACKENDS, Backend, KernelBase
+from tilewise.kernels import BACKENDS, Backend, TileKernel
 from tilewise.ops import Problem, Target
 
 DTYPES = {"row_sum": ("bf16",)}
@@ -22,7 +22,7 @@ DTYPES = {"row_sum": ("bf16",)}
 
 # A kernel: src/tilewise/kernels/loops/kernel.py
 @dataclass(frozen=True)
-class LoopKernel(KernelBase):
+class LoopKernel(TileKernel):
     unroll: int
 
     @property

@@ -19,7 +19,7 @@ from tilewise.arch import load_arch
 from tilewise.data import measurement_columns
 from tilewise.errors import ProblemError
 from tilewise.features import FEATURES, Feature, FeatureTable, Inputs, Term
-from tilewise.kernels import KernelBase, backend_of_target, unsupported
+from tilewise.kernels import TileKernel, backend_of_target, unsupported
 from tilewise.kernels.triton import OP_RULES, PIPELINES, TRITON_DTYPES, Pipeline
 from tilewise.ops import OPS, GemmDims, Problem, Target, operand_bytes, require_int, result_bytes
 
@@ -128,7 +128,7 @@ def problems(count: int) -> list[RowSumProblem]:
     return list(found.values())
 
 
-def latency_ms(p: RowSumProblem, kernel: KernelBase, target: Target) -> float:
+def latency_ms(p: RowSumProblem, kernel: TileKernel, target: Target) -> float:
     """Return a made-up time: a launch, memory, and waves of tiles; wide tiles suit rows, high ones columns."""
     arch = load_arch(target.arch)
     waves, steps = -(-p.M // (kernel.tile_m * arch.compute_units)), -(-p.K // kernel.tile_k)
@@ -137,7 +137,7 @@ def latency_ms(p: RowSumProblem, kernel: KernelBase, target: Target) -> float:
     return clocks / arch.clock_mhz / 1e3 + p.min_bytes(target.dtype) / arch.dram_gb_s / 1e6
 
 
-def measurements(target: Target, shapes: list[RowSumProblem], kernels: tuple[KernelBase, ...]) -> pd.DataFrame:
+def measurements(target: Target, shapes: list[RowSumProblem], kernels: tuple[TileKernel, ...]) -> pd.DataFrame:
     """Return a table in the columns of the op and of the backend of the target's arch."""
     rows = []
     for p in shapes:

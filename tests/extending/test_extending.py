@@ -24,7 +24,7 @@ from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, KernelError
 from tilewise.evaluate import evaluate
 from tilewise.features import FEATURES, Conditions, feature_table
-from tilewise.kernels import BACKENDS, KernelBase, Pool, illegal, load_pool
+from tilewise.kernels import BACKENDS, Pool, TileKernel, illegal, load_pool
 from tilewise.kernels.triton import BARRIER_BYTES, OP_RULES, PIPELINES, TRITON_DTYPES, Kernel
 from tilewise.kernels.triton import _rules as rules
 from tilewise.model import load_artefact, write_artefact
@@ -117,7 +117,7 @@ def test_a_backend_goes_from_problem_to_selection(conf: Path, tmp_path: Path) ->
     shutil.copy(HERE / "cpu1.yaml", conf / "arch")
     target = Target.parse("row_sum_plain_bf16_cpu1")
     made = [loops.LoopKernel(m, 1, k, "rows", u) for m in (4, 8) for k in (16, 64, 256) for u in (1, 2, 8)]
-    kernels: tuple[KernelBase, ...] = tuple(k for k in made if illegal(k, target, load_arch("cpu1")) is None)
+    kernels: tuple[TileKernel, ...] = tuple(k for k in made if illegal(k, target, load_arch("cpu1")) is None)
     assert len(kernels) == 15, "eight rows unrolled eight times need more registers than there are"
     assert all(loops.LoopKernel.from_config(k.config) == k for k in kernels)
     dispatcher = to_selection(row_sum.measurements(target, row_sum.problems(60), kernels), target, tmp_path)

@@ -38,7 +38,7 @@ class CollectTask:
     found: FoundKernels | None = None
 
 
-def _compiled_here(task: CollectTask) -> CollectReport:
+def _on_gpus(task: CollectTask) -> CollectReport:
     return collect_on_gpus(task.plan, task.output, task.devices, task.jobs, ProgressLine(), task.limits)
 
 
@@ -47,19 +47,27 @@ def _from_libraries(task: CollectTask) -> CollectReport:
     return collect_from_libraries(task.plan, task.output, found, task.devices, ProgressLine(), task.limits)
 
 
-COLLECTORS: dict[str, Callable[[CollectTask], CollectReport]] = {"triton": _compiled_here, "ck_tile": _from_libraries}
+COLLECTORS: dict[str, Callable[[CollectTask], CollectReport]] = {
+    "triton": _on_gpus,
+    "vendor": _on_gpus,
+    "ck_tile": _from_libraries,
+}
 
 
 def collect_plan(task: CollectTask) -> CollectReport:
-    """Measure a plan with the collector of its kernels' backend, and show progress on the terminal.
+    """Measure a plan with the collector of its kernels' backends, and show progress on the terminal.
 
     Raises:
-        KernelError: the backend has no collector.
+        KernelError: a backend has no collector, or two have different ones.
         ConfigError: a kernel of the plan has no library.
         MeasurementError: torch, triton or a device is missing.
         DataError: the output exists, or its journal belongs to another plan.
     """
-    name = task.plan.pool.backend.name
-    if name not in COLLECTORS:
-        raise KernelError(f"kernels of {name} cannot be measured here; add a collector to collect/_collectors.py")
-    return COLLECTORS[name](task)
+    names = [source.name for source in task.plan.pool.backend.sources]
+    for name in names:
+        if name not in COLLECTORS:
+            raise KernelError(f"kernels of {name} cannot be measured here; leave them out of the plan's pool")
+    collectors = dict.fromkeys(COLLECTORS[name] for name in names)
+    if len(collectors) > 1:
+        raise KernelError(f"kernels of {' and '.join(names)} are measured in different ways; make a plan for each")
+    return next(iter(collectors))(task)

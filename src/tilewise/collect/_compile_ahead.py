@@ -31,6 +31,7 @@ def compile_jobs(plan: Plan, which: Iterable[int] | None = None) -> list[_Job]:
         plan: the plan to measure.
         which: indices of problems, in order; None for all.
     """
+    from tilewise.kernels.triton import Kernel
     from tilewise.kernels.triton.programs import family_of
 
     family, target = family_of(plan.target.op, plan.target.variant), plan.target
@@ -38,8 +39,9 @@ def compile_jobs(plan: Plan, which: Iterable[int] | None = None) -> list[_Job]:
     for i in range(len(plan.items)) if which is None else which:
         by_alignment.setdefault(family.alignment(plan.items[i].problem, target.dtype), []).append(i)
     problems: list[dict[object, Problem]] = [{} for _ in plan.pool.kernels]  # per kernel: binaries -> first problem
+    compiled = np.array([isinstance(kernel, Kernel) for kernel in plan.pool.kernels])
     for indices in by_alignment.values():
-        runs = np.stack([plan.kernel_mask(i) & plan.pool.supported(plan.items[i].problem) for i in indices])
+        runs = compiled & np.stack([plan.kernel_mask(i) & plan.pool.supported(plan.items[i].problem) for i in indices])
         for k in np.flatnonzero(runs.any(axis=0)):  # runs: bool, (problems, kernels)
             problem = plan.items[indices[int(runs[:, k].argmax())]].problem
             problems[k].setdefault(family.programs(plan.pool.kernels[k], problem, target.dtype), problem)

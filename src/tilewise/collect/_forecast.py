@@ -196,7 +196,7 @@ def _device_count(devices: Devices) -> int:
 
 
 def _count_compilations(plan: Plan, left: Sequence[int]) -> int | None:
-    if not plan.pool.backend.compiled_here:
+    if not any(source.compiled_here for source in plan.pool.backend.sources):
         return 0
     try:
         return len(compile_jobs(plan, left))

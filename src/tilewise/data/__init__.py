@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
+    from tilewise.data._backends import backend_of_frame as backend_of_frame
     from tilewise.data._columns import DERIVED_COLUMNS as DERIVED_COLUMNS
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
     from tilewise.data._columns import Column as Column
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_face(
     __name__,
     {
+        "_backends": ("backend_of_frame",),
         "_columns": (
             "Column",
             "DERIVED_COLUMNS",

@@ -73,7 +73,7 @@ def problem_columns(op: str) -> tuple[Column, ...]:
 
 def kernel_columns(backend_name: str = DEFAULT_BACKEND) -> tuple[Column, ...]:
     """Return ``kernel_name`` and the kernel parameters of a backend (see :mod:`tilewise.kernels`)."""
-    kinds = backend(backend_name).kernel.column_kinds()
+    kinds = backend(backend_name).column_kinds()
     return (
         Column("kernel_name", "str", "", "unique name of the kernel"),
         *(Column(name, kind, "", f"kernel parameter {name}") for name, kind in kinds.items()),
@@ -86,6 +86,12 @@ def measurement_columns(op: str, backend_name: str = DEFAULT_BACKEND) -> tuple[C
     return (*TARGET_COLUMNS, *problem_columns(op), *kernel_columns(backend_name), *RESULT, *PROVENANCE)
 
 
-def table_columns(op: str, names: Iterable[str]) -> tuple[Column, ...]:
-    """Return the measurement columns for a table with columns of these names, which reveal its backend."""
-    return measurement_columns(op, backend_of_columns(names).name)
+def table_columns(op: str, names: Iterable[str], tags: Iterable[str] = ()) -> tuple[Column, ...]:
+    """Return the measurement columns for a table.
+
+    Args:
+        op: of the table.
+        names: of its columns.
+        tags: the values of its column ``backend``, if it has one.
+    """
+    return measurement_columns(op, backend_of_columns(names, tags).name)

@@ -18,6 +18,7 @@ import pyarrow as arrow
 import pyarrow.parquet as pq
 
 from tilewise.arch import DEFAULT_BACKEND
+from tilewise.data._backends import backend_of_frame, tags_of, unify
 from tilewise.data._columns import (
     DERIVED_COLUMNS,
     PROVENANCE,
@@ -30,8 +31,8 @@ from tilewise.data._columns import (
 )
 from tilewise.data._derived import with_later_columns, with_rates, work_of
 from tilewise.data._rows import is_of
-from tilewise.errors import DataError, KernelError
-from tilewise.kernels import backend_of_columns
+from tilewise.errors import ConfigError, DataError, KernelError
+from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
 from tilewise.ops import OPS, Target
 
 SOURCE = ("source_file", "source_row")  # origin of a row, from reading to quarantine; tables do not store it
@@ -95,14 +96,10 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
                 frame = frame[is_of(frame, target)]
             if len(frame):
                 frames.append(frame)
-    backends = list(dict.fromkeys(backend_of_columns(frame.columns).name for frame in frames))
-    if len(backends) > 1:
-        mixed = f"rows of {target.name}" if target else "tables"
-        raise DataError(f"{path}: {mixed} with kernels of {' and '.join(backends)} do not fit together")
     if not frames:
         missing = f"no row of {target.name}" if target else "no rows"
         raise DataError(f"{path}: {missing}" + (f"; there are {', '.join(sorted(others))}" if others else ""))
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat(unify(frames), ignore_index=True)
 
 
 def row_faults(raw: pd.DataFrame) -> pd.Series:
@@ -115,7 +112,9 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
         A series of shape (rows,), indexed from 0.
     """
     op = str(raw["op"].iloc[0])
-    raw = raw.reset_index(drop=True).astype({c.name: _RAW_TYPES[c.kind] for c in table_columns(op, raw.columns)})
+    raw = raw.reset_index(drop=True).astype(
+        {c.name: _RAW_TYPES[c.kind] for c in table_columns(op, raw.columns, tags_of(raw))}
+    )
     faults = _column_faults(raw, op)
     sound = raw[faults == ""]
     if len(sound):
@@ -127,7 +126,7 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
 
 def to_measurements(raw: pd.DataFrame) -> pd.DataFrame:
     """Return rows without faults in the table's own columns and types."""
-    columns = table_columns(str(raw["op"].iloc[0]), raw.columns)
+    columns = table_columns(str(raw["op"].iloc[0]), raw.columns, tags_of(raw))
     types = {c.name: _type(c) for c in columns}
     return raw[[c.name for c in columns]].astype(types).reset_index(drop=True)
 
@@ -165,7 +164,7 @@ def _is_timed(frame: pd.DataFrame) -> pd.Series:
 def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
     faults = pd.Series("", index=raw.index, dtype=object)
     try:
-        schema(op, backend_of_columns(raw.columns).name).validate(raw, lazy=True)
+        schema(op, backend_of_frame(raw).name).validate(raw, lazy=True)
     except pa.errors.SchemaErrors as e:
         cases = e.failure_cases
         if cases["index"].isna().any():  # reading ensures the types, so this rule concerns the whole table
@@ -205,14 +204,14 @@ def _problem_faults(frame: pd.DataFrame, op: str) -> pd.Series:
 
 def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
     """Find kernel names that do not belong to the kernel columns."""
-    backend = backend_of_columns(frame.columns)
+    backend = backend_of_frame(frame)
     names = [c.name for c in kernel_columns(backend.name)]
     keys = [*names, "op", "variant", "dtype"]
     distinct = frame[keys].drop_duplicates()
     found = []
     for row in distinct.to_dict("records"):
         try:
-            expected = backend.kernel.from_dict({str(k): v for k, v in row.items()}).name(
+            expected = backend.read_kernel({str(k): v for k, v in row.items()}).name(
                 row["op"], row["variant"], row["dtype"]
             )
             wrong = f"kernel_name {row['kernel_name']!r} does not belong to its columns: expected {expected!r}"
@@ -281,7 +280,7 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
 
 def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     """Return the table's columns in raw types, and the source of each row."""
-    columns = table_columns(op, table.column_names)
+    columns = table_columns(op, table.column_names, _tags(table, file))
     repeated = [c.name for c in columns if table.column_names.count(c.name) > 1]
     if repeated:
         raise DataError(f"{file}: column names must be unique, got {', '.join(repeated)} more than once")
@@ -295,6 +294,22 @@ def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     is_complete = {c.name for c in columns} == set(typed.columns)
     complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
     return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
+
+
+def _tags(table: arrow.Table, file: Path) -> set[str]:
+    """Return the backends that the rows name.
+
+    Raises:
+        DataError: a name is unknown.
+    """
+    if BACKEND_COLUMN not in table.column_names:
+        return set()
+    tags = {str(tag) for tag in table[BACKEND_COLUMN].unique().to_pylist() if tag is not None}
+    try:
+        backend_of_columns(table.column_names, tags)
+    except ConfigError as e:
+        raise DataError(f"{file}: column {BACKEND_COLUMN}: {e}") from e
+    return tags
 
 
 def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:

@@ -66,7 +66,7 @@ class BlockInputs(Inputs):
             KernelError: a pipeline is unknown.
         """
         known = self.pipeline_numbers
-        unknown = sorted(set(self.k.pipeline.astype(str).tolist()) - set(known))
+        unknown = [name for name in np.unique(self.k.pipeline.astype(str)).tolist() if name not in known]
         if unknown:
             raise KernelError(f"pipeline must be one of {', '.join(known)}, got {', '.join(unknown)}")
 
@@ -156,6 +156,13 @@ class BlockInputs(Inputs):
         return {} if self.backend is None else self.backend.pipelines(self.op)
 
     @cached_property
+    def pipeline_number(self) -> npt.NDArray[np.int64]:
+        """Number of each kernel's pipeline, or of a candidate that is known by name."""
+        names, place = np.unique(self.k.pipeline.astype(str), return_inverse=True)
+        numbers: npt.NDArray[np.int64] = np.array([self.pipeline_numbers[name] for name in names.tolist()])[place]
+        return numbers
+
+    @cached_property
     def formulas(self) -> tuple[Formulas, ...]:
         """The intermediates that pipelines replace."""
         return () if self.backend is None else self.backend.formulas()
@@ -163,10 +170,7 @@ class BlockInputs(Inputs):
     @cached_property
     def program_class(self) -> npt.NDArray[np.int64]:
         """Number of the compiled program that serves the row: (rows,). Costs differ between programs by factors."""
-        names = sorted(self.pipeline_numbers)
-        numbers = np.array([self.pipeline_numbers[name] for name in names])
-        number = numbers[np.searchsorted(np.array(names), self.k.pipeline)]
-        classes = number * CLASSES_PER_PIPELINE + self.alignment_class
+        classes = self.pipeline_number * CLASSES_PER_PIPELINE + self.alignment_class
         return np.broadcast_to(classes, (self.n_rows,)).astype(np.int64)
 
     @cached_property

@@ -8,7 +8,13 @@ from tilewise.features._block_inputs import alignment, ceil_div, log2
 from tilewise.features._ck_features import CK_FEATURES
 from tilewise.features._conv_inputs import ConvInputs
 from tilewise.features._feature_table import Feature, FeatureTable, Term
-from tilewise.features._tile_features import HARDWARE_FEATURES, KERNEL_FEATURES, TILE_FEATURES, pipeline_features
+from tilewise.features._tile_features import (
+    HARDWARE_FEATURES,
+    KERNEL_FEATURES,
+    NAMED_FEATURES,
+    TILE_FEATURES,
+    pipeline_features,
+)
 from tilewise.features._tile_terms import TILE_COSTS, TILE_DRIVERS
 from tilewise.kernels import Array
 from tilewise.kernels.ck import CK_TILE
@@ -170,7 +176,7 @@ def _table(pipelines: tuple[str, ...], ck_pipelines: tuple[str, ...]) -> Feature
     later = (name for name in pipelines if name not in _FIRST_FLAGS)
     features = (
         *_PROBLEM, *KERNEL_FEATURES, *pipeline_features(_FIRST_FLAGS), *TILE_FEATURES, *_INTERACTION,
-        *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(ck_pipelines), *pipeline_features(later),
-        _LAYOUT,
+        *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(ck_pipelines), *NAMED_FEATURES,
+        *pipeline_features(later), _LAYOUT,
     )  # fmt: skip
     return FeatureTable("grouped_conv", features, ConvInputs, (*TILE_COSTS, *_COSTS), (*TILE_DRIVERS, *_DRIVERS))

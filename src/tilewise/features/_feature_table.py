@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ArtefactError, KernelError, ProblemError
-from tilewise.kernels import Array, Backend, Pool, Traits, backend_of_columns
+from tilewise.kernels import BACKEND_COLUMN, Array, Backend, Pool, Traits, backend_of_columns
 from tilewise.ops import OPS
 
 Role = Literal["problem", "kernel", "interaction", "hardware"]
@@ -88,7 +88,7 @@ class Inputs:
 
     def column(self, name: str, otherwise: Array) -> Array:
         """Return a kernel column that only one backend has; `otherwise` for the kernels of another."""
-        known = self.backend is not None and name in self.backend.kernel.column_kinds()
+        known = self.backend is not None and name in self.backend.column_kinds()
         return vars(self.k)[name] if known else otherwise
 
     def check_kernels(self) -> None:
@@ -185,7 +185,7 @@ class FeatureTable:
 
         Args:
             problem: every problem column of the op: arrays of one length, or single values. Other keys are ignored.
-            kernel: the kernel columns of one backend, likewise; may be empty where no feature needs a kernel.
+            kernel: the kernel columns of a backend, likewise; may be empty where no feature needs a kernel.
             **conditions: variant, dtype and arch.
 
         Returns:
@@ -202,8 +202,8 @@ class FeatureTable:
         p = _columns(problem, OPS[self.op].column_kinds(), _problem_error)
         k, backend = SimpleNamespace(), None
         if kernel:
-            backend = backend_of_columns(kernel)
-            k = _columns(kernel, backend.kernel.column_kinds(), _kernel_error)
+            backend = backend_of_columns(kernel, np.atleast_1d(kernel.get(BACKEND_COLUMN, ())).tolist())
+            k = _columns(kernel, backend.column_kinds(), _kernel_error)
         lengths = {len(column) for column in (*vars(p).values(), *vars(k).values())} - {1}
         if len(lengths) > 1:
             raise KernelError(f"problem and kernel columns must have one length (or be single), got {sorted(lengths)}")
@@ -219,7 +219,7 @@ class FeatureTable:
         Raises:
             KernelError: a pipeline is unknown.
         """
-        k = _columns(pool.columns, pool.backend.kernel.column_kinds(), _kernel_error)
+        k = _columns(pool.columns, pool.backend.column_kinds(), _kernel_error)
         inputs = self.inputs(problem, k, pool.backend, variant=pool.variant, dtype=pool.dtype, arch=arch)
         inputs.n_rows = len(pool)
         inputs.check_kernels()

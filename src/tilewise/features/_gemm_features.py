@@ -9,7 +9,13 @@ import numpy as np
 from tilewise.features._block_inputs import UNIT_BYTES_PER_CLOCK, alignment, log2
 from tilewise.features._ck_features import CK_FEATURES, GEMM_LAYOUT_FEATURES
 from tilewise.features._feature_table import Feature, FeatureTable, Term
-from tilewise.features._tile_features import HARDWARE_FEATURES, KERNEL_FEATURES, TILE_FEATURES, pipeline_features
+from tilewise.features._tile_features import (
+    HARDWARE_FEATURES,
+    KERNEL_FEATURES,
+    NAMED_FEATURES,
+    TILE_FEATURES,
+    pipeline_features,
+)
 from tilewise.features._tile_inputs import TileInputs
 from tilewise.features._tile_terms import TILE_COSTS, TILE_DRIVERS
 from tilewise.kernels import Array
@@ -172,6 +178,7 @@ def _table(pipelines: tuple[str, ...], ck_pipelines: tuple[str, ...]) -> Feature
     later = (name for name in pipelines if name not in _FIRST_FLAGS)
     features = (
         *_PROBLEM, *KERNEL_FEATURES, *TILE_FEATURES, *HARDWARE_FEATURES, *pipeline_features(_FIRST_FLAGS), *_LAUNCH,
-        *CK_FEATURES, *pipeline_features(ck_pipelines), *GEMM_LAYOUT_FEATURES, *pipeline_features(later),
+        *CK_FEATURES, *pipeline_features(ck_pipelines), *GEMM_LAYOUT_FEATURES, *NAMED_FEATURES,
+        *pipeline_features(later),
     )  # fmt: skip
     return FeatureTable("gemm", features, GemmInputs, (*TILE_COSTS, *_COSTS), (*TILE_DRIVERS, *_DRIVERS))

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewise.features._block_inputs import log2
 from tilewise.features._feature_table import Feature
+from tilewise.kernels import FIRST_NUMBER
 
 HARDWARE_FEATURES = (
     Feature("hw_compute_units", "", "compute units", "hardware", lambda i: i.arch.compute_units),
@@ -149,6 +150,14 @@ TILE_FEATURES = (
     Feature(
         "estimated_efficiency_log2", "log2", "least time of the problem / time by the pipeline model", "interaction",
         lambda i: log2(i.estimated_efficiency),
+    ),
+)  # fmt: skip
+
+# A tile kernel is told apart by its parameters.
+NAMED_FEATURES = (
+    Feature(
+        "candidate", "", "number of a candidate that is known by name; 0 for a tile kernel", "kernel",
+        lambda i: np.where(i.pipeline_number >= FIRST_NUMBER, i.pipeline_number, 0),
     ),
 )  # fmt: skip
 

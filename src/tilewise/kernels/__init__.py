@@ -15,15 +15,21 @@ if TYPE_CHECKING:
     from tilewise.kernels._backends import BACKENDS as BACKENDS
     from tilewise.kernels._backends import backend as backend
     from tilewise.kernels._backends import backend_of_columns as backend_of_columns
+    from tilewise.kernels._backends import backend_of_kernels as backend_of_kernels
     from tilewise.kernels._backends import backend_of_target as backend_of_target
     from tilewise.kernels._backends import illegal as illegal
     from tilewise.kernels._backends import supported_mask as supported_mask
+    from tilewise.kernels._backends import together as together
     from tilewise.kernels._backends import unsupported as unsupported
+    from tilewise.kernels._contract import BACKEND_COLUMN as BACKEND_COLUMN
+    from tilewise.kernels._contract import FILL as FILL
     from tilewise.kernels._contract import Backend as Backend
+    from tilewise.kernels._contract import FieldKind as FieldKind
     from tilewise.kernels._contract import KernelBase as KernelBase
     from tilewise.kernels._contract import ParsedName as ParsedName
     from tilewise.kernels._contract import RegistryEntry as RegistryEntry
     from tilewise.kernels._contract import Rules as Rules
+    from tilewise.kernels._contract import TileKernel as TileKernel
     from tilewise.kernels._filters import parse_filter as parse_filter
     from tilewise.kernels._formulas import Array as Array
     from tilewise.kernels._formulas import Formulas as Formulas
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
     from tilewise.kernels._instance_sources import compare_sources as compare_sources
     from tilewise.kernels._instance_sources import filter_fields as filter_fields
     from tilewise.kernels._instance_sources import read_source as read_source
+    from tilewise.kernels._named import FIRST_NUMBER as FIRST_NUMBER
+    from tilewise.kernels._named import NamedKernel as NamedKernel
     from tilewise.kernels._operands import TENSORS as TENSORS
     from tilewise.kernels._operands import Shape as Shape
     from tilewise.kernels._operands import accepted_shapes as accepted_shapes
@@ -50,17 +58,23 @@ __all__, __getattr__ = lazy_face(
             "BACKENDS",
             "backend",
             "backend_of_columns",
+            "backend_of_kernels",
             "backend_of_target",
             "illegal",
             "supported_mask",
+            "together",
             "unsupported",
         ),
         "_contract": (
+            "BACKEND_COLUMN",
             "Backend",
+            "FILL",
+            "FieldKind",
             "KernelBase",
             "ParsedName",
             "RegistryEntry",
             "Rules",
+            "TileKernel",
         ),
         "_filters": ("parse_filter",),
         "_formulas": (
@@ -74,6 +88,10 @@ __all__, __getattr__ = lazy_face(
             "compare_sources",
             "filter_fields",
             "read_source",
+        ),
+        "_named": (
+            "FIRST_NUMBER",
+            "NamedKernel",
         ),
         "_operands": (
             "Shape",

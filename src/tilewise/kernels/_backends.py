@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels._contract import Backend, KernelBase
+from tilewise.kernels._mixture import SEPARATOR, mixture
 from tilewise.ops import Problem, Target
 
 
@@ -29,19 +31,59 @@ def _ck_tile() -> Backend:
     return CK_TILE
 
 
-# Each backend is imported on first use: a dispatcher needs only one of them.
-BACKENDS: dict[str, Callable[[], Backend]] = {"triton": _triton, "ck_tile": _ck_tile}
+def _vendor() -> Backend:
+    from tilewise.kernels.vendor import VENDOR
+
+    return VENDOR
+
+
+def _miopen() -> Backend:
+    from tilewise.kernels.miopen import MIOPEN
+
+    return MIOPEN
+
+
+# Each backend is imported on first use: a dispatcher needs only those of its pool.
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "triton": _triton,
+    "ck_tile": _ck_tile,
+    "vendor": _vendor,
+    "miopen": _miopen,
+}
 
 
 def backend(name: str) -> Backend:
-    """Return the backend of this name.
+    """Return the backend of this name; names joined by ``+`` are those of a mixture.
 
     Raises:
-        ConfigError: the name is unknown.
+        ConfigError: a name is unknown or stands twice.
     """
-    if name not in BACKENDS:
-        raise ConfigError(f"backend {name!r} is unknown; known are {', '.join(BACKENDS)}")
-    return BACKENDS[name]()
+    names = name.split(SEPARATOR)
+    for part in names:
+        if part not in BACKENDS or names.count(part) > 1:
+            raise ConfigError(f"backend {part!r} is unknown or named twice; known are {', '.join(BACKENDS)}")
+    return _backend_of_names(tuple(sorted(names, key=list(BACKENDS).index)))
+
+
+@cache
+def _backend_of_names(names: tuple[str, ...]) -> Backend:
+    loaded = tuple(BACKENDS[name]() for name in names)
+    return loaded[0] if len(loaded) == 1 else mixture(loaded)
+
+
+def backend_of_kernels(kernels: Iterable[KernelBase]) -> Backend:
+    """Return the backend of all these kernels together, of which there is at least one.
+
+    Raises:
+        KernelError: a kernel is of no backend.
+    """
+    return together(_backend_of_type(kind) for kind in dict.fromkeys(type(kernel) for kernel in kernels))
+
+
+def together(backends: Iterable[Backend]) -> Backend:
+    """Return the backend of the kernels of all these backends, of which there is at least one."""
+    names = dict.fromkeys(source.name for known in backends for source in known.sources)
+    return backend(SEPARATOR.join(names))
 
 
 def backend_of_target(target: Target) -> Backend:
@@ -59,17 +101,33 @@ def backend_of(kernel: KernelBase) -> Backend:
     Raises:
         KernelError: no backend has kernels of this type.
     """
+    return _backend_of_type(type(kernel))
+
+
+def _backend_of_type(kind: type[KernelBase]) -> Backend:
     for load in BACKENDS.values():
         known = load()
-        if type(kernel) is known.kernel:
+        if kind is known.kernel:
             return known
-    raise KernelError(f"{kernel!r} is a kernel of no backend; known are {', '.join(BACKENDS)}")
+    raise KernelError(f"{kind.__name__} is a kernel of no backend; known are {', '.join(BACKENDS)}")
 
 
-def backend_of_columns(names: Iterable[str]) -> Backend:
-    """Return the backend whose kernel columns a table has: the first with the fewest columns missing."""
+def backend_of_columns(names: Iterable[str], tags: Iterable[str] = ()) -> Backend:
+    """Return the backend whose kernels a table holds.
+
+    Args:
+        names: of the table's columns.
+        tags: the values of its column :data:`BACKEND_COLUMN`, repeated or not. Without that column the table has
+            kernels of the untagged backend with the fewest columns missing.
+
+    Raises:
+        ConfigError: a tag is not the name of a backend.
+    """
+    if distinct := set(tags):
+        return backend(SEPARATOR.join(sorted(map(str, distinct))))
     present = set(names)
-    return min((load() for load in BACKENDS.values()), key=lambda b: len(set(b.kernel.column_names()) - present))
+    untagged = (known for load in BACKENDS.values() if not (known := load()).tagged)
+    return min(untagged, key=lambda b: len(set(b.kernel.column_names()) - present))
 
 
 def illegal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> str | None:
@@ -92,7 +150,7 @@ def supported_mask(of: Backend, columns: Mapping[str, np.ndarray], problem: Prob
         problem: the problem.
         variant: the variant of its op.
     """
-    broken = np.zeros(np.shape(columns["tile_m"]), dtype=bool)
+    broken = np.zeros(len(next(iter(columns.values()))), dtype=bool)
     for rule, _ in of.checks(SimpleNamespace(**columns), problem, variant):
         broken |= rule
     return ~broken
@@ -103,7 +161,7 @@ def reasons(of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, va
 
     The arguments are those of :func:`supported_mask`.
     """
-    found = np.full(np.shape(columns["tile_m"]), None, dtype=object)
+    found = np.full(len(next(iter(columns.values()))), None, dtype=object)
     left = np.ones(found.shape, dtype=bool)
     for rule, reason in of.checks(SimpleNamespace(**columns), problem, variant):
         found[left & rule] = reason

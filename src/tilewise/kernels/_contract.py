@@ -1,7 +1,8 @@
 """The contracts of a kernel and of a backend.
 
-A backend is a source of kernels: Triton compiles them from this package's code, CK Tile ships them in libraries. All
-other code asks :class:`Backend` and :class:`KernelBase`; it never compares names or looks for attributes.
+A kernel is a candidate: one way to compute problems of a target. A backend is a source of kernels: Triton compiles them
+from this package's code, CK Tile ships them in libraries, others are known by name only. All other code asks
+:class:`Backend` and :class:`KernelBase`; it never compares names or looks for attributes.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ if TYPE_CHECKING:
 
 FieldKind = Literal["str", "int", "bool"]
 KernelValue = str | int | bool
+FILL: dict[FieldKind, KernelValue] = {"str": "", "int": 0, "bool": False}  # of columns that a kernel lacks
+BACKEND_COLUMN = "backend"
 Rules = Iterator[tuple[Array, str]]  # (broken, reason); broken is a bool, or a bool array of shape (kernels,)
 
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """The figures of a kernel in CK Tile's registry format; 0 stands for an unknown number.
+    """The figures of a kernel in CK Tile's registry format; 0 and "" stand for unknown ones.
 
     Attributes:
+        tile: block of the (implicit) matrix product that one program computes per step, along M, N and K.
+        pipeline: how the program moves along K.
         warps: warps of a block along M, N and K.
         warp_tile: tile of one matrix instruction along M, N and K.
         scheduler: ``intrawave``, ``interwave`` or ``default``.
@@ -38,6 +43,8 @@ class RegistryEntry:
         double_buffer: whether the operand tiles have two buffers in shared memory.
     """
 
+    tile: tuple[int, int, int] = (0, 0, 0)
+    pipeline: str = ""
     warps: tuple[int, int, int] = (0, 1, 1)
     warp_tile: tuple[int, int, int] = (0, 0, 0)
     scheduler: str = "default"
@@ -47,20 +54,11 @@ class RegistryEntry:
 
 @dataclass(frozen=True)
 class KernelBase(ABC):
-    """One compiled configuration of a tile kernel: a frozen dataclass whose fields are the kernel columns of tables.
+    """One candidate: a frozen dataclass whose fields are its parameters, and the kernel columns of tables.
 
     A field is an integer, a text or a flag. Within a target a name belongs to one kernel, and its configuration (the
     part of the name that does not depend on the target) parses back to the kernel.
-
-    Attributes:
-        tile_m, tile_n, tile_k: block of the (implicit) matrix product that one program computes per step.
-        pipeline: how the program moves along K.
     """
-
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    pipeline: str
 
     @classmethod
     def column_names(cls) -> tuple[str, ...]:
@@ -124,6 +122,21 @@ class KernelBase(ABC):
 
 
 @dataclass(frozen=True)
+class TileKernel(KernelBase):
+    """One compiled configuration of a tile kernel.
+
+    Attributes:
+        tile_m, tile_n, tile_k: block of the (implicit) matrix product that one program computes per step.
+        pipeline: how the program moves along K.
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    pipeline: str
+
+
+@dataclass(frozen=True)
 class ParsedName:
     """A kernel's name, taken apart."""
 
@@ -155,12 +168,16 @@ class Backend:
     """A source of kernels, with everything that other packages ask about them.
 
     ``conf/arch`` names the backend of an arch. Launchers and measuring engines lie above this package: they are listed
-    by backend in ``dispatch/launching/_launchers.py`` and ``collect/_collectors.py``.
+    by backend in ``dispatch/launching/_launchers.py`` and ``collect/_collectors.py``. A backend without a launcher has
+    data only: its kernels can be learnt, judged and selected, but not run here.
+
+    A pool may mix kernels of several backends. Their mixture is a backend itself (:func:`tilewise.kernels.backend`), so
+    other code need not tell them apart. Columns that a kernel lacks hold :data:`FILL` in a mixture.
 
     Attributes:
-        name: as in ``conf/arch``.
+        name: as in ``conf/arch``; those of the parts joined by ``+`` for a mixture.
         label: the name in messages.
-        kernel: type of the kernels; its fields are the kernel columns.
+        kernel: type of the kernels, whose fields are the kernel columns; their base for a mixture.
         illegal: (kernel, target, arch) -> why the kernel cannot run for any problem, or None.
         checks: (kernel or namespace of kernel columns, problem, variant) -> rules that a legal kernel must meet.
         dtypes: operand types by op.
@@ -168,12 +185,15 @@ class Backend:
         parse_name: any spelling of a kernel's name -> its parts; raises KernelError for other texts. None if
             :meth:`KernelBase.name` is the only spelling.
         name_fault: kernel -> why no tool can have built the kernel that its name describes, or None.
-        common_columns: kernel columns -> the same with `num_warps`, `num_stages`, `group_m` and `split_k`.
+        common_columns: kernel columns -> the same with those of Triton's kernels, which formulas read.
         traits: kernel columns -> the traits that feature formulas ask for.
         formulas: the formulas that replace intermediates of features, in order.
         instance_of: (variant, dtype, kernel) -> its instance in CK Tile's formats; None without such formats.
         compiled_here: whether kernels are compiled from source, and not found in libraries.
         timed_in_background: whether a serving process can time kernels beside its own work.
+        tagged: whether tables and pools name the backend of each row, in the column :data:`BACKEND_COLUMN`. Without it
+            a backend is recognised by its columns.
+        parts: the backends that a mixture consists of.
     """
 
     name: str
@@ -191,6 +211,42 @@ class Backend:
     instance_of: Callable[[str, str, Any], AnyInstance] | None = None
     compiled_here: bool = False
     timed_in_background: bool = False
+    tagged: bool = False
+    parts: tuple[Backend, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Backend, ...]:
+        """The parts of a mixture; the backend itself otherwise."""
+        return self.parts or (self,)
+
+    def column_kinds(self) -> dict[str, FieldKind]:
+        """Return the kind of each kernel column of tables and pools, in order; without ``kernel_name``."""
+        kinds: dict[str, FieldKind] = {BACKEND_COLUMN: "str"} if self.tagged else {}
+        for source in self.sources:
+            kinds |= source.kernel.column_kinds()
+        return kinds
+
+    def read_kernel(self, values: Mapping[str, Any]) -> KernelBase:
+        """Build a kernel from the kernel columns of one row; ignore other keys.
+
+        Raises:
+            KernelError: a column is missing, its value is not of its kind, or the row is of another backend.
+        """
+        if not self.tagged:
+            return self.kernel.from_dict(values)
+        named = values.get(BACKEND_COLUMN)
+        for source in self.sources:
+            if source.name == named:
+                return source.kernel.from_dict(values)
+        known = " or ".join(source.name for source in self.sources)
+        raise KernelError(f"{BACKEND_COLUMN} must be {known}, got {named!r}")
+
+    def row_of(self, kernel: KernelBase) -> dict[str, KernelValue]:
+        """Return the kernel columns of one of this backend's kernels, in order, with fill values for those it lacks."""
+        known = kernel.to_dict()
+        if self.tagged:
+            known[BACKEND_COLUMN] = next(s.name for s in self.sources if type(kernel) is s.kernel)
+        return {name: known.get(name, FILL[kind]) for name, kind in self.column_kinds().items()}
 
     def parse(self, name: str, target: Target) -> ParsedName:
         """Take a kernel's name apart, as a file of measurements states it.

@@ -17,15 +17,17 @@ import numpy as np
 from tilewise.arch import DEFAULT_BACKEND, HardwareProfile, load_arch
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels._backends import (
+    BACKENDS,
     backend,
     backend_of,
+    backend_of_kernels,
     backend_of_target,
     illegal,
     reasons,
     supported_mask,
     unsupported,
 )
-from tilewise.kernels._contract import Backend, KernelBase
+from tilewise.kernels._contract import BACKEND_COLUMN, Backend, KernelBase
 from tilewise.ops import Problem, Target
 
 _POOLS = Path(__file__).parent / "pools"
@@ -33,10 +35,10 @@ _POOLS = Path(__file__).parent / "pools"
 
 @dataclass(frozen=True)
 class Pool:
-    """Kernels of one (op, variant, dtype) and backend; the first is the default, used without a model.
+    """Kernels of one (op, variant, dtype), of one backend or several; the first is the default, used without a model.
 
     Raises:
-        KernelError: the pool is empty, names a kernel twice, or holds kernels of two backends.
+        KernelError: the pool is empty or names a kernel twice.
     """
 
     op: str
@@ -50,13 +52,11 @@ class Pool:
         twice = next((config for config, count in Counter(k.config for k in self.kernels).items() if count > 1), None)
         if twice is not None:
             raise KernelError(f"kernel {twice} is listed twice in the pool of {self.op} {self.variant} {self.dtype}")
-        if any(type(k) is not self.backend.kernel for k in self.kernels):
-            raise KernelError(f"the pool of {self.op} {self.variant} {self.dtype} mixes kernels of two backends")
 
     @cached_property
     def backend(self) -> Backend:
-        """The backend of the kernels."""
-        return backend_of(self.kernels[0])
+        """The backend of the kernels; a mixture for those of several backends."""
+        return backend_of_kernels(self.kernels)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -66,7 +66,8 @@ class Pool:
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """The kernel columns by name, each of shape (len(pool),), in the pool's order; read-only."""
-        return {name: np.array([getattr(k, name) for k in self.kernels]) for name in self.backend.kernel.column_names()}
+        rows = [self.backend.row_of(k) for k in self.kernels]
+        return {name: np.array([row[name] for row in rows]) for name in self.backend.column_kinds()}
 
     @property
     def default(self) -> Any:
@@ -118,8 +119,14 @@ class Pool:
             **({"backend": self.backend.name} if self.backend.name != DEFAULT_BACKEND else {}),
             "default": self.names[0],
             "hash": self.hash,
-            "kernels": [{"kernel_name": name, **k.to_dict()} for name, k in zip(self.names, self.kernels, strict=True)],
+            "kernels": [
+                {"kernel_name": name, **self._origin(k), **k.to_dict()}
+                for name, k in zip(self.names, self.kernels, strict=True)
+            ],
         }
+
+    def _origin(self, kernel: KernelBase) -> dict[str, str]:
+        return {BACKEND_COLUMN: backend_of(kernel).name} if self.backend.tagged else {}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -129,8 +136,8 @@ class Pool:
             KernelError: a key is missing, or names and hash do not match the kernels.
         """
         try:
-            kernel = backend(values.get("backend", DEFAULT_BACKEND)).kernel
-            kernels = tuple(kernel.from_dict(k) for k in values["kernels"])
+            known = backend(values.get("backend", DEFAULT_BACKEND))
+            kernels = tuple(known.read_kernel(k) for k in values["kernels"])
             pool = cls(values["op"], values["variant"], values["dtype"], kernels)
             if [k["kernel_name"] for k in values["kernels"]] != list(pool.names) or values["hash"] != pool.hash:
                 raise KernelError("the pool's names or hash do not match its kernels")
@@ -160,7 +167,7 @@ def load_pool(target: Target) -> Pool:
         config = line.partition("#")[0].strip()
         if config:
             try:
-                kernel = made_by.kernel.from_config(config)
+                kernel = _parse(config, made_by)
                 if _legal(kernel, target, arch):
                     kernels.append(kernel)
             except KernelError as e:
@@ -186,6 +193,19 @@ def borrow_pool(target: Target) -> Pool:
     raise KernelError(
         f"no pool for {target.name}, and no other pool has kernels that are legal there; there are {known}"
     )
+
+
+def _parse(config: str, first: Backend) -> KernelBase:
+    """Return the kernel of a pool's line: of the arch's backend, or a candidate that is known by name.
+
+    Raises:
+        KernelError: the line is no configuration of the arch's backend, and names no other candidate.
+    """
+    for load in BACKENDS.values():
+        known = load()
+        if known.tagged and config.startswith(f"{known.name}_"):
+            return known.kernel.from_config(config)
+    return first.kernel.from_config(config)
 
 
 def _legal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> bool:

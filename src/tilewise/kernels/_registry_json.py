@@ -35,7 +35,7 @@ def registry_json(target: Target, pool: Pool, warp_size: int, content_hash: str 
         },
         "statistics": {
             "by_datatype": {target.dtype: len(pool)},
-            "by_pipeline": dict(Counter(str(k.pipeline) for k in pool.kernels)),
+            "by_pipeline": dict(Counter(k.registry_entry.pipeline for k in pool.kernels)),
             "by_scheduler": dict(Counter(k.registry_entry.scheduler for k in pool.kernels)),
         },
         "kernels": [
@@ -49,7 +49,7 @@ def registry_json(target: Target, pool: Pool, warp_size: int, content_hash: str 
 def _algorithm(kernel: KernelBase, warp_size: int) -> dict[str, object]:
     entry = kernel.registry_entry
     return {
-        "tile_shape": _by_axis((kernel.tile_m, kernel.tile_n, kernel.tile_k)),
+        "tile_shape": _by_axis(entry.tile),
         "wave_shape": _by_axis(entry.warps),
         "warp_tile_shape": _by_axis(entry.warp_tile),
         "block_size": prod(entry.warps) * warp_size,

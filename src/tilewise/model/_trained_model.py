@@ -21,7 +21,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.core import UntraceableError, compiled_core
 from tilewise.errors import ArtefactError
 from tilewise.features import CostModel, FeatureTable, Inputs, log_work, terms_of
-from tilewise.kernels import Pool
+from tilewise.kernels import BACKEND_COLUMN, FILL, Pool, backend_of_columns
 from tilewise.metrics import Floats, Ints
 from tilewise.model._artefact_files import (
     CALIBRATION,
@@ -213,8 +213,17 @@ class TrainedModel:
         """Return the index of each row's kernel in the pool, -1 for other kernels: (rows,)."""
         if kernel is self.pool.columns:
             return np.arange(len(self.pool))
-        columns = [np.broadcast_to(np.asarray(kernel[n]).reshape(-1), (n_rows,)).tolist() for n in self.pool.columns]
+        known = self._pool_columns(kernel)
+        columns = [np.broadcast_to(np.asarray(known[n]).reshape(-1), (n_rows,)).tolist() for n in self.pool.columns]
         return np.array([self._kernel_numbers.get(row, -1) for row in zip(*columns, strict=True)], dtype=np.int64)
+
+    def _pool_columns(self, kernel: Columns) -> Columns:
+        """Return kernel columns of one backend as those of the pool, which may mix several."""
+        kinds = self.pool.backend.column_kinds()
+        filled = {name: FILL[kind] for name, kind in kinds.items() if name not in kernel}
+        if BACKEND_COLUMN in filled:
+            filled[BACKEND_COLUMN] = backend_of_columns(kernel).name
+        return {**kernel, **filled}
 
     @property
     def ranker_inputs(self) -> RankerInputs:

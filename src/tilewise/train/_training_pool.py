@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tilewise.data import TargetTable
+from tilewise.data import TargetTable, backend_of_frame
 from tilewise.errors import DataError, KernelError
-from tilewise.kernels import KernelBase, Pool, backend_of_columns, load_pool
+from tilewise.kernels import KernelBase, Pool, load_pool
 from tilewise.ops import OPS, Target
 
 
@@ -28,9 +28,9 @@ def pool_of(frame: pd.DataFrame, target: Target) -> Pool:
     rows = rows[rows["is_valid"].to_numpy()]
     if not len(rows):
         raise DataError(f"no valid row of {target.name}: nothing to learn from")
-    kernel_type = backend_of_columns(rows.columns).kernel
-    parameters = rows[["kernel_name", *kernel_type.column_names()]].drop_duplicates("kernel_name")
-    measured = {kernel_type.from_dict({str(k): v for k, v in row.items()}) for row in parameters.to_dict("records")}
+    backend = backend_of_frame(rows)
+    parameters = rows[["kernel_name", *backend.column_kinds()]].drop_duplicates("kernel_name")
+    measured = {backend.read_kernel({str(k): v for k, v in row.items()}) for row in parameters.to_dict("records")}
     shipped = _shipped(target)
     ordered = [k for k in shipped if k in measured]
     ordered += sorted(measured.difference(shipped), key=lambda k: _name(k, target))

@@ -48,14 +48,14 @@ def plan_search_campaign(
     """
     labels = TargetTable(model.target, rows)
     number, problems = labels.problem, labels.problems
-    kind, pool = model.pool.backend.kernel, set(model.pool.kernels)
+    backend, pool = model.pool.backend, set(model.pool.kernels)
     chosen: list[tuple[KernelBase, ...]] = []
     distances = PoolDistances(model.pool)
     for index, problem in enumerate(problems):
         result = search(model, problem, settings, settings.n_evaluations, distances=distances)
         new = [f.kernel for f in result.found if f.kernel not in pool][:count]
         recorded = rows[number == index].nlargest(count, "tflops")
-        chosen.append((*(kind.from_dict(r) for r in recorded.to_dict("records")), *new))
+        chosen.append((*(backend.read_kernel(r) for r in recorded.to_dict("records")), *new))
     kernels = tuple(dict.fromkeys(k for some in chosen for k in some))
     place = {kernel: i for i, kernel in enumerate(kernels)}
     origins = rows["origin"].to_numpy()[np.flatnonzero(np.diff(number, prepend=-1))]
@@ -184,12 +184,12 @@ class Simulated:
 def simulate_searches(rows: pd.DataFrame, model: TrainedModel, settings: SearchSettings, count: int) -> list[Simulated]:
     """Search each problem of :func:`validation_rows` among its measured kernels."""
     labels = TargetTable(model.target, rows)
-    kind, simulated = model.pool.backend.kernel, list[Simulated]()
+    backend, simulated = model.pool.backend, list[Simulated]()
     for index, problem in enumerate(labels.problems):
         some = rows[labels.problem == index]
-        columns = {n: some[n].to_numpy() for n in kind.column_names()}
-        some = some[supported_mask(model.pool.backend, columns, problem, model.target.variant)]
-        kernels = [kind.from_dict(r) for r in some.to_dict("records")]
+        columns = {n: some[n].to_numpy() for n in backend.column_kinds()}
+        some = some[supported_mask(backend, columns, problem, model.target.variant)]
+        kernels = [backend.read_kernel(r) for r in some.to_dict("records")]
         measured = dict(zip(kernels, some["tflops"].tolist(), strict=True))
         result = search(model, problem, settings, count, kernels)
         reached = [measured[f.kernel] for f in result.found]

@@ -32,7 +32,7 @@ class PoolDistances:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self._names = [n for n, kind in pool.backend.kernel.column_kinds().items() if kind == "int"]
+        self._names = [n for n, kind in pool.backend.column_kinds().items() if kind == "int"]
         self._pipelines = pool.columns["pipeline"].astype(str)
         self._points = self._place(pool.columns)
 

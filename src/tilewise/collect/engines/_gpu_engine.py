@@ -1,4 +1,4 @@
-"""Engine that measures Triton kernels on a CUDA device; ``_stopwatch.py`` explains how it times them.
+"""Engine that measures Triton kernels and the vendor's calls on a CUDA device; ``_stopwatch.py`` explains the timing.
 
 A problem is measured in one sweep: all kernels are launched, checked and timed once without waiting for any of them,
 then timed in rounds. Waiting for each kernel would take longer than most kernels do. A sweep cannot tell which kernel
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,8 +23,8 @@ from tilewise.collect.engines._engine import REGIME, BeginCallback, Device, Engi
 from tilewise.collect.engines._nvml import driver_version
 from tilewise.collect.engines._stopwatch import HEAD_START_CLEARS, GraphStopwatch, L2Cache, capture_graph
 from tilewise.errors import one_line
+from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import (
-    Launch,
     Program,
     compile_program,
     count_mismatches,
@@ -35,7 +35,10 @@ from tilewise.kernels.triton.programs import (
     scale_of,
     seed_of,
 )
+from tilewise.kernels.vendor import VendorCall, bind_call
 from tilewise.ops import Problem
+
+Work = Callable[[], torch.Tensor | None]  # runs a kernel; returns its result unless that is in the result's tensor
 
 _LEADERS = 3  # of the kernels with unreliable times, this many of the fastest are timed once more
 _COUNTER_STRIDE = 4  # counters lie 16 bytes apart: equal alignment needs one compilation of the check only
@@ -63,12 +66,12 @@ class _TimedRun:
     """Cold run of a kernel whose result was right.
 
     Attributes:
-        launches: of the kernel.
+        work: of the kernel.
         ms: its time.
         reliable: whether no pause of the host lies within the time.
     """
 
-    launches: tuple[Launch, ...]
+    work: Work
     ms: float
     reliable: bool
 
@@ -78,12 +81,12 @@ class _Sweep:
     """State of a sweep, by kernel index.
 
     Attributes:
-        launches: of each kernel that was compiled.
+        work: of each kernel that could be prepared.
         queued_ms: host time, since the start of the sweep, at which each kernel was queued.
         failed: outcomes of kernels that failed.
     """
 
-    launches: dict[int, tuple[Launch, ...]] = field(default_factory=dict)
+    work: dict[int, Work] = field(default_factory=dict)
     queued_ms: dict[int, float] = field(default_factory=dict)
     failed: dict[int, Outcome] = field(default_factory=dict)
 
@@ -138,7 +141,7 @@ class GpuEngine:
         runnable = [i for i in range(len(kernels)) if i not in outcomes]
         if runnable:
             tensors = self._tensors(problem)
-            self._reserve(max(self._family.workspace_elements(kernels[i], problem) for i in runnable))
+            self._reserve(max(self._workspace_elements(kernels[i], problem) for i in runnable))
             runs, failed = self._sweep(problem, runnable, tensors, begin, careful)
             begin(None)
             outcomes |= failed | self._time(runs)
@@ -155,7 +158,7 @@ class GpuEngine:
         sweep = self._queue_all(problem, kernels, tensors, begin, careful)
         begin(None)  # from here on no kernel runs alone
         self._require_right(problem, tensors, sweep)
-        runs = {i: self._timed_run(i, sweep.launches[i], sweep.queued_ms[i]) for i in sweep.ran()}
+        runs = {i: self._timed_run(i, sweep.work[i], sweep.queued_ms[i]) for i in sweep.ran()}
         return runs | self._time_leaders_again(runs), sweep.failed
 
     def _queue_all(
@@ -163,6 +166,14 @@ class GpuEngine:
     ) -> _Sweep:
         """Compile and queue each kernel, cold and timed, with the check of its result."""
         reference, sweep = self._reference(problem, tensors.operands), _Sweep()
+        calls = [i for i in kernels if isinstance(self._plan.pool.kernels[i], VendorCall)]
+        for i in calls:  # the first run waits for the device: the library tries its algorithms
+            begin(i)
+            try:
+                sweep.work[i] = self._call(i, problem, tensors)
+            except Exception as e:
+                self._require_alive(e)
+                sweep.failed[i] = Outcome("runtime_error", one_line(e))
         self._wrong.zero_()
         torch.cuda.synchronize()
         begin(None)
@@ -171,15 +182,18 @@ class GpuEngine:
         for _ in range(HEAD_START_CLEARS):
             self._cache.clear()
         for i in kernels:
+            if i in sweep.failed:
+                continue
             if careful:
                 begin(i)
             try:
-                sweep.launches[i] = self._launches(i, problem, tensors, begin)
+                if i not in sweep.work:
+                    sweep.work[i] = self._launches(i, problem, tensors, begin)
             except Exception as e:
                 sweep.failed[i] = Outcome("compile_error", one_line(e))
                 continue
             try:
-                self._run_once(i, sweep.launches[i], tensors, reference)
+                self._run_once(i, sweep.work[i], tensors, reference)
                 sweep.queued_ms[i] = (time.perf_counter() - begun) * 1e3
                 if careful:
                     torch.cuda.synchronize()
@@ -200,7 +214,7 @@ class GpuEngine:
             reference = self._reference(problem, [o.double() for o in tensors.operands])
             self._wrong.zero_()
             for i in doubtful:
-                self._run_once(i, sweep.launches[i], tensors, reference)
+                self._run_once(i, sweep.work[i], tensors, reference)
             wrong = self._count_wrong()
         for i in doubtful:
             sweep.queued_ms[i] = math.inf
@@ -217,14 +231,23 @@ class GpuEngine:
             start, end = self._events[i]
             self._cache.clear()
             start.record()
-            launch_all(runs[i].launches)
+            runs[i].work()
             end.record()
         torch.cuda.synchronize()
         return {
             i: replace(runs[i], ms=min(runs[i].ms, self._events[i][0].elapsed_time(self._events[i][1]))) for i in again
         }
 
-    def _launches(self, i: int, problem: Problem, tensors: _Tensors, begin: BeginCallback) -> tuple[Launch, ...]:
+    def _workspace_elements(self, kernel: Kernel | VendorCall, problem: Problem) -> int:
+        return 0 if isinstance(kernel, VendorCall) else self._family.workspace_elements(kernel, problem)
+
+    def _call(self, i: int, problem: Problem, tensors: _Tensors) -> Work:
+        """Return the call of the vendor's library that kernel `i` is, after its first run."""
+        call = bind_call(self._plan.pool.kernels[i], problem, self._plan.target.variant)
+        call(tensors.operands)
+        return partial(call, tensors.operands)
+
+    def _launches(self, i: int, problem: Problem, tensors: _Tensors, begin: BeginCallback) -> Work:
         """Return the launches of kernel `i`, compiled (or read from disk) and loaded."""
         kernel = self._plan.pool.kernels[i]
         group = self._family.launches(kernel, problem, self._dtype, *tensors.operands, tensors.result, self._workspace)
@@ -233,24 +256,26 @@ class GpuEngine:
                 begin(i)  # compiling may take long
                 compile_program(item.program)[item.grid]  # asking for the launcher loads the binary
                 self._loaded.add(item.program)
-        return group
+        return partial(launch_all, group)
 
-    def _run_once(self, i: int, launches: Sequence[Launch], tensors: _Tensors, reference: _Reference) -> None:
+    def _run_once(self, i: int, work: Work, tensors: _Tensors, reference: _Reference) -> None:
         """Queue one cold, timed run and the check of its result."""
         start, end = self._events[i]
         tensors.result.fill_(float("nan"))
         self._cache.clear()
         self._cache.clear()  # twice, which gives the host time to queue the launches
         start.record(self._stream)  # passed, not looked up: a problem has some hundred of these
-        launch_all(launches)
+        returned = work()
         end.record(self._stream)
+        if returned is not None:
+            tensors.result.copy_(returned.reshape(tensors.result.shape))
         count_mismatches(tensors.result, reference.values, self._wrong_of[i], tensors.rtol, reference.scale)
 
-    def _timed_run(self, i: int, launches: tuple[Launch, ...], queued_ms: float) -> _TimedRun:
+    def _timed_run(self, i: int, work: Work, queued_ms: float) -> _TimedRun:
         start, end = self._events[i]
         # The launch was queued before the device came to it, so no pause of the host lies within its time.
         reliable = queued_ms < self._start.elapsed_time(start)
-        return _TimedRun(launches, float(start.elapsed_time(end)), reliable)
+        return _TimedRun(work, float(start.elapsed_time(end)), reliable)
 
     def _count_wrong(self) -> list[int]:
         try:
@@ -270,7 +295,7 @@ class GpuEngine:
         estimates = [run.ms for run in runs]
         shares = timing_shares(estimates, [run.reliable for run in runs], timing)
         work = {
-            at: capture_graph(partial(launch_all, run.launches), share.unrolled)
+            at: capture_graph(run.work, share.unrolled)
             for at, (run, share) in enumerate(zip(runs, shares, strict=True))
             if share.rounds
         }

@@ -8,7 +8,7 @@ measures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,7 +23,7 @@ from tilewise.collect._plan import Item, Plan, Timing
 from tilewise.collect.engines._engine import BeginCallback, Device, EngineFactory
 from tilewise.data import TARGET_COLUMNS
 from tilewise.errors import DataError
-from tilewise.kernels import KernelBase, Pool, backend_of_columns
+from tilewise.kernels import BACKEND_COLUMN, FILL, Backend, FieldKind, KernelBase, Pool, backend_of_columns, together
 from tilewise.ops import OPS, Problem, Target
 
 _RESULTS = (
@@ -57,15 +57,15 @@ class ReplayTable:
         self._columns = {n: values for n, values in columns.items() if n in _RESULTS}
         self._rows: dict[Problem, dict[str, int]] = {}  # row number by kernel name
         self._kernels: dict[str, KernelBase] = {}
-        kind, names = backend_of_columns(columns).kernel, OPS[target.op].column_names()
+        backend, names = backend_of_columns(columns, columns.get(BACKEND_COLUMN, ())), OPS[target.op].column_names()
         problems: dict[tuple[Any, ...], Problem] = {}
-        status = columns["status"]
+        status, kernel_columns = columns["status"], backend.column_kinds()
         for row, (name, *key) in enumerate(zip(*(columns[n] for n in ("kernel_name", *names)), strict=True)):
             problem = problems.get(tuple(key))
             if problem is None:
                 problem = problems[tuple(key)] = OPS[target.op](**dict(zip(names, key, strict=True)))
             if name not in self._kernels:
-                self._kernels[name] = kind.from_dict({n: columns[n][row] for n in kind.column_names()})
+                self._kernels[name] = backend.read_kernel({n: columns[n][row] for n in kernel_columns})
             row_of = self._rows.setdefault(problem, {})
             if name not in row_of or (status[row] == "ok" and status[row_of[name]] != "ok"):
                 row_of[name] = row
@@ -83,7 +83,7 @@ class ReplayTable:
             tables = [t for file in files if (t := _read(file, target)) is not None]
             if not tables:
                 raise DataError(f"{path}: no row of {target.name}")
-            table = pa.concat_tables(tables, promote_options="permissive")
+            table = _together(tables)
             return cls(target, table.to_pydict(), str(path))
         except (pa.ArrowException, OSError, ValueError, TypeError) as e:  # problems and kernels raise ValueErrors
             raise DataError(f"{path}: not a table of measurements: {(str(e).splitlines() or [''])[0]}") from e
@@ -216,16 +216,44 @@ def _times(count: int, recorded: list[float]) -> list[float]:
     return filled
 
 
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables of one op as one; rows name their backend, if there are several."""
+    backends = [_backend_of(table) for table in tables]
+    mixed = together(backends)
+    if mixed.parts:
+        kinds = mixed.column_kinds()
+        tables = [_filled(table, known.name, kinds) for table, known in zip(tables, backends, strict=True)]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _backend_of(table: pa.Table) -> Backend:
+    return backend_of_columns(table.column_names, _tags(table))
+
+
+def _tags(table: pa.Table) -> list[str]:
+    return table[BACKEND_COLUMN].unique().to_pylist() if BACKEND_COLUMN in table.column_names else []
+
+
+def _filled(table: pa.Table, name: str, kinds: Mapping[str, FieldKind]) -> pa.Table:
+    for column, kind in kinds.items():
+        if column not in table.column_names:
+            value = name if column == BACKEND_COLUMN else FILL[kind]
+            table = table.append_column(column, pa.array([value] * table.num_rows))
+    return table
+
+
 def _read(file: Path, target: Target) -> pa.Table | None:
     """Return the rows of `target` with the columns that are used, or None if there are no rows."""
-    names = set(pq.read_schema(file).names)
-    if not {c.name for c in TARGET_COLUMNS} <= names:
+    names = pq.read_schema(file).names
+    if not {c.name for c in TARGET_COLUMNS} <= set(names):
         raise DataError(f"{file}: not a measurement table: columns op, variant, dtype and arch are missing")
-    table = pq.read_table(file, columns=[c.name for c in TARGET_COLUMNS], partitioning=None)
+    tag = [BACKEND_COLUMN] if BACKEND_COLUMN in names else []
+    table = pq.read_table(file, columns=[*(c.name for c in TARGET_COLUMNS), *tag], partitioning=None)
     is_target = reduce(pc.and_, (pc.equal(table[c.name], getattr(target, c.name)) for c in TARGET_COLUMNS))
     if not table.num_rows or not pc.any(is_target).as_py():
         return None
-    wanted = (*OPS[target.op].column_names(), *backend_of_columns(names).kernel.column_names(), *_NEEDED)
+    kinds = backend_of_columns(names, _tags(table)).column_kinds()
+    wanted = (*OPS[target.op].column_names(), *kinds, *_NEEDED)
     later = [n for n in OPS[target.op].later_columns if n not in names]
     missing = [n for n in wanted if n not in (*names, *later)]
     if missing:

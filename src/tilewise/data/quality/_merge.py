@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 import pyarrow.parquet as pq
 
+from tilewise.data._backends import unify
 from tilewise.data._rows import is_of
 from tilewise.data._schema import parquet_files, read_raw_measurements, to_measurements
 from tilewise.data.importers import content_hash, open_parquet
@@ -22,7 +23,6 @@ from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, fi
 from tilewise.data.quality._faults import HARMLESS
 from tilewise.data.quality._screen import screen
 from tilewise.errors import DataError
-from tilewise.kernels import backend_of_columns
 from tilewise.ops import OPS, Target
 
 _Entry: TypeAlias = dict[str, Any]  # one JSON object of the metadata
@@ -69,12 +69,7 @@ def merge_measurements(inputs: Sequence[Path], target: Target) -> Merged:
     frames = {f: rows for f in files if (rows := _rows(f, target)) is not None}
     if not frames:
         raise DataError(f"{', '.join(map(str, inputs))}: no row of {target.name}")
-    backends = {backend_of_columns(f.columns).name for f in frames.values()}
-    if len(backends) > 1:
-        raise DataError(
-            f"{', '.join(map(str, inputs))}: kernels of {' and '.join(sorted(backends))} do not fit together"
-        )
-    rows = pd.concat(frames.values(), ignore_index=True)
+    rows = pd.concat(unify(list(frames.values())), ignore_index=True)
     screened = screen(rows, target, exclusions)
     rule = screened.faults["rule"]
     good, blocking = rule == "", ~rule.isin(["", HARMLESS])

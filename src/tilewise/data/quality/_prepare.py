@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tilewise.data._backends import tags_of
 from tilewise.data._columns import table_columns
 from tilewise.data._rows import is_of
 from tilewise.data._schema import SOURCE, to_measurements
@@ -63,7 +64,8 @@ def prepare_measurements(frame: pd.DataFrame, target: Target, exclusions: Sequen
     if not good.any():
         fate = f"bad, the first because {faults['reason'].iloc[0]}" if len(faults) == len(rows) else "bad or left out"
         raise DataError(f"all {len(rows)} rows of {target.name} are {fate}")
-    columns = [c.name for c in table_columns(target.op, rows.columns)] + [n for n in SOURCE if n in rows.columns]
+    columns = [c.name for c in table_columns(target.op, rows.columns, tags_of(rows))]
+    columns += [n for n in SOURCE if n in rows.columns]
     bad = faults[~good].astype("str")
     return Prepared(
         to_measurements(rows.loc[faults.index[good]]),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tilewise.errors import KernelError
-from tilewise.kernels._contract import KernelBase, RegistryEntry
+from tilewise.kernels._contract import RegistryEntry, TileKernel
 
 MAX_DIGITS = 9  # of any number in a name, far below the limit of int64
 
@@ -39,7 +39,7 @@ _GEMM_EXAMPLE = "rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x1
 
 
 @dataclass(frozen=True)
-class CkKernel(KernelBase):
+class CkKernel(TileKernel):
     """The parameters of a CK Tile kernel that names and configurations state; 0, "" and False also mean "not stated".
 
     Attributes:
@@ -96,6 +96,8 @@ class CkKernel(KernelBase):
     def registry_entry(self) -> RegistryEntry:
         """The kernel's figures in CK Tile's registry format; unknown ones are 0."""
         return RegistryEntry(
+            tile=(self.tile_m, self.tile_n, self.tile_k),
+            pipeline=self.pipeline,
             warps=(self.warp_m, self.warp_n, self.warp_k),
             warp_tile=(self.warp_tile_m, self.warp_tile_n, self.warp_tile_k),
             scheduler=self.scheduler or "default",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tilewise.errors import KernelError
-from tilewise.kernels._contract import KernelBase, RegistryEntry
+from tilewise.kernels._contract import RegistryEntry, TileKernel
 
 _CONFIG = re.compile(
     r"(?P<tile_m>\d+)x(?P<tile_n>\d+)x(?P<tile_k>\d+)_(?P<pipeline>[a-z][a-z0-9]*)"
@@ -20,7 +20,7 @@ _CONFIG = re.compile(
 
 
 @dataclass(frozen=True)
-class Kernel(KernelBase):
+class Kernel(TileKernel):
     """One configuration of a Triton kernel.
 
     Attributes:
@@ -46,7 +46,12 @@ class Kernel(KernelBase):
     @property
     def registry_entry(self) -> RegistryEntry:
         """The kernel's figures in CK Tile's registry format: all warps along M, as Triton's compiler places them."""
-        return RegistryEntry(warps=(self.num_warps, 1, 1), persistent=self.pipeline == "persistent")
+        return RegistryEntry(
+            tile=(self.tile_m, self.tile_n, self.tile_k),
+            pipeline=self.pipeline,
+            warps=(self.num_warps, 1, 1),
+            persistent=self.pipeline == "persistent",
+        )
 
     @classmethod
     def from_config(cls, config: str) -> Self:

@@ -1,0 +1,84 @@
+"""The backend contract of the vendor's library as PyTorch calls it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tilewise.arch import HardwareProfile
+from tilewise.errors import KernelError
+from tilewise.kernels._contract import Backend, Rules
+from tilewise.kernels._formulas import KernelLike, ProblemLike
+from tilewise.kernels._named import NamedKernel, NamedNumbers, nominal_columns
+from tilewise.ops import CHANNELS_LAST, Target
+
+NAME = "vendor"
+DTYPES = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
+SCALED = "cublaslt_scaled"  # the product of fp8 operands
+# The calls of each op. `cudnn` is benchmark mode: PyTorch tries cuDNN's algorithms at the first call of a shape.
+CALLS: dict[str, tuple[str, ...]] = {
+    "grouped_conv": ("cudnn", "cudnn_heuristic"),
+    "gemm": ("cublas", "cublaslt", SCALED),
+}
+FP8_ALIGNMENT = 16  # elements; cuBLASLt's rule for the rows of fp8 operands
+
+
+@dataclass(frozen=True)
+class VendorCall(NamedKernel):
+    """A call of the vendor's library; its algorithm is one of :data:`CALLS`."""
+
+    backend_name: ClassVar[str] = NAME
+
+    @classmethod
+    def from_config(cls, config: str) -> Self:
+        """Parse :attr:`config`.
+
+        Raises:
+            KernelError: the text is not ``vendor_`` and one of :data:`CALLS`.
+        """
+        call = super().from_config(config)
+        if not any(call.algorithm in known for known in CALLS.values()):
+            known = ", ".join(f"{NAME}_{name}" for names in CALLS.values() for name in names)
+            raise KernelError(f"{config!r} is no call of the vendor's library; known are {known}")
+        return call
+
+
+def illegal(kernel: VendorCall, target: Target, arch: HardwareProfile) -> str | None:
+    """Return why a call cannot run for `target` on `arch` whatever the problem, or None."""
+    if arch.vendor != "nvidia":
+        return f"{kernel.algorithm} is a library of NVIDIA, {arch.name} is a GPU of {arch.vendor}"
+    if kernel.algorithm not in CALLS.get(target.op, ()):
+        return f"{kernel.algorithm} does not compute {target.op}"
+    if target.dtype not in DTYPES[target.op]:
+        return f"there are no {target.dtype} calls for {target.op}"
+    if target.op == "gemm" and (target.dtype == "fp8") != (kernel.algorithm == SCALED):
+        return f"{kernel.algorithm} does not multiply {target.dtype}"
+    return None
+
+
+def checks(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+    """Yield the rules that a problem must meet: convolutions have the channels last, fp8 products aligned sizes."""
+    if problem.op == "grouped_conv":
+        yield problem.layout != CHANNELS_LAST, "the vendor's calls take channels last (NHWGC) only"
+    if problem.op == "gemm":
+        scaled = np.asarray(kernel.algorithm == SCALED)
+        yield scaled & (problem.layout != "rcr"), "cuBLASLt multiplies fp8 in layout rcr only"
+        for name in ("N", "K"):
+            rest = getattr(problem, name) % FP8_ALIGNMENT
+            yield scaled & (rest != 0), f"cuBLASLt multiplies fp8 where {name} divides by {FP8_ALIGNMENT}"
+
+
+VENDOR = Backend(
+    name=NAME,
+    label="the vendor's library",
+    kernel=VendorCall,
+    illegal=illegal,
+    checks=checks,
+    dtypes=DTYPES,
+    pipelines=lambda op: NamedNumbers(NAME),
+    common_columns=partial(nominal_columns, NAME),
+    tagged=True,
+)
