@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -68,14 +69,18 @@ class Converter:
         target: the target of the rows.
         run_id: value of the column of this name.
         origin: value of the column of this name.
+        hardware: values of further provenance columns; the other columns stay empty.
     """
 
-    def __init__(self, target: Target, run_id: str, origin: str) -> None:
+    def __init__(
+        self, target: Target, run_id: str, origin: str, hardware: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.target = target
         self._layout_names = OPS[target.op].layouts
         self._columns = measurement_columns(target.op, backend_of_target(target).name)
         self.provenance = {"run_id": run_id, "origin": origin}
-        self._constants = {**{c.name: getattr(target, c.name) for c in TARGET_COLUMNS}, **self.provenance}
+        of_target = {c.name: str(getattr(target, c.name)) for c in TARGET_COLUMNS}
+        self._constants = {**of_target, **self.provenance, **hardware}
         self.schema = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in self._columns])
         self.others: set[str] = set()
         self._kernels = KernelLookup(target, self.others)
