@@ -1,4 +1,4 @@
-"""The vendor's calls compute the same as the reference of tilewise's own kernels; on a CPU PyTorch takes its own way."""
+"""The vendor's calls compute the same as the reference of tilewise's own kernels, on a GPU and on a CPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 LAYER = GroupedConvProblem(N=2, C=16, K=32, G=2, Hi=9, Wi=7, Y=3, X=3, pad_h=1, pad_w=1, stride_h=2, stride_w=2)
 VOLUME = GroupedConvProblem(N=1, C=8, K=8, G=1, Di=4, Hi=5, Wi=6, Z=3, Y=3, X=1, pad_d=1, pad_h=1, dilation_h=2)
 DEPTHWISE = GroupedConvProblem(N=2, C=32, K=32, G=32, Hi=6, Wi=6, Y=3, X=3, pad_h=1, pad_w=1)
-CONVOLUTIONS = [
+CONVOLUTIONS: list[tuple[Problem, Target, str]] = [
     (problem, Target("grouped_conv", variant, "bf16", "sm90"), call)
     for problem in (LAYER, VOLUME, DEPTHWISE)
     for variant in ("forward", "bwd_data", "bwd_weight")
     for call in CALLS["grouped_conv"]
 ]
-PRODUCTS = [
+PRODUCTS: list[tuple[Problem, Target, str]] = [
     (GemmProblem(M=24, N=40, K=32, layout=layout), Target("gemm", "universal", "bf16", "sm90"), "cublas")
     for layout in ("rcr", "rrr", "crr", "ccr")
 ]

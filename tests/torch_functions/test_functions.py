@@ -14,6 +14,7 @@ from torch.nn import functional as own
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
+from tilewise.kernels import TENSORS, accepted_shapes
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 from tilewise.torch import _operators as operators
@@ -111,7 +112,8 @@ class Recording:
         assert all(t.is_contiguous() for t in tensors)
         self.problems.append(problem)
         self.pointers.append([t.data_ptr() for t in tensors])
-        return torch.zeros(problem.M, problem.N).half() if out is None else out.zero_()
+        shapes = accepted_shapes(TENSORS[self.target.op, self.target.variant], problem)
+        return torch.zeros(shapes[tuple(t.shape for t in tensors)]).half() if out is None else out.zero_()
 
 
 def recording(monkeypatch: pytest.MonkeyPatch, *variants: str) -> tuple[Recording, ...]:

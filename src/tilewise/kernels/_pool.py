@@ -53,6 +53,10 @@ class Pool:
         if twice is not None:
             raise KernelError(f"kernel {twice} is listed twice in the pool of {self.op} {self.variant} {self.dtype}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out derived values, among them backends, which pickle cannot write."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @cached_property
     def backend(self) -> Backend:
         """The backend of the kernels; a mixture for those of several backends."""
@@ -167,7 +171,7 @@ def load_pool(target: Target) -> Pool:
         config = line.partition("#")[0].strip()
         if config:
             try:
-                kernel = _parse(config, made_by)
+                kernel = parse_config(config, made_by)
                 if _legal(kernel, target, arch):
                     kernels.append(kernel)
             except KernelError as e:
@@ -195,7 +199,7 @@ def borrow_pool(target: Target) -> Pool:
     )
 
 
-def _parse(config: str, first: Backend) -> KernelBase:
+def parse_config(config: str, first: Backend) -> KernelBase:
     """Return the kernel of a pool's line: of the arch's backend, or a candidate that is known by name.
 
     Raises:

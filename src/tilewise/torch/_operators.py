@@ -21,6 +21,7 @@ from tilewise.torch._serving import dispatcher_for, warn_once
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 _TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+_FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 _MAX_PROBLEMS = 4096
 _GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
 
@@ -100,18 +101,16 @@ def _serve(
     """Compute a result of shape `sizes` with the dispatcher's kernel, or with PyTorch's `own` without one."""
     dispatcher = dispatcher_for("grouped_conv", variant, operands[0])
     if dispatcher is not None:
-        out = _empty(operands[0], sizes)
-        if _run(dispatcher, problem, map(_channels_last, operands), _channels_last(out)) is not None:
-            return out
+        result = _run(dispatcher, problem, map(_channels_last, operands))
+        if result is not None:
+            return result.permute(_FROM_LAST[result.dim()])
     return own().contiguous(memory_format=_LAST[len(sizes)])
 
 
-def _run(
-    dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor], out: Tensor | None = None
-) -> Tensor | None:
+def _run(dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor]) -> Tensor | None:
     """Return the result of the dispatcher's kernel, or log a warning once and return None if no kernel can run."""
     try:
-        return dispatcher.run(problem, *operands, out=out)
+        return dispatcher.run(problem, *operands)
     except KernelError as e:
         warn_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
         return None

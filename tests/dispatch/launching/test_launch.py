@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,9 +54,9 @@ def case(key: tuple[str, str], problem: Problem, dtype: str = "fp16") -> tuple[t
     return operands, exact.to(empty_result(family, problem, dtype, "meta").dtype)
 
 
-def launcher_of(config: str) -> launch.TritonLauncher:
+def launcher_of(config: str) -> launch.TorchLauncher:
     dispatcher = dispatcher_of(*CONV, config)
-    return launch.TritonLauncher(dispatcher.target, dispatcher.select, dispatcher.rank)
+    return launch.TorchLauncher(dispatcher.target, dispatcher.select, dispatcher.rank)
 
 
 @needs_interpreter
@@ -89,6 +90,44 @@ class TestInterpreted:
         operands, right = case(CONV, other)
         assert torch.equal(dispatcher_of(*CONV, BROKEN, GOOD).run(other, *operands), right)
         assert len(caplog.records) == 1
+
+    def test_the_vendor_s_call_is_launched_like_a_kernel(self) -> None:
+        operands, right = case(CONV, PLAIN)
+        dispatcher = dispatcher_of(*CONV, "vendor_cudnn", GOOD)
+        for _ in range(2):  # bound, then from the binding
+            assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+        assert torch.equal(dispatcher.run(PLAIN, *(o.squeeze(1) for o in operands)), right.squeeze(1))
+        out = torch.full_like(right, float("nan"))
+        assert dispatcher.run(PLAIN, *operands, out=out) is out
+        assert torch.equal(out, right)
+        with pytest.raises(ProblemError, match=r"w: must be torch\.float16, is torch\.float32"):
+            dispatcher.run(PLAIN, operands[0], operands[1].float())
+
+    def test_a_call_that_fails_is_followed_by_the_next_with_one_warning(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        operands, right = case(CONV, PLAIN)
+        dispatcher = dispatcher_of(*CONV, "vendor_cudnn", GOOD)
+        dispatcher.run(PLAIN, *operands)
+
+        def broken(self: object, given: object, out: torch.Tensor | None = None) -> torch.Tensor:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED")
+
+        binding = dispatcher._selector.generation.launcher.bindings[PLAIN, -1]  # type: ignore[union-attr]
+        monkeypatch.setattr(binding, "returns", partial(broken, None))
+        monkeypatch.setattr(bind.VendorLaunch, "__call__", broken)
+        for _ in range(3):
+            assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+        assert [r.levelname for r in caplog.records] == ["WARNING"]
+        assert "vendor_cudnn failed, the next in rank is launched: " in caplog.text
+
+    def test_candidates_that_are_data_only_are_skipped(self) -> None:
+        operands, right = case(CONV, PLAIN)
+        dispatcher = dispatcher_of(*CONV, "miopen_ConvAsm1x1U", GOOD)
+        assert dispatcher.select(PLAIN).kernel_name.endswith("miopen_ConvAsm1x1U")
+        assert torch.equal(dispatcher.run(PLAIN, *operands), right)
+        with pytest.raises(KernelError, match="kernels of MIOpen cannot be launched from here; there are launchers"):
+            dispatcher_of(*CONV, "miopen_ConvAsm1x1U").run(PLAIN, *operands)
 
     def test_a_bound_kernel_that_fails_later_is_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
         operands, right = case(CONV, PLAIN)

@@ -23,6 +23,8 @@ from tilewise.kernels.triton import TRITON_DTYPES as DTYPES
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import RESULT_TYPES, count_mismatches, family_of, random_operands, scale_of
 from tilewise.kernels.triton.programs._family import FAMILIES
+from tilewise.kernels.vendor import CALLS
+from tilewise.kernels.vendor._backend import SCALED
 from tilewise.ops import GemmProblem, Problem, Target
 
 pytestmark = pytest.mark.gpu
@@ -190,3 +192,24 @@ def test_selecting_leaves_the_gpu_alone_and_forks_run() -> None:
         sys.exit(os.waitpid(child, 0)[1])
     """
     run_alone(code)
+
+
+VENDOR_KEYS = [
+    (key, dtype, call) for key, dtype in GPU_KEYS for call in CALLS[key[0]] if (call == SCALED) == (dtype == "fp8")
+]
+
+
+@pytest.mark.parametrize(("key", "dtype", "call"), VENDOR_KEYS)
+def test_the_vendor_s_calls_run_and_can_be_captured(key: tuple[str, str], dtype: str, call: str) -> None:
+    dispatcher = dispatcher_of(*key, f"vendor_{call}", dtype=dtype)
+    for problem in [p for p in REAL[key[0]].values() if dispatcher.is_supported(p)][:4]:
+        operands = random_operands(family_of(*key), problem, dtype, "cuda", 3)
+        eager = [dispatcher.run(problem, *operands) for _ in range(2)]  # the first run binds
+        out = torch.empty_like(eager[0])
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = dispatcher.run(problem, *operands)
+            dispatcher.run(problem, *operands, out=out)
+        graph.replay()
+        for y in (*eager, captured, out):
+            assert _mismatches(key, problem, dtype, y, operands) == 0, problem

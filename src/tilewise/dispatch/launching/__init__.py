@@ -12,7 +12,7 @@ from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
     from tilewise.dispatch.launching._bind import BoundKernel as BoundKernel
-    from tilewise.dispatch.launching._launch import TritonLauncher as TritonLauncher
+    from tilewise.dispatch.launching._launch import TorchLauncher as TorchLauncher
     from tilewise.dispatch.launching._launch import device_arch as device_arch
     from tilewise.dispatch.launching._launchers import KernelLauncher as KernelLauncher
     from tilewise.dispatch.launching._launchers import make_launcher as make_launcher
@@ -22,7 +22,7 @@ __all__, __getattr__ = lazy_face(
     {
         "_bind": ("BoundKernel",),
         "_launch": (
-            "TritonLauncher",
+            "TorchLauncher",
             "device_arch",
         ),
         "_launchers": (

@@ -18,6 +18,7 @@ from tilewise.kernels.triton.programs import (
     launch_all,
     load_program,
 )
+from tilewise.kernels.vendor import VendorCall, bind_call
 from tilewise.ops import Problem
 
 BoundKernel = Callable[[Sequence[torch.Tensor], torch.Tensor], None]  # (operands, result): launch on current stream
@@ -85,6 +86,21 @@ def loaded_launches(family: Family, kernel: Kernel, problem: Problem, dtype: str
             step(stream, pointers)
 
     return run
+
+
+class VendorLaunch:
+    """A call of the vendor's library for a problem; it allocates its result, so a given tensor costs a copy.
+
+    Attributes:
+        returns: computes the result of operands.
+    """
+
+    def __init__(self, call: VendorCall, problem: Problem, variant: str) -> None:
+        self.returns = bind_call(call, problem, variant)
+
+    def __call__(self, operands: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+        """Compute into `out` on the current stream."""
+        out.copy_(self.returns(operands))
 
 
 def _run_aligned(run: BoundKernel, operands: Sequence[torch.Tensor], out: torch.Tensor) -> None:

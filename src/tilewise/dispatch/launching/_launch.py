@@ -1,4 +1,4 @@
-"""Launching of Triton kernels on the current stream, given a problem and its tensors.
+"""Launching of Triton kernels and of the vendor's calls on the current stream, given a problem and its tensors.
 
 A dispatcher imports this module at its first run, because it imports torch and triton. The first run of a problem on a
 device binds its kernel: it is compiled and loaded, and every argument except the pointers is prepared. Later runs look
@@ -8,8 +8,9 @@ them; binding cannot be captured, so run each problem once before.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 
@@ -23,7 +24,8 @@ from tilewise.dispatch.measuring import is_capturing
 from tilewise.errors import KernelError, ProblemError, one_line
 from tilewise.kernels import TENSORS, Shape, accepted_shapes
 from tilewise.kernels.triton import Kernel
-from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, Program, family_of, interpreted
+from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, family_of, interpreted
+from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import Problem, Target
 
 _log = logging.getLogger(__name__)
@@ -32,14 +34,15 @@ _MAX_BINDINGS = 4096  # per launcher; a bound kernel takes some KB
 _MAX_REASONS = 3
 _shape = attrgetter("shape")
 
-# (programs of a kernel, device) that failed in this process and are not tried again. Beyond this number the least
+# (programs of a kernel, or a call and its problem; device) that failed in this process and are not tried again.
+# Beyond this number the least
 # recently used failures are forgotten, and their kernels may be tried again.
 MAX_FAILURES = 8192
-_failed: Recent[tuple[tuple[Program, ...], int], bool] = Recent(MAX_FAILURES)
+_failed: Recent[tuple[Hashable, int], bool] = Recent(MAX_FAILURES)
 
 
-class TritonLauncher:
-    """A launcher of Triton kernels for problems of one target.
+class TorchLauncher:
+    """A launcher of Triton kernels and of the vendor's calls for problems of one target.
 
     It keeps the answers of `select`, so a dispatcher makes a new launcher when its model changes. Threads may share a
     launcher.
@@ -87,6 +90,13 @@ class TritonLauncher:
             binding = self._bindings[problem, tensors[0].get_device()]
         except (KeyError, IndexError, AttributeError):
             return self._first_run(problem, tensors, out)
+        if out is None and binding.returns is not None:
+            self._check_operands(problem, binding.shapes, tensors)
+            try:
+                return binding.returns(tensors)
+            except Exception as e:
+                self._give_up(problem, binding.kernel_name, tensors[0].get_device(), e)
+                return self._first_run(problem, tensors, out)
         out = self._checked_result(problem, binding.shapes, tensors, out)
         try:
             binding.launch(tensors, out)
@@ -106,12 +116,14 @@ class TritonLauncher:
         binding = self._bindings.get((problem, device))
         return None if binding is None else (binding.kernel_name, binding.launch)
 
-    def bind(self, kernel: Kernel, problem: Problem, device: int) -> bind.BoundKernel:
+    def bind(self, kernel: Kernel | VendorCall, problem: Problem, device: int) -> bind.BoundKernel:
         """Bind any kernel of the target, without launching or keeping it; a failure does not count against it.
 
         Raises:
             Exception: any error of Triton or the driver while compiling or loading.
         """
+        if isinstance(kernel, VendorCall):
+            return bind.VendorLaunch(kernel, problem, self._target.variant)
         make = bind.interpreted_launches if interpreted() else bind.loaded_launches
         return make(self._family, kernel, problem, self._target.dtype, device)
 
@@ -120,16 +132,10 @@ class TritonLauncher:
         out: torch.Tensor | None,
     ) -> torch.Tensor:  # fmt: skip
         """Check all tensors, and return `out` or a new tensor for the result."""
-        try:
-            result = shapes[tuple(map(_shape, tensors))]
-            device, dtype = tensors[0].get_device(), self._dtype
-            for t in tensors:
-                if t.dtype is not dtype or t.get_device() != device or not t.is_contiguous():
-                    raise self._operand_error(problem, tensors)
-        except (KeyError, AttributeError):
-            raise self._operand_error(problem, tensors) from None
+        result = self._check_operands(problem, shapes, tensors)
         if out is None:
             return torch.empty(result, dtype=self._result_dtype, device=tensors[0].device)
+        device = tensors[0].get_device()
         if (
             not isinstance(out, torch.Tensor)
             or out.dtype is not self._result_dtype
@@ -140,6 +146,20 @@ class TritonLauncher:
             fault = self._fault(out, (result,), self._result_dtype, tensors[0].device)
             raise ProblemError(self._tensors.names[-1], f"out {fault}")
         return out
+
+    def _check_operands(
+        self, problem: Problem, shapes: Mapping[tuple[Shape, ...], Shape], tensors: Sequence[torch.Tensor]
+    ) -> Shape:
+        """Check the operands, and return the shape of the result."""
+        try:
+            result = shapes[tuple(map(_shape, tensors))]
+            device, dtype = tensors[0].get_device(), self._dtype
+            for t in tensors:
+                if t.dtype is not dtype or t.get_device() != device or not t.is_contiguous():
+                    raise self._operand_error(problem, tensors)
+        except (KeyError, AttributeError):
+            raise self._operand_error(problem, tensors) from None
+        return result
 
     def _operand_error(self, problem: Problem, tensors: Sequence[torch.Tensor]) -> ProblemError:
         """Return the error that names the first wrong operand."""
@@ -200,20 +220,25 @@ class TritonLauncher:
         raise KernelError(f"no kernel of {self._target.name} could be launched for {problem}: {summary}")
 
     def _choices(self, problem: Problem) -> Iterator[Choice]:
-        """Yield the selected kernel, then the others by rank, which is only computed if the selected one fails."""
+        """Yield the selected kernel, then the others by rank, which is only computed if the selected one fails.
+
+        Candidates that are data only cannot be launched, and are skipped.
+        """
         selected = self._select(problem)
-        yield selected
-        yield from (c for c in self._rank(problem) if c.kernel_name != selected.kernel_name)
+        every = itertools.chain([selected], (c for c in self._rank(problem) if c.kernel_name != selected.kernel_name))
+        yield from (choice for choice in every if isinstance(choice.kernel, Kernel | VendorCall))
 
     def _require_arch(self, device: int) -> None:
         if device >= 0 and (arch := device_arch(device)) != self._target.arch:
             raise KernelError(f"{self._target.name} runs on {self._target.arch}, device {device} is {arch}")
 
-    def _programs(self, problem: Problem, kernel_name: str, device: int) -> tuple[tuple[Program, ...], int]:
-        """Return the programs that a kernel runs for a problem; problems of equal alignment share them."""
+    def _programs(self, problem: Problem, kernel_name: str, device: int) -> tuple[Hashable, int]:
+        """Return the programs that a kernel runs for a problem, which problems of equal alignment share; or a call."""
         t = self._target
-        kernel = Kernel.from_config(kernel_name.removeprefix(f"{t.op}_{t.variant}_{t.dtype}_"))
-        return self._family.programs(kernel, problem, t.dtype), device
+        config = kernel_name.removeprefix(f"{t.op}_{t.variant}_{t.dtype}_")
+        if config.startswith(f"{VendorCall.backend_name}_"):
+            return (config, problem), device
+        return self._family.programs(Kernel.from_config(config), problem, t.dtype), device
 
     def _give_up(self, problem: Problem, kernel_name: str, device: int, error: Exception) -> None:
         """Drop a kernel that failed, and do not try it again on these programs.

@@ -29,12 +29,16 @@ Rank = Callable[[Problem], Sequence[Choice]]  # all kernels, best first
 
 
 class Binding:
-    """A bound kernel, and the shapes that its tensors must have: shapes of the operands -> shape of the result."""
+    """A bound kernel, and the shapes that its tensors must have: shapes of the operands -> shape of the result.
 
-    __slots__ = ("kernel_name", "launch", "shapes")
+    `returns` computes without a tensor for the result, for a kernel that allocates it itself; None for others.
+    """
+
+    __slots__ = ("kernel_name", "launch", "returns", "shapes")
 
     def __init__(self, kernel_name: str, launch: BoundKernel, shapes: Mapping[tuple[Shape, ...], Shape]) -> None:
         self.kernel_name, self.launch, self.shapes = kernel_name, launch, shapes
+        self.returns: Callable[[Sequence[Tensor]], Tensor] | None = getattr(launch, "returns", None)
 
 
 Bindings = Mapping[tuple[Problem, int], Binding]  # by problem and device
@@ -51,10 +55,10 @@ class KernelLauncher(Protocol):
         """Bound kernels for the launcher of the next generation."""
 
 
-def _triton(target: Target, select: Select, rank: Rank, spare: Bindings) -> KernelLauncher:
-    from tilewise.dispatch.launching._launch import TritonLauncher  # imports torch and triton
+def _torch(target: Target, select: Select, rank: Rank, spare: Bindings) -> KernelLauncher:
+    from tilewise.dispatch.launching._launch import TorchLauncher  # imports torch and triton
 
-    return TritonLauncher(target, select, rank, spare)
+    return TorchLauncher(target, select, rank, spare)
 
 
 def _ck_tile(target: Target, select: Select, rank: Rank, spare: Bindings) -> KernelLauncher:
@@ -63,7 +67,7 @@ def _ck_tile(target: Target, select: Select, rank: Rank, spare: Bindings) -> Ker
     return CkLauncher(target, select, rank)
 
 
-LAUNCHERS = {"triton": _triton, "ck_tile": _ck_tile}
+LAUNCHERS = {"triton": _torch, "vendor": _torch, "ck_tile": _ck_tile}
 
 
 def make_launcher(
@@ -79,10 +83,17 @@ def make_launcher(
         previous: launcher of the generation that served before.
 
     Raises:
-        KernelError: the backend has no launcher, or its launcher is not set up.
+        KernelError: no part of the backend has a launcher, two parts have different ones, or the launcher is not set
+            up.
     """
-    if backend.name not in LAUNCHERS:
-        raise KernelError(
-            f"kernels of {backend.name} cannot be launched from here; those of {', '.join(LAUNCHERS)} can"
-        )
-    return LAUNCHERS[backend.name](target, select, rank, {} if previous is None else previous.bindings)
+    launchers = {LAUNCHERS[source.name]: source for source in backend.sources if source.name in LAUNCHERS}
+    if len(launchers) != 1:
+        problem = "need different launchers" if launchers else "cannot be launched from here"
+        raise KernelError(f"kernels of {backend.label} {problem}; there are launchers for {', '.join(LAUNCHERS)}")
+    launch = next(iter(launchers))
+    return launch(target, select, rank, {} if previous is None else previous.bindings)
+
+
+def is_launched(backend: Backend) -> bool:
+    """Return whether kernels of this backend can be launched from Python; others are data only."""
+    return backend.name in LAUNCHERS

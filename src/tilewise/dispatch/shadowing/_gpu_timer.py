@@ -14,11 +14,12 @@ from collections.abc import Sequence
 import torch
 
 from tilewise.collect.engines import HEAD_START_CLEARS, L2Cache
-from tilewise.dispatch.launching import BoundKernel, TritonLauncher
+from tilewise.dispatch.launching import BoundKernel, TorchLauncher
 from tilewise.dispatch.measuring import is_capturing
 from tilewise.dispatch.shadowing._pair import Case, Pair, PairTimes, expected_ms
 from tilewise.dispatch.shadowing._timers import PendingTimes
 from tilewise.errors import KernelError
+from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import compile_program, cuda_target, family_of, interpreted
 
 ROUNDS = 3
@@ -81,7 +82,8 @@ class GpuTimer:
     def _needed_bytes(self, pair: Pair, case: Case, out: torch.Tensor) -> int:
         """Return the memory for the cache's filler, the result and the larger workspace."""
         elements = family_of(pair.production.target.op, pair.production.target.variant).workspace_elements
-        workspace = max(elements(s.kernel, case.problem) for s in (case.production, case.candidate) if s is not None)
+        kernels = [s.kernel for s in (case.production, case.candidate) if s is not None]
+        workspace = max((elements(k, case.problem) for k in kernels if isinstance(k, Kernel)), default=0)
         filler = 2 * torch.cuda.get_device_properties(out.device).L2_cache_size
         return int(filler + out.numel() * out.element_size() + 4 * workspace)
 
@@ -93,7 +95,7 @@ class GpuTimer:
             Exception: the candidate's kernel cannot be loaded.
         """
         launcher = pair.production.launcher
-        if not isinstance(launcher, TritonLauncher) or case.candidate is None:
+        if not isinstance(launcher, TorchLauncher) or case.candidate is None:
             return None
         launched = launcher.launched(case.problem, device)
         if launched is None:

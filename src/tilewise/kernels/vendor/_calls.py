@@ -30,7 +30,7 @@ def bind_call(call: VendorCall, problem: Problem, variant: str) -> BoundCall:
     if isinstance(problem, GemmProblem):
         return _product(call, problem)
     if isinstance(problem, GroupedConvProblem) and variant in _CONVOLUTIONS:
-        return _with_benchmark(call.algorithm == "cudnn", _CONVOLUTIONS[variant](problem))
+        return _in_benchmark_mode(_CONVOLUTIONS[variant](problem))
     raise KernelError(f"{call.config} computes no {problem.op} {variant}")
 
 
@@ -61,16 +61,15 @@ def _product(call: VendorCall, p: GemmProblem) -> BoundCall:
     return product
 
 
-def _with_benchmark(benchmark: bool, compute: BoundCall) -> BoundCall:
+def _in_benchmark_mode(compute: BoundCall) -> BoundCall:
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        before = torch.backends.cudnn.benchmark
-        if before == benchmark:
+        if torch.backends.cudnn.benchmark:
             return compute(operands)
-        torch.backends.cudnn.benchmark = benchmark
+        torch.backends.cudnn.benchmark = True
         try:
             return compute(operands)
         finally:
-            torch.backends.cudnn.benchmark = before
+            torch.backends.cudnn.benchmark = False
 
     return run
 
