@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
     from tilewise.data._columns import Column as Column
     from tilewise.data._columns import measurement_columns as measurement_columns
+    from tilewise.data._derived import without_implied as without_implied
     from tilewise.data._digest import keys_digest as keys_digest
     from tilewise.data._digest import table_hash as table_hash
     from tilewise.data._labels import judge_runs as judge_runs
@@ -51,6 +52,7 @@ __all__, __getattr__ = lazy_face(
             "TARGET_COLUMNS",
             "measurement_columns",
         ),
+        "_derived": ("without_implied",),
         "_digest": ("keys_digest", "table_hash"),
         "_labels": (
             "judge_runs",

@@ -64,6 +64,15 @@ def with_later_columns(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     return frame.assign(**{n: str(defaults[n]) for n in OPS[op].later_columns if n not in frame})
 
 
+def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return the table without later columns in which every row has the default, as files and digests have it.
+
+    So files and digests of a table stay as they were before the op had these columns.
+    """
+    defaults = OPS[op].defaults()
+    return frame.drop(columns=[n for n in OPS[op].later_columns if n in frame and (frame[n] == defaults[n]).all()])
+
+
 def _facts(op: str, row: dict[str, object]) -> tuple[str, float, float]:
     """Return the fault of a row's problem ("" if it is possible), its FLOPs and its fewest bytes."""
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tilewise.data._derived import without_implied
 from tilewise.ops import OPS
 
 
@@ -17,9 +18,8 @@ def table_hash(frame: pd.DataFrame) -> str:
     A later column of the op (:attr:`Problem.later_columns`) that holds only defaults is left out, so that a table keeps
     its hash when a version adds a column.
     """
-    implied = _implied_columns(frame)
-    if implied:
-        frame = frame.drop(columns=implied)
+    for op in set(frame["op"].astype(str)) & set(OPS) if "op" in frame else ():
+        frame = without_implied(frame, op)
     digest = hashlib.sha256(f"tilewise-table-1:{len(frame)}".encode())
     for name in frame.columns:
         values, empty = frame[name], frame[name].isna()
@@ -35,17 +35,6 @@ def table_hash(frame: pd.DataFrame) -> str:
             text = "".join(f"{len(v)}:{v}" for v in values[~empty].astype(str))
             digest.update(text.encode())
     return digest.hexdigest()
-
-
-def _implied_columns(frame: pd.DataFrame) -> list[str]:
-    """Return the later columns in which every row has the default."""
-    ops = {str(op) for op in frame["op"].unique()} if "op" in frame else set()
-    return [
-        name
-        for op in sorted(ops & set(OPS))
-        for name in OPS[op].later_columns
-        if name in frame and (frame[name] == OPS[op].defaults()[name]).all()
-    ]
 
 
 def keys_digest(keys: npt.NDArray[np.int64]) -> str:
