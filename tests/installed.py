@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import tilewise
 from tilewise.capi import export_model
@@ -16,7 +17,7 @@ from tilewise.core import compiled_core
 from tilewise.dispatch import Dispatcher
 from tilewise.model import load_artefact
 
-PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
+PROBLEM: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
 ABSENT = ("mlflow", "lightgbm", "dvc", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib", "torch")
 
 

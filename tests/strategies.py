@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mutate import KINDS, TOKENS, Damage
 from tilewise.kernels import load_pool
 from tilewise.kernels.triton import Kernel
-from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Target
+from tilewise.ops import CHANNELS_LAST, GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Target
 
 CONV_TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 CONV_POOL = load_pool(CONV_TARGET)
@@ -17,7 +17,13 @@ GEMM_POOL = load_pool(Target.parse("gemm_universal_bf16_sm90"))
 
 
 @st.composite
-def conv_problems(draw: st.DrawFn, *, max_size: int = 256, dims: tuple[int, ...] = (2, 3)) -> GroupedConvProblem:
+def conv_problems(
+    draw: st.DrawFn,
+    *,
+    max_size: int = 256,
+    dims: tuple[int, ...] = (2, 3),
+    layouts: tuple[str, ...] = (CHANNELS_LAST,),
+) -> GroupedConvProblem:
     """Return a valid convolution; `max_size` bounds image sides and the channels of a group."""
     axes = {}
     for size, filt, name in (("Di", "Z", "d"), ("Hi", "Y", "h"), ("Wi", "X", "w")):
@@ -32,7 +38,9 @@ def conv_problems(draw: st.DrawFn, *, max_size: int = 256, dims: tuple[int, ...]
         axes[size] = draw(st.integers(least, least + max_size))
     groups = draw(st.sampled_from([1, 1, 2, 3, 32]))
     channels, filters = draw(st.integers(1, max_size)), draw(st.integers(1, max_size))
-    return GroupedConvProblem(N=draw(st.integers(1, 64)), C=groups * channels, K=groups * filters, G=groups, **axes)
+    layout = draw(st.sampled_from(layouts))
+    counts = {"N": draw(st.integers(1, 64)), "C": groups * channels, "K": groups * filters, "G": groups}
+    return GroupedConvProblem(**counts, **axes, layout=layout)
 
 
 def gemm_problems() -> st.SearchStrategy[GemmProblem]:

@@ -61,7 +61,8 @@ def run(target: Target, data: Path, seeds: int, threads: int) -> dict[str, Any]:
         "problems": len(whole.problems),
         "pool": len(whole.pool),
         "rows": len(whole.problem),
-        "rule": f"{split_rule(FRACTION)} stays out; 25% of the other group keys judge, the rest may be measured",
+        "rule": f"{split_rule(target, FRACTION)} stays out; "
+        "25% of the other group keys judge, the rest may be measured",
         "seeds": seeds,
         "revision": git_revision(Path.cwd()),
         "points": points,

@@ -46,7 +46,7 @@ def pick(
         raise ConfigError(f"the model is of {dispatcher.target.name}, not of {target.name}")
     held = frame[holdout_mask(target.op, group_keys(target.op, frame), fraction)]
     if not len(held):
-        raise DataError(f"no validation problem of {target.name}: {split_rule(fraction)}")
+        raise DataError(f"no validation problem of {target.name}: {split_rule(target, fraction)}")
     rows = labelled(held, target.op)
     problems = problems_of(rows, target)
     rows = rows.assign(problem=problem_index(rows, target.op))
@@ -67,7 +67,7 @@ def pick(
         by_model["model"] = dispatcher.content_hash
         by_model["selected"] = [None if k is None else pool.find(k) for k in selected]
     return {
-        "rule": f"the {top} fastest of the recorded table; validation: {split_rule(fraction)}",
+        "rule": f"the {top} fastest of the recorded table; validation: {split_rule(target, fraction)}",
         "recorded_kernels": int(rows["kernel_name"].nunique()),
         "labels": labels,
         "picks": [[place[name] for name in chosen.get(i, [])] for i in range(len(problems))],

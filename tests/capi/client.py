@@ -28,7 +28,7 @@ class Gemm(c.Structure):
 
 
 class Conv(c.Structure):
-    _fields_ = [(name, c.c_int64) for name in _CONV.split()]
+    _fields_ = [*((name, c.c_int64) for name in _CONV.split()), ("layout", c.c_char * 8)]
 
 
 class _Of(c.Union):
@@ -43,8 +43,8 @@ def c_gemm(m: int, n: int, k: int, layout: str = "rcr") -> CProblem:
     return CProblem(c.sizeof(CProblem), 1, _Of(gemm=Gemm(m, n, k, layout.encode())))
 
 
-def c_conv(**columns: int) -> CProblem:
-    return CProblem(c.sizeof(CProblem), 2, _Of(conv=Conv(**columns)))
+def c_conv(layout: str = "NHWGC", **columns: int) -> CProblem:
+    return CProblem(c.sizeof(CProblem), 2, _Of(conv=Conv(layout=layout.encode(), **columns)))
 
 
 def c_problem(problem: Problem) -> CProblem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import gzip
 import json
 import subprocess
 from functools import cache
@@ -25,7 +26,7 @@ from tilewise.capi._build import INCLUDE, LIBRARIES, SOURCES
 from tilewise.capi._export_file import seal
 from tilewise.errors import ProblemError
 from tilewise.model import TrainedModel, load_artefact
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
+from tilewise.ops import CONV_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
 pytestmark = needs_compiler
 GEMM, CONV = "gemm_universal_bf16_sm90", "grouped_conv_forward_bf16_sm90"
@@ -79,7 +80,7 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
         assert asked.code == 0, asked.error
 
         @settings(max_examples=15, deadline=None, derandomize=True)
-        @given(problem=gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512))
+        @given(problem=gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512, layouts=CONV_LAYOUTS))
         def same(problem: Problem) -> None:
             best = ranker.best(problem, len(pool))
             seen, scores = asked.rank(c_problem(problem), len(pool))
@@ -101,11 +102,15 @@ def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int,
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(problem=conv_problems(), changed=st.dictionaries(st.sampled_from(GroupedConvProblem.column_names()), EDGES))
+@given(
+    problem=conv_problems(layouts=CONV_LAYOUTS),
+    changed=st.dictionaries(st.sampled_from(GroupedConvProblem.column_names()[:-1]), EDGES),
+    layout=st.sampled_from(["NHWGC", "NGCHW", "NCHW", "NHWGCNHW"]),
+)
 def test_impossible_convolutions_are_those_of_python(
-    folder: Path, problem: GroupedConvProblem, changed: dict[str, int]
+    folder: Path, problem: GroupedConvProblem, changed: dict[str, int], layout: str
 ) -> None:
-    columns = problem.to_dict() | changed
+    columns = problem.to_dict() | changed | {"layout": layout}
     asking = c_conv(**{name.lower(): value for name, value in columns.items()})
     with Client(exported(CONV, 4, folder)[1]) as asked:
         try:
@@ -113,6 +118,34 @@ def test_impossible_convolutions_are_those_of_python(
             assert asked.is_supported(asking) in (0, 1, client.UNSUPPORTED)
         except ProblemError:
             assert asked.is_supported(asking) == client.BAD_PROBLEM, asked.error
+
+
+def test_a_file_of_a_version_without_layouts_still_ranks(folder: Path) -> None:
+    """The file was exported by the last revision whose convolutions had no layout; it means channels last."""
+    old = folder / "old.twm"
+    old.write_bytes(gzip.decompress((Path(__file__).parent / "conv_without_layout.twm.gz").read_bytes()))
+    columns = {"n": 8, "c": 64, "k": 64, "g": 1, "hi": 14, "wi": 14, "y": 3, "x": 3, "di": 1, "z": 1}
+    columns |= {f"{name}_{axis}": 1 for name in ("stride", "dilation") for axis in "dhw"}
+    with Client(old) as asked, Client(exported(CONV, 4, folder)[1]) as new:
+        assert asked.code == 0, asked.error
+        for layout in ("NHWGC", ""):
+            last = c_conv(layout=layout, **columns)
+            assert len(asked.rank(last, 5)[0]) == 5
+            assert asked.rank(last, 5) == asked.rank(c_conv(layout="NHWGC", **columns), 5)
+        first = c_conv(layout="NGCHW", **columns)
+        for client_of_file in (asked, new):
+            assert client_of_file.is_supported(first) == 0
+            assert client_of_file.select(first) == client.NO_KERNEL
+            assert client_of_file.rank(first, 5) == ([], [])
+
+
+def test_the_reference_computes_channels_last_only() -> None:
+    columns = {name: 1 for name in ["n", "c", "k", "g", "hi", "wi", "y", "x", "di", "z"]}
+    columns |= {f"{name}_{axis}": 1 for name in ("stride", "dilation") for axis in "dhw"}
+    first, one = c_conv(layout="NGCHW", **columns), np.ones(1, dtype=np.float32)
+    arrays = (c.c_void_p(one.ctypes.data) for _ in range(3))
+    assert library().tilewise_reference(b"fp32", b"forward", c.byref(first), *arrays) == client.UNSUPPORTED
+    assert b"channels last" in library().tilewise_last_error()
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

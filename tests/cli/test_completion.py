@@ -25,7 +25,7 @@ from tilewise.errors import UsageError
         ("tilewise data d", {"describe ", "data=", "dtype="}),
         ("tilewise registry show --j", {"--json "}),
         ("tilewise train tar", {"target="}),
-        ("tilewise train arch=g", {"arch=gfx942 ", "arch=gfx950 "}),
+        ("tilewise train arch=g", {"arch=gfx90a ", "arch=gfx942 ", "arch=gfx950 "}),
         ("tilewise train model.num", {"model.num_leaves="}),
         ("tilewise train tune.space.num", {"tune.space.num_leaves="}),
         ("tilewise train seed=1 tuned=", {"tuned=none "}),
@@ -66,7 +66,7 @@ def test_the_script_is_sound(shell: str, capsys: pytest.CaptureFixture[str]) -> 
     ("line", "replies"),
     [
         ("tilewise reg", ["registry "]),
-        ("tilewise train arch=gfx", ["gfx942 ", "gfx950 "]),  # bash breaks the word at "="
+        ("tilewise train arch=gfx", ["gfx90a ", "gfx942 ", "gfx950 "]),  # bash breaks the word at "="
         ("tilewise train model.num_le", ["model.num_leaves="]),
     ],
 )

@@ -141,7 +141,7 @@ def test_every_option_of_every_group_composes(group: str) -> None:
         ("problem={N:1", r"cannot read 'problem=\{N:1'"),
         ("data=a=b", "cannot read 'data=a=b'.*put special characters in quotes"),
         ("target=conv", "'conv' is not a target; expected"),
-        ("target=gemm_universal_bf16_sm80", "arch=sm80 is unknown; arch has gfx942, gfx950, sm90"),
+        ("target=gemm_universal_bf16_sm80", "arch=sm80 is unknown; arch has gfx90a, gfx942, gfx950, sm90"),
         ("data=${nowhere}", "Interpolation key 'nowhere' not found"),
     ],
 )

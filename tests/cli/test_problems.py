@@ -39,7 +39,7 @@ def planned(*overrides: str) -> tuple[Item, ...]:
 def test_a_committed_run_is_planned_again(overrides: tuple[str, ...], count: int, digest: str) -> None:
     items = planned(*overrides)
     assert len(items) == count
-    text = "\n".join(f"{i.origin} {i.problem.to_dict()}" for i in items)
+    text = "\n".join(f"{i.origin} {i.problem.stated()}" for i in items)
     assert hashlib.sha256(text.encode()).hexdigest() == digest
 
 

@@ -33,3 +33,12 @@ def test_every_kind_of_change_shows() -> None:
 def test_text_cannot_be_shifted_between_cells() -> None:
     a, b = (pd.DataFrame({"t": cells}, dtype="str") for cells in (["ab", "c"], ["a", "bc"]))
     assert table_hash(a) != table_hash(b)
+
+
+def test_a_later_column_with_defaults_changes_no_hash() -> None:
+    """Models of earlier versions state the hash of their table, which had no layout."""
+    earlier = FRAME.drop(columns="layout")
+    assert table_hash(earlier) == table_hash(FRAME)
+    assert table_hash(FRAME.assign(layout="NGCHW")) != table_hash(FRAME)
+    gemm = measurements("gemm_universal_bf16_sm90", n_problems=3, n_kernels=5)
+    assert table_hash(gemm.assign(layout="rcr")) != table_hash(gemm.drop(columns="layout"))

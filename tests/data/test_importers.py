@@ -337,7 +337,7 @@ def test_a_configuration_that_contradicts_its_name_is_not_taken(tmp_path: Path) 
         (
             "CSV",
             "grouped_conv_forward_bf16_sm90",
-            "the file holds CK Tile's grouped_conv .*give arch=gfx942 or arch=gfx950",
+            "the file holds CK Tile's grouped_conv .*give arch=gfx90a or arch=gfx942 or arch=gfx950",
         ),
         (
             "LOG",

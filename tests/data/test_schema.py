@@ -252,3 +252,12 @@ def test_a_failed_kernel_needs_no_latency() -> None:
     assert len(failed)
     assert failed["latency_ms"].isna().all()
     assert (row_faults(failed) == "").all()
+
+
+def test_a_table_of_a_version_without_layouts_has_the_channels_last(tmp_path: Path) -> None:
+    pd.testing.assert_frame_equal(read_measurements(written(tmp_path, FRAME.drop(columns="layout"))), FRAME)
+
+
+def test_an_unknown_layout_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"layout: must be one of NHWGC, NGCHW, got 'NCHW'"):
+        read_measurements(written(tmp_path, changed("layout", "NCHW")))

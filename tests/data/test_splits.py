@@ -8,12 +8,13 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategies import conv_problems
 from synthetic import CONV, measurements, problems
-from tilewise.data import group_keys, holdout_mask, is_primary, split_rule
-from tilewise.ops import Target
+from tilewise.data import group_keys, held_out, holdout_mask, is_primary, split_keys, split_rule
+from tilewise.ops import GroupedConvProblem, Target
 
 FRAME = measurements(n_problems=5, n_kernels=6, repeats=2)
 
@@ -83,10 +84,40 @@ def test_no_keys_give_no_mask() -> None:
     assert holdout_mask("gemm", np.empty((0, 3)), 0.5).shape == (0,)
 
 
+SM90, GFX942, GFX90A = (
+    Target.parse(f"grouped_conv_{rest}")
+    for rest in ("forward_bf16_sm90", "bwd_data_fp32_gfx942", "forward_bf16_gfx90a")
+)
+
+
+@settings(deadline=None)
+@given(layers=st.lists(conv_problems(dims=(2,)), min_size=1, max_size=20), fraction=st.floats(0, 1))
+def test_a_layer_lies_on_one_side_on_archs_that_split_by_layer(
+    layers: list[GroupedConvProblem], fraction: float
+) -> None:
+    """Whatever the batch, the layout, the direction, the dtype and the arch."""
+    keys = np.array([p.group_key for p in layers])
+    batches = [np.concatenate([np.full((len(keys), 1), n), keys[:, 1:]], axis=1) for n in (1, 32, 999)]
+    for other in batches:
+        for target in (GFX942, GFX90A):
+            assert (held_out(target, other, fraction) == held_out(GFX942, keys, fraction)).all()
+
+
+def test_other_archs_hold_out_shapes() -> None:
+    keys = np.array([GroupedConvProblem(n, 64, 64, 1, 28, 28, 3, 3).group_key for n in range(1, 300)])
+    assert (held_out(SM90, keys, 0.2) == holdout_mask("grouped_conv", keys, 0.2)).all()
+    assert 30 < held_out(SM90, keys, 0.2).sum() < 90
+    assert len(np.unique(held_out(GFX942, keys, 0.2))) == 1
+    assert (split_keys(Target.parse("gemm_universal_bf16_gfx942"), [[1, 2, 3]]) == [[1, 2, 3]]).all()
+
+
 def test_the_rule_is_told_in_words() -> None:
-    assert split_rule(0.18) == "holdout: 18% of the group keys by hash (tilewise-holdout-1)"
-    assert split_rule(0.255) == "holdout: 26% of the group keys by hash (tilewise-holdout-1)"
-    assert split_rule(0.18, 5).endswith("; 5-fold GroupKFold on the group key for the rest")
+    assert split_rule(GFX942, 0.18, 5) == (
+        "holdout: 18% of the layers by hash (tilewise-holdout-1); 5-fold GroupKFold on the layer for the rest"
+    )
+    assert split_rule(SM90, 0.18) == "holdout: 18% of the group keys by hash (tilewise-holdout-1)"
+    assert split_rule(SM90, 0.255) == "holdout: 26% of the group keys by hash (tilewise-holdout-1)"
+    assert split_rule(SM90, 0.18, 5).endswith("; 5-fold GroupKFold on the group key for the rest")
 
 
 def primary_runs(frame: pd.DataFrame) -> list[str]:

@@ -50,6 +50,19 @@ def test_training_and_holdout_share_no_key_and_lose_no_row(target: Target, fract
 
 
 @settings(max_examples=30, deadline=None)
+@given(fractions, seeds)
+def test_batches_of_a_layer_share_a_side_on_archs_of_amd(fraction: float, seed: int) -> None:
+    """No configuration changes it: the rule asks the target's name alone."""
+    target, rng = Target.parse("grouped_conv_forward_bf16_gfx942"), np.random.default_rng(seed)
+    rows = TABLES[CONV].assign(arch="gfx942")
+    rows["N"] = rng.integers(1, 512, len(rows))
+    table = TargetTable.of(rows, target)
+    training, holdout = (keys(part) for part in (table.training(fraction), table.holdout(fraction)))
+    assert not {key[1:] for key in training} & {key[1:] for key in holdout}
+    assert len(training | holdout) == len(table.distinct_keys)
+
+
+@settings(max_examples=30, deadline=None)
 @given(targets, fractions, seeds)
 def test_the_side_of_a_problem_depends_on_its_key_alone(target: Target, fraction: float, seed: int) -> None:
     """Whatever other rows a table has, and in whatever order: a later measurement moves no problem."""

@@ -155,7 +155,7 @@ class TestSelect:
         rows = table()[lambda f: f["is_valid"]]
         measured = {
             (*r[:19], r[19]): r[20]
-            for r in rows[[*GroupedConvProblem.column_names(), "kernel_name", "tflops"]].itertuples(index=False)
+            for r in rows[[*GroupedConvProblem.column_names()[:-1], "kernel_name", "tflops"]].itertuples(index=False)
         }
         ratio = []
         for problem in problems():

@@ -14,9 +14,10 @@ from small_model import altered, with_pool
 from tilewise.data import TargetTable, group_keys, holdout_mask, labelled, problems_of, sort_rows
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate import evaluate
+from tilewise.evaluate._unseen import require_unseen_problems
 from tilewise.metrics import METRICS
 from tilewise.model import TrainedModel
-from tilewise.ops import OPS
+from tilewise.ops import OPS, Target
 from tilewise.train._dataset import Split
 
 NAMES = list(OPS["grouped_conv"].column_names())
@@ -184,6 +185,17 @@ class TestUnseen:
         leaked = np.concatenate([rows.training(0.3).distinct_keys, rows.holdout(0.3).distinct_keys[:2]])
         with pytest.raises(ConfigError, match=r"^2 of the .* shapes held out are among those that .* was trained on"):
             evaluate(calibrated(trained_with(model, 0.3), leaked), frame, 0.3)
+
+    def test_on_archs_of_amd_another_batch_of_a_layer_was_trained_on_too(
+        self, model: TrainedModel, frame: pd.DataFrame
+    ) -> None:
+        target = Target.parse("grouped_conv_forward_bf16_gfx942")
+        rows = TargetTable.of(frame.assign(arch="gfx942"), target)
+        trained, held = rows.training(0.3).distinct_keys, rows.holdout(0.3).distinct_keys[:2] + np.eye(1, 19, dtype=int)
+        on_amd = altered(trained_with(model, 0.3), target=target)
+        require_unseen_problems(calibrated(on_amd, trained), rows, 0.3)
+        with pytest.raises(ConfigError, match=r"^2 of the .* shapes held out are among those that .* was trained on"):
+            require_unseen_problems(calibrated(on_amd, np.concatenate([trained, held])), rows, 0.3)
 
     def test_a_larger_share_than_the_trainings_has_other_shapes(self, model: TrainedModel, frame: pd.DataFrame) -> None:
         split = Split.of(TargetTable.of(frame, model.target), 0.3)

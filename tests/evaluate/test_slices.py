@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 
@@ -16,7 +18,8 @@ VARIANTS = ("forward", "bwd_data", "bwd_weight")
 
 
 def conv(**changes: int) -> GroupedConvProblem:
-    return GroupedConvProblem(**({"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3} | changes))
+    layer: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3}
+    return GroupedConvProblem(**(layer | changes))
 
 
 @pytest.mark.parametrize(

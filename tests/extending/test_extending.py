@@ -131,7 +131,7 @@ def test_a_backend_goes_from_problem_to_selection(conf: Path, tmp_path: Path) ->
 
 def test_an_arch_is_one_file(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "grouped_conv_forward_bf16_sm100"
-    with pytest.raises(ConfigError, match="arch=sm100 is unknown; arch has gfx942, gfx950, sm90"):
+    with pytest.raises(ConfigError, match="arch=sm100 is unknown; arch has gfx90a, gfx942, gfx950, sm90"):
         compose([f"target={name}"])
     shutil.copy(HERE / "sm100.yaml", conf / "arch")
     assert compose([f"target={name}"]).arch.compute_units == 160

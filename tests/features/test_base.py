@@ -209,7 +209,8 @@ def test_wrong_columns_are_named(problem: Any, kernel: Any, error: type[Exceptio
 def test_nullable_and_narrow_integers_are_taken() -> None:
     expected = matrix("grouped_conv", LAYER, CONV_POOL.default)
     for dtype in (object, np.int32, np.uint8):
-        values = {k: np.array([v], dtype=dtype) for k, v in LAYER.to_dict().items()}
+        sizes = {k: v for k, v in LAYER.to_dict().items() if k != "layout"}
+        values = {"layout": LAYER.layout, **{k: np.array([v], dtype=dtype) for k, v in sizes.items()}}
         assert (matrix("grouped_conv", values, CONV_POOL.default) == expected).all()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tilewise.arch import load_arch
@@ -16,7 +18,7 @@ from tilewise.ops import GroupedConvProblem, Target
 
 CK = parse_name("grouped_conv_forward_bf16_2d_16x64x128_compv4").kernel
 TRITON = Kernel(64, 64, 32, "taps", 4, 3)
-LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
+LAYER: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
 
 @pytest.mark.parametrize(

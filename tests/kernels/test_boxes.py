@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_axes_that_a_filter_reaches_along_stay() -> None:
         ("64x192x64_box_w4_s3_g1_k1", {"C": 64, "X": 1, "Y": 1}, 3 * 64),
     ],
 )
-def test_columns_of_a_filter_gradient_by_taps(config: str, layer: dict[str, int], columns: int) -> None:
+def test_columns_of_a_filter_gradient_by_taps(config: str, layer: dict[str, Any], columns: int) -> None:
     p = GroupedConvProblem(**{"N": 1, "C": 64, "K": 64, "G": 1, "Hi": 9, "Wi": 9, "Y": 3, "X": 3, **layer})
     kernel = Kernel.from_config(config)
     assert tapwise_columns(kernel, p) == columns

@@ -6,6 +6,7 @@ Either the rules give a reason, or CUDA and Triton accept the launches.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def gemms(draw: st.DrawFn) -> GemmProblem:
 @st.composite
 def convs(draw: st.DrawFn) -> GroupedConvProblem:
     """Return edge dimensions, of which one may be large; 2D and 3D, with every option."""
-    axes: dict[str, int] = {}
+    axes: dict[str, Any] = {}
     for size, taps, axis in (("Di", "Z", "d"), ("Hi", "Y", "h"), ("Wi", "X", "w")):
         if axis == "d" and draw(st.booleans()):
             continue

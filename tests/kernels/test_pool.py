@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,9 +109,10 @@ def test_a_shipped_pool_is_legal_and_large_enough(target: Target) -> None:
 
 def test_the_shipped_default_supports_odd_problems() -> None:
     default = load_pool(TARGET).default
-    for values in (
+    layers: tuple[dict[str, Any], ...] = (
         {"N": 1, "C": 3, "K": 5, "G": 1, "Hi": 7, "Wi": 7, "Y": 3, "X": 3},
         {"N": 1, "C": 7, "K": 7, "G": 7, "Hi": 1, "Wi": 1, "Y": 1, "X": 1, "pad_h": 1},
         {"N": 2, "C": 4, "K": 6, "G": 2, "Hi": 5, "Wi": 5, "Y": 3, "X": 1, "Di": 4, "Z": 3, "stride_d": 2},
-    ):
+    )
+    for values in layers:
         assert unsupported(default, GroupedConvProblem(**values), "forward") is None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from kernels.shapes import REAL, TINY_STRIPS, wide_pool
+from model.test_ranker import ck_kernels
 from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.kernels import Pool, load_pool, supported_mask, unsupported
@@ -30,7 +31,7 @@ COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
 STRIP: dict[str, Any] = {"pipeline": "strip", "tile_k": 4, "num_stages": 1}
 BOX: dict[str, Any] = {"pipeline": "box", "tile_k": 64}
-LAYER = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
+LAYER: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
 
 
 def kernel(**change: Any) -> Kernel:
@@ -162,7 +163,7 @@ def test_shared_memory_by_hand() -> None:
         ({"split_k": 16}, {"K": 2**13, "N": 2**6}, "more than 2 GiB of workspace"),
     ],
 )
-def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | None) -> None:
+def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | None) -> None:
     answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), "forward")
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
@@ -213,7 +214,7 @@ def test_support(change: dict[str, Any], layer: dict[str, int], reason: str | No
         ({"pipeline": "tma"}, {"Y": 1, "X": 1, "C": 68}, "bwd_weight", "8 must divide the rows that descriptors load"),
     ],
 )
-def test_support_of_gradients(change: dict[str, Any], layer: dict[str, int], variant: str, reason: str | None) -> None:
+def test_support_of_gradients(change: dict[str, Any], layer: dict[str, Any], variant: str, reason: str | None) -> None:
     answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), variant)
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
@@ -311,3 +312,21 @@ def test_shares_are_counted_in_32_bits() -> None:
     thin = kernel(pipeline="plain", tile_m=16, tile_n=16, tile_k=16, num_warps=1)
     assert unsupported(replace(thin, split_k=14), problem, "universal") is None
     assert unsupported(replace(thin, split_k=15), problem, "universal") == "split_k x steps along K is 2^31 or more"
+
+
+@pytest.mark.parametrize("variant", GroupedConvProblem.variants)
+@pytest.mark.parametrize("is_triton", [True, False])
+def test_kernels_that_take_channels_last_say_so(variant: str, is_triton: bool) -> None:
+    """Alone and, as arrays, in a whole pool; the rule is the first, so it is the reason that a table holds."""
+    shipped = load_pool(Target("grouped_conv", variant, "bf16", "sm90"))
+    pool = shipped if is_triton else Pool("grouped_conv", variant, "bf16", ck_kernels("grouped_conv"))
+    for layout, reason in (("NHWGC", None), ("NGCHW", "take channels last (NHWGC) only")):
+        problem = replace(GroupedConvProblem(**LAYER), layout=layout)
+        assert pool.supported(problem).any() == (reason is None)
+        assert reason is None or reason in (unsupported(pool.default, problem, variant) or "")
+
+
+def test_there_are_no_fp32_kernels() -> None:
+    target = Target("grouped_conv", "forward", "fp32", "sm90")
+    default = load_pool(Target("grouped_conv", "forward", "bf16", "sm90")).default
+    assert illegal(default, target, load_arch("sm90")) == "there are no fp32 kernels for grouped_conv"

@@ -11,16 +11,27 @@ from hypothesis import given, settings
 
 from strategies import conv_problems
 from tilewise.errors import ProblemError
-from tilewise.ops import GroupedConvProblem, conv_flops, conv_min_bytes, implicit_gemm
+from tilewise.ops import CONV_LAYOUTS, GemmProblem, GroupedConvProblem, conv_flops, conv_min_bytes, implicit_gemm
 from tilewise.ops._grouped_conv import _AXES
 
 # ResNet-50's 3x3 layer, a strided one, ResNeXt's grouped one, MobileNet's depthwise one, a dilated one, a 3D one
-RESNET = {"N": 32, "C": 64, "K": 64, "G": 1, "Hi": 56, "Wi": 56, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
-STRIDED = {"N": 1, "C": 3, "K": 64, "G": 1, "Hi": 224, "Wi": 224, "Y": 7, "X": 7, "stride_h": 2, "stride_w": 2}
-GROUPED = {**RESNET, "C": 128, "K": 128, "G": 32}
-DEPTHWISE = {**RESNET, "G": 64, "stride_h": 2, "stride_w": 2}
-DILATED = {**RESNET, "pad_h": 2, "pad_w": 2, "dilation_h": 2, "dilation_w": 2}
-VOLUME = {**RESNET, "Di": 8, "Z": 3, "pad_d": 1}
+RESNET: dict[str, Any] = {"N": 32, "C": 64, "K": 64, "G": 1, "Hi": 56, "Wi": 56, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
+STRIDED: dict[str, Any] = {
+    "N": 1,
+    "C": 3,
+    "K": 64,
+    "G": 1,
+    "Hi": 224,
+    "Wi": 224,
+    "Y": 7,
+    "X": 7,
+    "stride_h": 2,
+    "stride_w": 2,
+}
+GROUPED: dict[str, Any] = {**RESNET, "C": 128, "K": 128, "G": 32}
+DEPTHWISE: dict[str, Any] = {**RESNET, "G": 64, "stride_h": 2, "stride_w": 2}
+DILATED: dict[str, Any] = {**RESNET, "pad_h": 2, "pad_w": 2, "dilation_h": 2, "dilation_w": 2}
+VOLUME: dict[str, Any] = {**RESNET, "Di": 8, "Z": 3, "pad_d": 1}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +46,7 @@ VOLUME = {**RESNET, "Di": 8, "Z": 3, "pad_d": 1}
         (VOLUME, (8, 56, 56)),
     ],
 )
-def test_output_sizes_of_real_layers(values: dict[str, int], sizes: tuple[int, int, int]) -> None:
+def test_output_sizes_of_real_layers(values: dict[str, Any], sizes: tuple[int, int, int]) -> None:
     assert GroupedConvProblem(**values).output_sizes == sizes
 
 
@@ -94,20 +105,44 @@ def test_columns_give_the_figures_of_single_problems(p: GroupedConvProblem) -> N
         assert tuple(np.asarray(d).tolist()[0] for d in implicit_gemm(columns, variant)) == p.implicit_gemm(variant)
 
 
-@given(conv_problems())
+@given(conv_problems(layouts=CONV_LAYOUTS))
 @settings(deadline=None)
 def test_a_problem_survives_its_dict(p: GroupedConvProblem) -> None:
-    assert GroupedConvProblem.from_dict(p.to_dict()) == p
+    assert GroupedConvProblem.from_dict(p.to_dict()) == GroupedConvProblem.from_dict(p.stated()) == p
     assert hash(GroupedConvProblem.from_dict(p.to_dict())) == hash(p)
 
 
-def test_group_key_holds_every_dimension_in_column_order() -> None:
+def test_group_key_holds_every_dimension_in_column_order_but_the_layout() -> None:
     p = GroupedConvProblem(**STRIDED)
-    assert dict(zip(p.column_names(), p.group_key, strict=True)) == p.to_dict()
+    *sizes, last = p.column_names()
+    assert dict(zip(sizes, p.group_key, strict=True)) | {last: "NHWGC"} == p.to_dict()
+    assert last == "layout"
+    assert GroupedConvProblem(**STRIDED, layout="NGCHW").group_key == p.group_key
+
+
+def test_a_layout_makes_another_problem_of_equal_work() -> None:
+    last, first = (GroupedConvProblem(**STRIDED, layout=layout) for layout in CONV_LAYOUTS)
+    assert last == GroupedConvProblem(**STRIDED) != first
+    assert (first.flops, first.min_bytes("fp32")) == (last.flops, 2 * last.min_bytes("bf16"))
+    with pytest.raises(ProblemError, match="layout: must be one of NHWGC, NGCHW, got 'NCHW'"):
+        GroupedConvProblem(**STRIDED, layout="NCHW")
+
+
+def test_stored_problems_leave_out_the_default_layout() -> None:
+    """Files and keys of earlier versions stay valid; they had no layout."""
+    assert GroupedConvProblem(**STRIDED).stated().keys() == {*GroupedConvProblem.column_names()} - {"layout"}
+    assert GroupedConvProblem(**STRIDED, layout="NGCHW").stated()["layout"] == "NGCHW"
+    assert GemmProblem(1, 2, 3).stated() == {"M": 1, "N": 2, "K": 3, "layout": "rcr"}
+
+
+def test_a_layer_is_a_shape_without_its_batch() -> None:
+    keys = np.array([GroupedConvProblem(**{**STRIDED, "N": n}).group_key for n in (1, 7)])
+    assert len(np.unique(GroupedConvProblem.layer_keys(keys), axis=0)) == 1
+    assert (GemmProblem.layer_keys(keys) == keys).all()
 
 
 @pytest.mark.parametrize(("values", "ndim"), [(RESNET, 2), (VOLUME, 3), ({**RESNET, "Z": 3, "pad_d": 1}, 3)])
-def test_ndim(values: dict[str, int], ndim: int) -> None:
+def test_ndim(values: dict[str, Any], ndim: int) -> None:
     assert GroupedConvProblem(**values).ndim == ndim
 
 
@@ -132,7 +167,7 @@ def test_ndim(values: dict[str, int], ndim: int) -> None:
         ({"N": 2**40, "stride_h": 2**20, "stride_w": 2**20, "Hi": 2**20}, "C", "input elements is .* beyond int64"),
     ],
 )
-def test_an_impossible_problem_names_its_field(change: dict[str, int], field: str, message: str) -> None:
+def test_an_impossible_problem_names_its_field(change: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(ProblemError, match=message) as e:
         GroupedConvProblem(**{**RESNET, **change})
     assert e.value.field == field
@@ -145,7 +180,7 @@ def test_an_impossible_problem_names_its_field(change: dict[str, int], field: st
         ({k: v for k, v in RESNET.items() if k != "Wi"}, "Wi", "missing"),
     ],
 )
-def test_from_dict_names_unknown_and_missing_dimensions(values: dict[str, int], field: str, message: str) -> None:
+def test_from_dict_names_unknown_and_missing_dimensions(values: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(ProblemError, match=message) as e:
         GroupedConvProblem.from_dict(values)
     assert e.value.field == field
@@ -154,7 +189,7 @@ def test_from_dict_names_unknown_and_missing_dimensions(values: dict[str, int], 
 def test_numpy_integers_become_ints() -> None:
     values: dict[str, Any] = {k: np.int32(v) for k, v in RESNET.items()}
     p = GroupedConvProblem(**values)
-    assert all(type(v) is int for v in p.to_dict().values())
+    assert all(type(v) is int for v in p.group_key)
 
 
 def test_an_unknown_variant_is_refused() -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pandas as pd
@@ -28,11 +29,11 @@ from tilewise.registry import PRODUCTION, set_alias
 from tilewise.registry.promotion import publish
 from tilewise.servers._service_process import free_ports
 
-PROBLEM = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
+PROBLEM: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 28, "Wi": 28, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1}
 
 ENVIRONMENT_S = 1000.0  # to install MLflow's requirements
 
-UNPADDED = {name: size for name, size in PROBLEM.items() if not name.startswith("pad")}
+UNPADDED: dict[str, Any] = {name: size for name, size in PROBLEM.items() if not name.startswith("pad")}
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_folds_depend_on_the_seed_alone(table: Table) -> None:
 
 
 def test_too_few_groups_are_refused(table: Table) -> None:
-    with pytest.raises(DataError, match=r"\d+ distinct group keys cannot make 500 folds"):
+    with pytest.raises(DataError, match=r"\d+ distinct split keys cannot make 500 folds"):
         make_folds(table, 500, 0)
 
 

@@ -133,7 +133,7 @@ def test_the_manifest_has_no_times_and_names_its_sources(result: TrainingResult)
 
 def test_too_small_a_table_is_refused(frame: pd.DataFrame, settings: TrainSettings) -> None:
     few = frame.head(2 * 16)
-    with pytest.raises(DataError, match="2 distinct group keys cannot make 3 folds"):
+    with pytest.raises(DataError, match="2 distinct split keys cannot make 3 folds"):
         train(few, TARGET, pool_of(few, TARGET), load_arch("sm90"), dataclasses.replace(settings, holdout_fraction=0.0))
 
 

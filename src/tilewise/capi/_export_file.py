@@ -24,7 +24,7 @@ from tilewise.errors import ArtefactError
 from tilewise.files import write_bytes
 from tilewise.kernels import registry_json
 from tilewise.model import TrainedModel, compile_parts
-from tilewise.ops import GEMM_LAYOUTS
+from tilewise.ops import GEMM_LAYOUTS, OPS
 
 VERSION = 2
 
@@ -62,7 +62,7 @@ def model_bytes(model: TrainedModel) -> bytes:
     sections = [
         _section("targ", 1, _texts(target.op, target.variant, target.dtype, target.arch)),
         _section("json", 1, _texts(registry_json(target, model.pool, model.arch.warp_size, model.content_hash))),
-        _section("code", 8, np.array([codes.get(layout, -1) for layout in GEMM_LAYOUTS], dtype=np.int64)),
+        _section("code", 8, _layout_codes(target.op, codes)),
         _section("head", 4, np.array(head, dtype=np.int32)),
         _section("name", 1, _texts(*model.pool.names)),
         _section("clas", 4, partitions),
@@ -90,6 +90,12 @@ def seal(sections: bytes) -> bytes:
     """Return the file with these sections: its head has version, checksum and length."""
     rest = struct.pack("<Q", len(sections) + 24) + sections
     return b"TILEWISE" + struct.pack("<II", VERSION, zlib.crc32(rest)) + rest
+
+
+def _layout_codes(op: str, codes: dict[str, int]) -> Array:
+    """Return the code of each layout of the op; -1 fills the section, whose length is that of all ops."""
+    known = [codes.get(layout, -1) for layout in OPS[op].layouts]
+    return np.array(known + [-1] * (len(GEMM_LAYOUTS) - len(known)), dtype=np.int64)
 
 
 def _section(tag: str, item: int, data: Array | bytes) -> bytes:

@@ -91,7 +91,8 @@ static int status_of(int32_t code)
     return code;
 }
 
-/* Check a problem and write its columns into `inputs` (TW_MAX_INPUTS). Return TILEWISE_OK or an error. */
+/* Check a problem and write its columns into `inputs` (TW_MAX_INPUTS). Return TILEWISE_OK, an error, or
+ * TILEWISE_NO_KERNEL for a layout that no kernel of the model takes. */
 static int read_problem(const tilewise_model *m, const tilewise_problem *problem, int64_t *inputs)
 {
     int failed = tw_problem_check(problem);
@@ -99,6 +100,8 @@ static int read_problem(const tilewise_model *m, const tilewise_problem *problem
         return failed;
     if (problem->op != m->op)
         return tw_set_error(TILEWISE_BAD_PROBLEM, "the problem is of another op than the model, %s", m->target);
+    if (m->lacks_layout && tw_conv_layout(&problem->of.conv) != 0)
+        return TILEWISE_NO_KERNEL;
     tw_problem_columns(problem, m->layouts, inputs);
     return TILEWISE_OK;
 }
@@ -110,7 +113,7 @@ int tilewise_is_supported(const tilewise_model *m, const tilewise_problem *probl
         return not_ready();
     int failed = read_problem(m, problem, inputs);
     if (failed)
-        return failed;
+        return failed == TILEWISE_NO_KERNEL ? 0 : failed;
     int32_t found = tw_supported(m->ranker, inputs, NULL);
     return found < 0 ? status_of(found) : found > 0;
 }
@@ -125,7 +128,7 @@ int tilewise_rank(const tilewise_model *m, const tilewise_problem *problem, int 
         return tw_set_error(TILEWISE_BAD_ARGUMENT, "kernels is NULL, or most is negative");
     int failed = read_problem(m, problem, inputs);
     if (failed)
-        return failed;
+        return failed == TILEWISE_NO_KERNEL ? 0 : failed;
     most = most < m->ranker->n_kernels ? most : m->ranker->n_kernels;
     if (!buffer)
         buffer = most > 1 ? malloc(most * sizeof *buffer) : &one;

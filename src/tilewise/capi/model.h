@@ -15,7 +15,8 @@ struct tilewise_model {
     const char *variant, *dtype, *json;
     const char **names; /* (n_kernels) */
     char target[128];
-    int64_t layouts[TW_LAYOUTS]; /* the bytecode's code of each layout */
+    int64_t layouts[TW_LAYOUTS]; /* the bytecode's code of each layout of the op */
+    int lacks_layout;            /* 1 for a convolution's file of an earlier version: its kernels take channels last */
     tw_ranker *ranker;
 };
 

@@ -207,7 +207,8 @@ static void read_ranker(reader *r, tilewise_model *m)
         return;
     expect(r, n[0] >= 1 && n[0] <= TW_MAX_KERNELS, "the number of kernels is out of range");
     expect(r, n[3] >= 0 && n[3] <= MAX_SLOTS, "the number of partitions is out of range");
-    expect(r, n[1] == (m->op == TILEWISE_GEMM ? 4 : TW_MAX_INPUTS),
+    m->lacks_layout = m->op == TILEWISE_CONV && n[1] == TW_SIZES;
+    expect(r, m->lacks_layout || n[1] == (m->op == TILEWISE_GEMM ? 4 : TW_MAX_INPUTS),
            "the bytecode has the wrong number of inputs for the op");
     m->ranker = r->failed ? NULL : calloc(1, sizeof *m->ranker);
     m->names = r->failed ? NULL : (const char **)calloc(n[0], sizeof *m->names);

@@ -2,11 +2,13 @@
 #include "problem.h"
 #include "error.h"
 
+#include <stddef.h>
 #include <string.h>
 
 typedef __int128 int128; /* holds any product of two sizes */
 
 const char *const TW_LAYOUT_NAMES[TW_LAYOUTS] = {"rcr", "rrr", "crr", "ccr"};
+const char *const TW_CONV_LAYOUT_NAMES[TW_CONV_LAYOUTS] = {"NHWGC", "NGCHW"};
 
 /* Return the product of sizes that are all at least 1, or -1 if it does not fit int64. */
 static int64_t product(const int64_t *sizes, int count)
@@ -18,13 +20,24 @@ static int64_t product(const int64_t *sizes, int count)
     return result;
 }
 
-/* Return the index of a layout in TW_LAYOUT_NAMES, or -1. */
-static int layout_of(const char *layout)
+/* Return the index of a layout among `count` names, or -1. */
+static int index_of(const char layout[8], const char *const *names, int count)
 {
-    for (int i = 0; i < TW_LAYOUTS; i++)
-        if (!strncmp(layout, TW_LAYOUT_NAMES[i], sizeof((tilewise_gemm *)0)->layout))
+    for (int i = 0; i < count; i++)
+        if (!strncmp(layout, names[i], 8))
             return i;
     return -1;
+}
+
+/* Return the index of a matrix product's layout in TW_LAYOUT_NAMES, or -1. */
+static int layout_of(const char layout[8])
+{
+    return index_of(layout, TW_LAYOUT_NAMES, TW_LAYOUTS);
+}
+
+int tw_conv_layout(const tilewise_conv *conv)
+{
+    return conv->layout[0] ? index_of(conv->layout, TW_CONV_LAYOUT_NAMES, TW_CONV_LAYOUTS) : 0;
 }
 
 /* Return TILEWISE_OK or TILEWISE_BAD_PROBLEM. */
@@ -74,6 +87,8 @@ static int check_conv(const tilewise_conv *p)
     axes_of(p, axes);
     if (p->n < 1 || p->c < 1 || p->k < 1 || p->g < 1)
         return tw_set_error(TILEWISE_BAD_PROBLEM, "N, C, K and G must be at least 1");
+    if (tw_conv_layout(p) < 0)
+        return tw_set_error(TILEWISE_BAD_PROBLEM, "layout must be NHWGC or NGCHW, got '%.8s'", p->layout);
     if (p->c % p->g || p->k % p->g)
         return tw_set_error(TILEWISE_BAD_PROBLEM, "C and K must be divisible by G");
     for (int i = 0; i < 3; i++) {
@@ -117,8 +132,10 @@ void tw_problem_columns(const tilewise_problem *p, const int64_t layouts[TW_LAYO
         inputs[0] = gemm->m, inputs[1] = gemm->n, inputs[2] = gemm->k;
         inputs[3] = layouts[layout_of(gemm->layout)];
     } else {
-        _Static_assert(sizeof p->of.conv == TW_MAX_INPUTS * sizeof *inputs, "the columns of tilewise.ops, in order");
-        memcpy(inputs, &p->of.conv, sizeof p->of.conv);
+        const tilewise_conv *conv = &p->of.conv;
+        _Static_assert(offsetof(tilewise_conv, layout) == TW_SIZES * sizeof *inputs, "tilewise.ops' columns, in order");
+        memcpy(inputs, conv, TW_SIZES * sizeof *inputs);
+        inputs[TW_SIZES] = layouts[tw_conv_layout(conv)];
     }
 }
 

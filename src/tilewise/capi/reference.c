@@ -188,6 +188,9 @@ int tilewise_reference(const char *dtype, const char *variant, const tilewise_pr
     int failed = tw_problem_check(problem);
     if (failed)
         return failed;
+    if (problem->op == TILEWISE_CONV && tw_conv_layout(&problem->of.conv) != 0)
+        return tw_set_error(TILEWISE_UNSUPPORTED, "the reference computes channels last (NHWGC) only, got %.8s",
+                            problem->of.conv.layout);
     const element *e = element_of(dtype);
     if (!e)
         return tw_set_error(TILEWISE_UNSUPPORTED, "dtype must be fp32, bf16 or fp16, got %s", dtype);

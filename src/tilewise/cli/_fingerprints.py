@@ -93,7 +93,8 @@ def _selections(frame: pd.DataFrame, target: Target, model_dir: Path) -> str:
     for problem in dict.fromkeys(problems_of(frame, target)):
         kernels, tflops = model.best(problem, 1)
         picked = f"{model.pool.names[kernels[0]]} {tflops[0]!r}" if len(kernels) else "unsupported"
-        lines.append(f"{problem} {picked}".encode())
+        dimensions = ", ".join(f"{name}={value!r}" for name, value in problem.stated().items())
+        lines.append(f"{type(problem).__name__}({dimensions}) {picked}".encode())
     return _digest(lines)
 
 

@@ -40,7 +40,7 @@ VERBS: dict[str, Verb] = {
         "propose the next measurements, within a budget of seconds",
         ("collect", "data", "holdout", "model_dir", "output", "plan", "seed", "threads"),
     ),
-    "ingest": Verb("measuring", "import measurements of other tools", ("input", "output")),
+    "ingest": Verb("measuring", "import measurements of other tools", ("hardware", "input", "output")),
     "data": Verb(
         "measuring",
         "check, merge and describe measurements",

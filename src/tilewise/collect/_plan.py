@@ -172,7 +172,7 @@ def _are_indices(kernels: tuple[int, ...], count: int) -> bool:
 
 
 def _item_to_dict(item: Item) -> dict[str, object]:
-    values: dict[str, object] = {"origin": item.origin, "problem": item.problem.to_dict()}
+    values: dict[str, object] = {"origin": item.origin, "problem": item.problem.stated()}
     return values if item.kernels is None else values | {"kernels": list(item.kernels)}
 
 

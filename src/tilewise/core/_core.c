@@ -50,6 +50,7 @@ static int find_loop(PyObject *object, numpy_loop *found)
 typedef struct {
     PyObject_HEAD tw_ranker *ranker;
     numpy_loop log, log2;
+    PyObject *codes; /* NULL, or a tuple with an item per input: the dict of a text column's numbers, or None */
 } Ranker;
 
 /* Free the ranker and its parts. */
@@ -57,6 +58,7 @@ static void ranker_dealloc(Ranker *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     tw_ranker_free(self->ranker);
+    Py_XDECREF(self->codes);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
@@ -66,13 +68,13 @@ static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 {
     static char *names[] = {"n_kernels", "bytecode", "classes", "rules",  "features", "problem",
                             "costs",     "drivers",  "single",  "scores", "scale",    "cost_model",
-                            "shortlist", "log",      "log2",    NULL};
+                            "shortlist", "log",      "log2",    "codes",  NULL};
     PyObject *bytecode, *classes, *rules, *features, *problem, *costs, *drivers, *single, *scores, *scale, *cost_model;
-    PyObject *log, *log2;
+    PyObject *log, *log2, *codes = Py_None;
     int n_kernels, shortlist;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOiOO", names, &n_kernels, &bytecode, &classes, &rules,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOOOOOOOOOOOiOO|O", names, &n_kernels, &bytecode, &classes, &rules,
                                      &features, &problem, &costs, &drivers, &single, &scores, &scale, &cost_model,
-                                     &shortlist, &log, &log2))
+                                     &shortlist, &log, &log2, &codes))
         return NULL;
     Ranker *self = (Ranker *)type->tp_alloc(type, 0);
     if (!self)
@@ -90,6 +92,11 @@ static PyObject *ranker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         !(r->scores = tw_read_forest(scores)) || (scale != Py_None && !(r->scale = tw_read_forest(scale))) ||
         (cost_model != Py_None && !(r->cost_model = tw_read_cost_model(cost_model, n_kernels))))
         goto fail;
+    if (codes != Py_None) {
+        if (!PyTuple_Check(codes) || PyTuple_GET_SIZE(codes) != r->bytecode->n_inputs)
+            goto fail;
+        self->codes = Py_NewRef(codes);
+    }
     if (r->cost_model && singles.count == 2)
         r->binary_class = singles.at[0], r->log_work = singles.at[1];
     if ((r->cost_model && singles.count != 2) || tw_ranker_check(r))
@@ -105,7 +112,8 @@ fail:
 
 enum { MAX_INPUTS = 64 };
 
-/* Copy the problem's columns into `inputs`. Return 0, or -1 with an exception set. */
+/* Copy the problem's columns into `inputs`, the number of a text for a text: -1 where no formula names it. Return 0, or
+ * -1 with an exception set. */
 static int read_inputs(Ranker *self, PyObject *tuple, int64_t *inputs)
 {
     if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != self->ranker->bytecode->n_inputs ||
@@ -114,7 +122,14 @@ static int read_inputs(Ranker *self, PyObject *tuple, int64_t *inputs)
         return -1;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        inputs[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+        PyObject *value = PyTuple_GET_ITEM(tuple, i);
+        PyObject *known = self->codes && PyUnicode_Check(value) ? PyTuple_GET_ITEM(self->codes, i) : NULL;
+        if (known && PyDict_Check(known)) {
+            value = PyDict_GetItemWithError(known, value);
+            if (!value && PyErr_Occurred())
+                return -1;
+        }
+        inputs[i] = value ? PyLong_AsLongLong(value) : -1;
         if (inputs[i] == -1 && PyErr_Occurred())
             return -1;
     }

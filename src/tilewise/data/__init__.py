@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
     from tilewise.data._columns import Column as Column
     from tilewise.data._columns import measurement_columns as measurement_columns
+    from tilewise.data._derived import without_implied as without_implied
     from tilewise.data._digest import keys_digest as keys_digest
     from tilewise.data._digest import table_hash as table_hash
     from tilewise.data._labels import judge_runs as judge_runs
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from tilewise.data._schema import read_measurements as read_measurements
     from tilewise.data._schema import read_raw_measurements as read_raw_measurements
     from tilewise.data._splits import group_keys as group_keys
+    from tilewise.data._splits import held_out as held_out
     from tilewise.data._splits import holdout_mask as holdout_mask
     from tilewise.data._splits import is_primary as is_primary
+    from tilewise.data._splits import split_keys as split_keys
     from tilewise.data._splits import split_rule as split_rule
     from tilewise.data._target_table import TargetTable as TargetTable
 
@@ -49,6 +52,7 @@ __all__, __getattr__ = lazy_face(
             "TARGET_COLUMNS",
             "measurement_columns",
         ),
+        "_derived": ("without_implied",),
         "_digest": ("keys_digest", "table_hash"),
         "_labels": (
             "judge_runs",
@@ -72,8 +76,10 @@ __all__, __getattr__ = lazy_face(
         ),
         "_splits": (
             "group_keys",
+            "held_out",
             "holdout_mask",
             "is_primary",
+            "split_keys",
             "split_rule",
         ),
         "_target_table": ("TargetTable",),

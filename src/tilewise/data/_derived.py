@@ -1,4 +1,4 @@
-"""Work of a row's problem (FLOPs and bytes), and the rates that follow from it and the latency."""
+"""Columns that a file may omit: rates, which follow from a problem's work and the latency, and later columns."""
 
 from __future__ import annotations
 
@@ -56,6 +56,21 @@ def with_rates(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     timed = frame[is_complete.astype(bool)]
     rates = work_of(timed, op).rates(timed["latency_ms"])
     return frame.assign(**{name: values.reindex(frame.index) for name, values in rates.items() if name not in frame})
+
+
+def with_later_columns(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return the table with any missing column of :attr:`Problem.later_columns` added: each row has the default."""
+    defaults = OPS[op].defaults()
+    return frame.assign(**{n: str(defaults[n]) for n in OPS[op].later_columns if n not in frame})
+
+
+def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return the table without later columns in which every row has the default, as files and digests have it.
+
+    So files and digests of a table stay as they were before the op had these columns.
+    """
+    defaults = OPS[op].defaults()
+    return frame.drop(columns=[n for n in OPS[op].later_columns if n in frame and (frame[n] == defaults[n]).all()])
 
 
 def _facts(op: str, row: dict[str, object]) -> tuple[str, float, float]:

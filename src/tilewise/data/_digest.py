@@ -8,9 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tilewise.data._derived import without_implied
+from tilewise.ops import OPS
+
 
 def table_hash(frame: pd.DataFrame) -> str:
-    """Return the SHA-256 of the columns' names and values, in order; equal tables hash alike on any machine."""
+    """Return the SHA-256 of the columns' names and values, in order; equal tables hash alike on any machine.
+
+    A later column of the op (:attr:`Problem.later_columns`) that holds only defaults is left out, so that a table keeps
+    its hash when a version adds a column.
+    """
+    for op in set(frame["op"].astype(str)) & set(OPS) if "op" in frame else ():
+        frame = without_implied(frame, op)
     digest = hashlib.sha256(f"tilewise-table-1:{len(frame)}".encode())
     for name in frame.columns:
         values, empty = frame[name], frame[name].isna()

@@ -29,7 +29,7 @@ from tilewise.data._columns import (
     measurement_columns,
     table_columns,
 )
-from tilewise.data._derived import with_rates, work_of
+from tilewise.data._derived import with_later_columns, with_rates, work_of
 from tilewise.data._rows import is_of
 from tilewise.errors import ConfigError, DataError, KernelError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
@@ -285,12 +285,14 @@ def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     if repeated:
         raise DataError(f"{file}: column names must be unique, got {', '.join(repeated)} more than once")
     stored = [c for c in columns if c.name in table.column_names]
-    missing = [c.name for c in columns if c not in stored and c.name not in DERIVED_COLUMNS]
+    later = OPS[op].later_columns
+    missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
     frame = table.select([c.name for c in stored]).to_pandas()
-    typed = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored})
-    complete = typed if len(stored) == len(columns) else with_rates(typed, op)[[c.name for c in columns]]
+    typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}), op)
+    is_complete = {c.name for c in columns} == set(typed.columns)
+    complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
     return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
 
 

@@ -1,7 +1,8 @@
-"""Splits: group keys, the holdout rule, which was fixed in advance, and primary runs.
+"""Splits: group keys, split keys, the holdout rule, which was fixed in advance, and primary runs.
 
-The holdout depends on a problem's group key alone. So no later measurement, reordering or seed moves a problem from one
-side to the other.
+The holdout depends on a problem's split key alone. So no later measurement, reordering or seed moves a problem from one
+side to the other. The split key is the group key; on archs that split by layer (:attr:`Target.splits_by_layer`) it is
+the group key without the batch. It has no dtype, variant, layout or arch, so a layer is on one side in every target.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data._rows import problem_index
-from tilewise.ops import OPS
+from tilewise.ops import OPS, Target
 
 HOLDOUT_RULE = "tilewise-holdout-1"
 
@@ -41,6 +42,31 @@ def group_keys(op: str, columns: Columns) -> Ints:
     return np.stack([np.asarray(k, dtype=np.int64) for k in key], axis=1)
 
 
+def split_keys(target: Target, keys: npt.ArrayLike) -> Ints:
+    """Return the split key of each row, which decides its fold and whether it is held out.
+
+    Args:
+        target: its arch decides whether batches of a layer are split.
+        keys: group keys of shape (rows, dimensions).
+
+    Returns:
+        Keys of shape (rows, dimensions); without the batch where the target splits by layer.
+    """
+    rows = np.asarray(keys, dtype=np.int64)
+    return OPS[target.op].layer_keys(rows) if target.splits_by_layer and rows.ndim == 2 else rows
+
+
+def held_out(target: Target, keys: npt.ArrayLike, fraction: float) -> Bools:
+    """Return which problems of a target belong to its holdout, of shape (rows,).
+
+    Args:
+        target: decides the split key, see :func:`split_keys`.
+        keys: group keys of shape (rows, dimensions).
+        fraction: share of the split keys to hold out, in [0, 1].
+    """
+    return holdout_mask(target.op, split_keys(target, keys), fraction)
+
+
 def holdout_mask(op: str, keys: npt.ArrayLike, fraction: float) -> Bools:
     """Return which rows belong to the holdout, of shape (rows,).
 
@@ -49,7 +75,7 @@ def holdout_mask(op: str, keys: npt.ArrayLike, fraction: float) -> Bools:
 
     Args:
         op: part of the hashed text, so that ops split independently.
-        keys: group keys of shape (rows, dimensions).
+        keys: split keys of shape (rows, dimensions), which are group keys on archs that do not split by layer.
         fraction: share of the keys to hold out, in [0, 1].
     """
     rows = np.asarray(keys, dtype=np.int64)
@@ -60,10 +86,11 @@ def holdout_mask(op: str, keys: npt.ArrayLike, fraction: float) -> Bools:
     return held[of_row.reshape(-1)]
 
 
-def split_rule(fraction: float, n_splits: int | None = None) -> str:
+def split_rule(target: Target, fraction: float, n_splits: int | None = None) -> str:
     """Return the split in words; it is printed beside every figure that depends on it."""
-    holdout = f"holdout: {fraction:.0%} of the group keys by hash ({HOLDOUT_RULE})"
-    return holdout if n_splits is None else f"{holdout}; {n_splits}-fold GroupKFold on the group key for the rest"
+    unit = "layer" if target.splits_by_layer else "group key"
+    holdout = f"holdout: {fraction:.0%} of the {unit}s by hash ({HOLDOUT_RULE})"
+    return holdout if n_splits is None else f"{holdout}; {n_splits}-fold GroupKFold on the {unit} for the rest"
 
 
 def is_primary(frame: pd.DataFrame, op: str) -> Bools:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from tilewise.data._labels import valid_labels
 from tilewise.data._rows import is_of, pool_index, problem_index, problems_of, sort_rows, support
-from tilewise.data._splits import group_keys, holdout_mask
+from tilewise.data._splits import group_keys, held_out, split_keys
 from tilewise.kernels import Pool
 from tilewise.ops import OPS, Problem, Target
 
@@ -30,8 +30,8 @@ class TargetTable:
     """Measured rows of one target; every method returns a new table and leaves this one as it is.
 
     Guarantees:
-        * ``training(f)`` and ``holdout(f)`` share no group key, whatever rows, runs or pools the table has: the rule
-          depends on the group key alone. Together they hold every row.
+        * ``training(f)`` and ``holdout(f)`` share no split key, whatever rows, runs or pools the table has: the rule
+          depends on the split key alone. Together they hold every row.
         * A smaller fraction's holdout is part of a larger one's.
         * A problem lies as a whole, with all its kernels and runs, on one side.
 
@@ -59,11 +59,11 @@ class TargetTable:
         """Return which rows belong to a holdout problem, of shape (rows,).
 
         Args:
-            fraction: share of the group keys that is held out, see :func:`tilewise.data.holdout_mask`.
+            fraction: share of the split keys that is held out, see :func:`tilewise.data.held_out`.
         """
         if not len(self.rows):
             return np.zeros(0, dtype=bool)
-        return holdout_mask(self.target.op, self.keys, fraction)
+        return held_out(self.target, self.keys, fraction)
 
     def holdout(self, fraction: float) -> Self:
         """Return the rows of the holdout problems: evaluation may use them, training must not."""
@@ -103,6 +103,11 @@ class TargetTable:
     def keys(self) -> Ints:
         """Group key of each row, of shape (rows, dimensions)."""
         return group_keys(self.target.op, self.rows)
+
+    @property
+    def split_keys(self) -> Ints:
+        """Split key of each row, of shape (rows, dimensions), see :func:`tilewise.data.split_keys`."""
+        return split_keys(self.target, self.keys)
 
     @cached_property
     def distinct_keys(self) -> Ints:

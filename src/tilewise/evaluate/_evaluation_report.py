@@ -6,16 +6,14 @@ Equal input gives equal bytes.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as arrow
-import pyarrow.parquet as pq
 
+from tilewise.data import parquet_bytes, without_implied
 from tilewise.evaluate._confidence_coverage import confidence_metrics
 from tilewise.evaluate._evaluation import Evaluation
 from tilewise.evaluate._slices import slice_names, sliced_metrics
@@ -55,10 +53,8 @@ def write_evaluation_report(folder: Path, evaluation: Evaluation, cv_metrics: Ma
         OSError: the folder cannot be written.
     """
     metrics = json.dumps(report_summary(evaluation, cv_metrics), indent=1) + "\n"
-    table = arrow.Table.from_pandas(evaluation.per_problem, preserve_index=False).replace_schema_metadata(None)
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
-    write_bytes(folder / PREDICTIONS_FILE, buffer.getvalue())
+    predictions = without_implied(evaluation.per_problem, evaluation.target.op)
+    write_bytes(folder / PREDICTIONS_FILE, parquet_bytes(predictions))
     write_text(folder / METRICS_FILE, metrics)
     write_text(folder / SUMMARY_FILE, json.dumps(dvc_summary(evaluation, cv_metrics), indent=1) + "\n")
     write_plots(folder / PLOTS_FOLDER, evaluation)

@@ -31,7 +31,7 @@ def evaluate(
     Args:
         model: the model to evaluate.
         frame: a measurement table; other targets are ignored, repeats give the noise ceiling.
-        holdout_fraction: evaluate only holdout problems, see :func:`~tilewise.data.holdout_mask`; None: all problems.
+        holdout_fraction: evaluate only holdout problems, see :func:`~tilewise.data.held_out`; None: all problems.
         require_unseen: refuse a model that was trained on some of that holdout.
 
     Raises:
@@ -44,7 +44,7 @@ def evaluate(
     if holdout_fraction is not None:
         if require_unseen:
             require_unseen_problems(model, rows, holdout_fraction)
-        rule, rows = split_rule(holdout_fraction), rows.holdout(holdout_fraction)
+        rule, rows = split_rule(target, holdout_fraction), rows.holdout(holdout_fraction)
     table, n_unjudged = _judged(rows.labelled().ordered(model.pool), model)
     if not len(table):
         raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewise.data import TargetTable, keys_digest
+from tilewise.data import TargetTable, keys_digest, split_keys
 from tilewise.errors import ConfigError
 from tilewise.model import TrainedModel
 
@@ -12,7 +12,7 @@ from tilewise.model import TrainedModel
 def require_unseen_problems(model: TrainedModel, rows: TargetTable, fraction: float) -> None:
     """Check that a model was not trained on the holdout problems of `rows`.
 
-    The manifest's share is not believed alone. The group keys of the training problems, which a calibrated model
+    The manifest's share is not believed alone. The split keys of the training problems, which a calibrated model
     stores, must not be among those held out; and on a table with the keys of the training's, the keys held out must
     have the digest that the manifest states.
 
@@ -26,9 +26,11 @@ def require_unseen_problems(model: TrainedModel, rows: TargetTable, fraction: fl
             f"{trained}); evaluate with that fraction or less, or train again"
         )
     if model.calibration is not None:
-        held_out = rows.holdout(fraction).distinct_keys
-        seen = len(np.unique(np.concatenate([held_out, model.calibration.keys]), axis=0))
-        if n_shared := len(held_out) + len(model.calibration.keys) - seen:
+        held_out, learnt = (
+            np.unique(split_keys(rows.target, keys), axis=0)
+            for keys in (rows.holdout(fraction).distinct_keys, model.calibration.keys)
+        )
+        if n_shared := len(held_out) + len(learnt) - len(np.unique(np.concatenate([held_out, learnt]), axis=0)):
             raise ConfigError(
                 f"{n_shared} of the {len(held_out)} shapes held out are among those that {model.where} was trained on, "
                 f"though its manifest states a holdout of {trained}; train again"

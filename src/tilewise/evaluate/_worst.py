@@ -47,11 +47,11 @@ def worst_problems(evaluation: Evaluation, n: int = N_WORST) -> list[dict[str, A
     table = evaluation.per_problem
     order = np.argsort(table["efficiency"].to_numpy(), kind="stable")[:n]
     same, noise = within_noise(table), noise_of(table)
-    labels, dimensions = slice_names(evaluation.target.op, table), OPS[evaluation.target.op].column_names()
+    labels, problem = slice_names(evaluation.target.op, table), OPS[evaluation.target.op]
     records = table.iloc[order].to_dict("records")
     return [
         {
-            "problem": {name: row[name] for name in dimensions},
+            "problem": problem.from_dict({name: row[name] for name in problem.column_names()}).stated(),
             "selected": row["selected"],
             "oracle": row["oracle"],
             "efficiency": row["efficiency"],

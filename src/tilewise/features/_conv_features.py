@@ -19,6 +19,7 @@ from tilewise.features._tile_terms import TILE_COSTS, TILE_DRIVERS
 from tilewise.kernels import Array
 from tilewise.kernels.ck import CK_TILE
 from tilewise.kernels.triton import pipelines_of
+from tilewise.ops import CHANNELS_FIRST
 
 SECTOR_BYTES = 32  # the smallest transaction of the memory system
 
@@ -158,6 +159,9 @@ _DRIVERS = (
     Term("outputs_aligned", "log2 of what divides a group's outputs", lambda i: log2(alignment(i.p.K // i.p.G, 64))),
 )
 
+# Stands last, so that the columns of earlier models keep their places.
+_LAYOUT = Feature("is_channels_first", "flag", "the layout is NGCHW", "problem", lambda i: i.p.layout == CHANNELS_FIRST)
+
 # These flags stand first in the matrix, in this order; those of later pipelines stand last.
 _FIRST_FLAGS = ("taps", "flat", "point", "depth")
 
@@ -173,6 +177,6 @@ def _table(pipelines: tuple[str, ...], ck_pipelines: tuple[str, ...]) -> Feature
     features = (
         *_PROBLEM, *KERNEL_FEATURES, *pipeline_features(_FIRST_FLAGS), *TILE_FEATURES, *_INTERACTION,
         *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(ck_pipelines), *NAMED_FEATURES,
-        *pipeline_features(later),
+        *pipeline_features(later), _LAYOUT,
     )  # fmt: skip
     return FeatureTable("grouped_conv", features, ConvInputs, (*TILE_COSTS, *_COSTS), (*TILE_DRIVERS, *_DRIVERS))

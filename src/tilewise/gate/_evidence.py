@@ -58,7 +58,7 @@ class ProblemEvidence:
     def to_dict(self) -> ProblemEntry:
         """Return plain data for JSON."""
         return {
-            "problem": self.problem.to_dict(),
+            "problem": self.problem.stated(),
             "production": self.production,
             "candidate": self.candidate,
             "observations": len(self.speed_ups),

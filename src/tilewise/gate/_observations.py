@@ -73,7 +73,7 @@ class Observation:
 
     def dumps(self) -> str:
         """Return the observation as one line, without a line end."""
-        values = {"format": FORMAT, **self.__dict__, "problem": self.problem.to_dict()}
+        values = {"format": FORMAT, **self.__dict__, "problem": self.problem.stated()}
         return json.dumps(values | {side: getattr(self, side).__dict__ for side in ("production", "candidate")})
 
     @classmethod

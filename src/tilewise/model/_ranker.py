@@ -33,7 +33,7 @@ from tilewise.ops import OPS, Problem
 
 Array: TypeAlias = npt.NDArray[np.generic]
 Codes: TypeAlias = dict[str, dict[str, int]]  # text column -> text -> its number in the bytecode
-Values: TypeAlias = tuple[int | str, ...]  # the columns of a problem; the core takes integers only
+Values: TypeAlias = tuple[int | str, ...]  # the columns of a problem
 
 BytecodeArrays: TypeAlias = tuple[int, int, bytes, Array, Array]  # inputs, slots, constants, instructions, index
 # features, then roots, feature, threshold, children, missing, default_left, value
@@ -127,12 +127,8 @@ class Ranker:
     Every method raises an OverflowError if a problem's sizes take a formula beyond int64; use the NumPy path then.
     """
 
-    def __init__(self, core: _CoreRanker, op: str, codes: Codes, used: Ints) -> None:
+    def __init__(self, core: _CoreRanker, used: Ints) -> None:
         self._core = core
-        self._codes: list[tuple[int, dict[int | str, int]]] = [
-            (OPS[op].column_names().index(name), {text: number for text, number in known.items()})
-            for name, known in codes.items()
-        ]
         self.used_features = used
 
     @classmethod
@@ -142,39 +138,30 @@ class Ranker:
         Raises:
             ValueError: the parts are inconsistent or exceed the core's limits.
         """
-        return cls(core.Ranker(**parts.arrays, log=np.log, log2=np.log2), op, parts.codes, parts.used)
+        codes = tuple(parts.codes.get(name) for name in OPS[op].column_names())
+        return cls(core.Ranker(**parts.arrays, log=np.log, log2=np.log2, codes=codes), parts.used)
 
     def best(self, problem: Problem, most: int) -> Best:
         """Return at most `most` supported kernels, best first, ties in the pool's order."""
-        return Best(*self._core.rank(self._values(problem), most))
+        return Best(*self._core.rank(problem.values(), most))
 
     def score(self, problem: Problem, n_kernels: int) -> Floats:
         """Return the scores of all kernels: (kernels,), minus infinity for unsupported kernels."""
         scores = np.empty(n_kernels)
-        self._core.score(self._values(problem), scores)
+        self._core.score(problem.values(), scores)
         return scores
 
     def supported(self, problem: Problem, n_kernels: int) -> npt.NDArray[np.bool_]:
         """Return which kernels support the problem: (kernels,)."""
         supported = np.empty(n_kernels, dtype=bool)
-        self._core.supported(self._values(problem), supported)
+        self._core.supported(problem.values(), supported)
         return supported
 
     def matrix(self, problem: Problem, n_kernels: int) -> Floats:
         """Return the features that trees use: (kernels, used features)."""
         matrix = np.empty((n_kernels, len(self.used_features)))
-        self._core.features(self._values(problem), matrix)
+        self._core.features(problem.values(), matrix)
         return matrix
-
-    def _values(self, problem: Problem) -> Values:
-        """Return the problem's columns, with numbers in place of texts."""
-        values = problem.values()
-        if self._codes:
-            coded = list(values)
-            for place, known in self._codes:
-                coded[place] = known.get(coded[place], -1)
-            values = tuple(coded)
-        return values
 
 
 class _Symbols(SimpleNamespace):

@@ -39,7 +39,7 @@ def _observe(model: TrainedModel, problem: Problem) -> JsonObject:
     rank = ranked(scores)[:RANKS]
     kernels = dict.fromkeys([0, *rank[:ROWS].tolist()])  # the default kernel and the best
     return {
-        "problem": problem.to_dict(),
+        "problem": problem.stated(),
         "features": {model.pool.names[i]: matrix[i].tolist() for i in kernels},
         "scores": scores[np.isfinite(scores)].tolist(),  # JSON has no infinity
         "ranking": [model.pool.names[i] for i in rank],

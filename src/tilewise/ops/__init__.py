@@ -17,6 +17,9 @@ from tilewise.ops._gemm import (
     stored_rows,
 )
 from tilewise.ops._grouped_conv import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    CONV_LAYOUTS,
     CONV_VARIANTS,
     GroupedConvProblem,
     OutputSizes,
@@ -34,6 +37,9 @@ from tilewise.ops._registry import OPS
 from tilewise.ops._target import Target
 
 __all__ = [
+    "CHANNELS_FIRST",
+    "CHANNELS_LAST",
+    "CONV_LAYOUTS",
     "CONV_VARIANTS",
     "GEMM_LAYOUTS",
     "OPS",

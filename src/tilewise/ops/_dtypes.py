@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilewise.errors import ConfigError
 
 # fp8 kernels take e4m3 operands and write a 16-bit result, as the vendors' libraries do by default.
-OPERAND_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 1}
-RESULT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 2}
+OPERAND_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
+RESULT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 2, "fp32": 4}
 
 
 def operand_bytes(dtype: str) -> int:

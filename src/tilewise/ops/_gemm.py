@@ -11,9 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tilewise.errors import ProblemError
 from tilewise.ops._dtypes import operand_bytes, result_bytes
-from tilewise.ops._problem import Dimensions, GemmDims, Problem, Size, require_int, require_int64
+from tilewise.ops._problem import Dimensions, GemmDims, Problem, Size, require_int, require_int64, require_layout
 
 GEMM_LAYOUTS = ("rcr", "rrr", "crr", "ccr")
 
@@ -58,6 +57,7 @@ class GemmProblem(Problem):
 
     op: ClassVar[str] = "gemm"
     variants: ClassVar[tuple[str, ...]] = ("universal",)
+    layouts: ClassVar[tuple[str, ...]] = GEMM_LAYOUTS
 
     M: int
     N: int
@@ -66,8 +66,7 @@ class GemmProblem(Problem):
 
     def __post_init__(self) -> None:
         require_int(self, ("M", "N", "K"), at_least=1)
-        if not isinstance(self.layout, str) or self.layout not in GEMM_LAYOUTS:
-            raise ProblemError("layout", f"must be one of {', '.join(GEMM_LAYOUTS)}, got {self.layout!r}")
+        require_layout(self.layout, GEMM_LAYOUTS)
         require_int64("K", "2 M N K", gemm_flops(self))
 
     @property

@@ -1,7 +1,12 @@
-"""Grouped convolution in 2D and 3D, layout NHWGC x GKYXC -> NHWGK (channels last).
+"""Grouped convolution in 2D and 3D.
 
 C and K are counted over all groups. A 2D problem is a 3D problem with ``Di = Z = 1``, so one set of formulas serves
 both.
+
+`layout` names the storage of the input; filter and output follow it. It stands for 2D and 3D alike:
+
+* ``NHWGC``, channels last: NHWGC x GKYXC -> NHWGK, in 3D NDHWGC x GKZYXC -> NDHWGK. MIOpen's NHWC and NDHWC.
+* ``NGCHW``, channels first: NGCHW x GKCYX -> NGKHW, in 3D NGCDHW x GKCZYX -> NGKDHW. MIOpen's NCHW and NCDHW.
 """
 
 from __future__ import annotations
@@ -9,12 +14,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from tilewise.errors import ProblemError
 from tilewise.ops._dtypes import operand_bytes, result_bytes
-from tilewise.ops._problem import INT64_MAX, Dimensions, GemmDims, Problem, Size, require_int, require_int64
+from tilewise.ops._problem import (
+    INT64_MAX,
+    Dimensions,
+    GemmDims,
+    Problem,
+    Size,
+    require_int,
+    require_int64,
+    require_layout,
+)
 
 _T = TypeVar("_T")
 CONV_VARIANTS = ("forward", "bwd_data", "bwd_weight")
+CHANNELS_LAST, CHANNELS_FIRST = "NHWGC", "NGCHW"
+CONV_LAYOUTS = (CHANNELS_LAST, CHANNELS_FIRST)
 # (input size, filter size, stride, padding, dilation) of each spatial axis
 _AXES = (
     ("Di", "Z", "stride_d", "pad_d", "dilation_d"),
@@ -119,15 +138,17 @@ def _variant(table: dict[str, _T], variant: str) -> _T:
 
 @dataclass(frozen=True)
 class GroupedConvProblem(Problem):
-    """Sizes (in elements) of one grouped convolution; C and K count over all groups.
+    """Sizes (in elements) and layout of one grouped convolution; C and K count over all groups.
 
     Raises:
         ProblemError: a size is not an integer or too small, C or K does not divide by G, the dilated filter is larger
-            than the padded input, or the FLOPs or a tensor exceed int64.
+            than the padded input, the layout is unknown, or the FLOPs or a tensor exceed int64.
     """
 
     op: ClassVar[str] = "grouped_conv"
     variants: ClassVar[tuple[str, ...]] = CONV_VARIANTS
+    layouts: ClassVar[tuple[str, ...]] = CONV_LAYOUTS
+    later_columns: ClassVar[tuple[str, ...]] = ("layout",)
 
     N: int
     C: int
@@ -148,10 +169,12 @@ class GroupedConvProblem(Problem):
     stride_d: int = 1
     pad_d: int = 0
     dilation_d: int = 1
+    layout: str = CHANNELS_LAST
 
     def __post_init__(self) -> None:
         require_int(self, _COUNTS, at_least=1)
         require_int(self, _PADDINGS, at_least=0)
+        require_layout(self.layout, CONV_LAYOUTS)
         for name, value in (("C", self.C), ("K", self.K)):
             if value % self.G:
                 raise ProblemError(name, f"must be divisible by G = {self.G}, got {value}")
@@ -181,8 +204,13 @@ class GroupedConvProblem(Problem):
 
     @property
     def group_key(self) -> tuple[int, ...]:
-        """All dimensions, in the order of the columns."""
-        return tuple(getattr(self, name) for name in self.column_names())
+        """All dimensions, in the order of the columns, without the layout: a shape is one group in every layout."""
+        return tuple(getattr(self, name) for name in self.column_names() if name != "layout")
+
+    @classmethod
+    def layer_keys(cls, group_keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the group keys without the batch N, which is their first dimension."""
+        return group_keys[:, 1:]
 
     @property
     def flops(self) -> int:

@@ -14,6 +14,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from tilewise.errors import ProblemError
 
 INT64_MAX = 2**63 - 1
@@ -36,10 +39,16 @@ class Problem(ABC):
     """Base of all problems: the dimensions of one op, frozen, hashable and validated on construction.
 
     Subclasses are frozen dataclasses. Their fields are the problem columns of the measurement table, in the same order.
+
+    Attributes:
+        layouts: the values of the text column `layout`, its default first.
+        later_columns: columns that tables of earlier versions lack. Reading adds them with their default.
     """
 
     op: ClassVar[str]
     variants: ClassVar[tuple[str, ...]]
+    layouts: ClassVar[tuple[str, ...]]
+    later_columns: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Keep the cached hash and comparison; a dataclass would generate methods that visit all fields per call."""
@@ -79,6 +88,11 @@ class Problem(ABC):
         """Return the kind of each problem column by name, in order."""
         return {f.name: "str" if f.type in (str, "str") else "int" for f in dataclasses.fields(cls)}
 
+    @classmethod
+    def defaults(cls) -> dict[str, int | str]:
+        """Return the defaults of the optional dimensions, by name."""
+        return {n: v for n, v in _defaults(cls).items() if isinstance(v, int | str)}
+
     @abstractmethod
     def __post_init__(self) -> None:
         """Check the dimensions and convert NumPy integers to ints.
@@ -116,6 +130,17 @@ class Problem(ABC):
         """Return the problem columns as a dict."""
         return {name: getattr(self, name) for name in self.column_names()}  # asdict would take ten times as long
 
+    def stated(self) -> dict[str, Any]:
+        """Return :meth:`to_dict` without later columns that have their default: the form of stored problems.
+
+        Files, keys and digests of problems stay as they were before the op had these columns.
+        """
+        values = self.to_dict()
+        for name in self.later_columns:
+            if values[name] == _defaults(type(self))[name]:
+                del values[name]
+        return values
+
     @classmethod
     def in_words(cls, values: Mapping[str, Any]) -> str:
         """Format problem columns, e.g. ``M=16 N=1536 K=7168``; leave out those that have their default."""
@@ -126,6 +151,15 @@ class Problem(ABC):
     @abstractmethod
     def group_key(self) -> tuple[int, ...]:
         """Dimensions that identify a shape: rows with equal keys always lie in the same fold."""
+
+    @classmethod
+    def layer_keys(cls, group_keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the dimensions that identify a layer of a network, of shape (rows, fewer or equally many dimensions).
+
+        Args:
+            group_keys: of shape (rows, dimensions).
+        """
+        return group_keys
 
     @property
     @abstractmethod
@@ -192,6 +226,16 @@ def _integer(field: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:  # an array or tensor of several elements
         raise ProblemError(field, f"must be one integer, got {type(value).__name__} {value!r:.60}") from None
+
+
+def require_layout(layout: object, layouts: tuple[str, ...]) -> None:
+    """Check that a layout is one of the op's.
+
+    Raises:
+        ProblemError: it is not; `.field` is ``layout``.
+    """
+    if not isinstance(layout, str) or layout not in layouts:
+        raise ProblemError("layout", f"must be one of {', '.join(layouts)}, got {layout!r}")
 
 
 def require_int64(field: str, quantity: str, value: int) -> None:

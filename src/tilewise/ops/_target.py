@@ -42,6 +42,15 @@ class Target:
         """``{op}_{variant}_{dtype}_{arch}``, e.g. ``grouped_conv_forward_bf16_sm90``."""
         return f"{self.op}_{self.variant}_{self.dtype}_{self.arch}"
 
+    @property
+    def splits_by_layer(self) -> bool:
+        """True if problems that differ only in their batch stand on one side of every holdout and fold.
+
+        So it is on AMD's archs: a find database lists each layer in many batches. The rule is code, not configuration:
+        no argument at the gate changes it.
+        """
+        return self.arch.startswith("gfx")
+
     @classmethod
     def parse(cls, name: str) -> Self:
         """Return the target that has this name.

@@ -156,7 +156,7 @@ def _conv_problem(
     dilation: tuple[int, ...], groups: int,
 ) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
     """Return the problem of these shapes, and the shape of its output."""
-    values = {"N": x[0], "C": x[1], "K": w[0], "G": groups}
+    values: dict[str, Any] = {"N": x[0], "C": x[1], "K": w[0], "G": groups}
     for axis, size, reach, s, p, d in zip(
         "dhw"[3 - len(stride) :], x[2:], w[2:], stride, padding, dilation, strict=True
     ):

@@ -1,4 +1,4 @@
-"""Grouped cross-validation: problems that share a group key never lie on both sides of a fold."""
+"""Grouped cross-validation: problems that share a split key never lie on both sides of a fold."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
     """
     n_groups = int(table.group.max()) + 1
     if n_groups < n_splits:
-        raise DataError(f"{n_groups} distinct group keys cannot make {n_splits} folds; measure more, or lower n_splits")
+        raise DataError(f"{n_groups} distinct split keys cannot make {n_splits} folds; measure more, or lower n_splits")
     splitter = GroupKFold(n_splits, shuffle=True, random_state=seed)
     return tuple(
         Fold(train.astype(np.int64), test[table.judges[test]].astype(np.int64))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data import Bools, TargetTable, keys_digest
+from tilewise.data import Bools, TargetTable, keys_digest, split_keys
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
@@ -62,7 +62,7 @@ class Table:
         arch: the hardware.
         features: columns of `matrix`: the op's features that differ between rows.
         problems: the distinct problems.
-        group: number of each problem's group key, from 0, of shape (problems,).
+        group: number of each problem's split key, from 0, of shape (problems,).
         problem: index into `problems`, ascending, of shape (rows,).
         kernel: index into the pool, of shape (rows,).
         matrix: feature values, of shape (rows, features).
@@ -167,7 +167,7 @@ def build_table(
         target: target to train for.
         pool: kernels that the model may choose from.
         arch: the hardware of the target.
-        holdout_fraction: share of group keys that are held out.
+        holdout_fraction: share of split keys that are held out.
         features: columns of the matrix; None: those of the op that differ between rows or between kernels.
 
     Raises:
@@ -203,7 +203,7 @@ def _table_of(
     features.check_distinct(pool, arch)
     rows, problem = labels.rows, labels.problem
     first = np.flatnonzero(np.diff(problem, prepend=-1))
-    keys = np.array([p.group_key for p in labels.problems], dtype=np.int64)
+    keys = split_keys(labels.target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
     return Table(
         target=labels.target,
         pool=pool,

@@ -76,7 +76,7 @@ def train(
         KernelError: the features do not distinguish two kernels of the pool.
     """
     table = select_features(build_table(frame, target, pool, arch, settings.holdout_fraction), settings)
-    rule = split_rule(settings.holdout_fraction, settings.n_splits)
+    rule = split_rule(target, settings.holdout_fraction, settings.n_splits)
     fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks or Callbacks(), rule, table_hash(frame))
     model = fit.model
     parts = fit.parts(
@@ -113,7 +113,7 @@ def continue_training(
     base.check(target, settings)
     settings, known = base.settings(settings), base.model
     table = build_table(frame, target, known.pool, known.arch, settings.holdout_fraction, known.features)
-    rule = split_rule(settings.holdout_fraction, settings.n_splits) + "; the continued model may have seen them"
+    rule = split_rule(target, settings.holdout_fraction, settings.n_splits) + "; the continued model may have seen them"
     fit = _tune_and_fit(TrainingData.prepare(table, settings, base), callbacks or Callbacks(), rule, table_hash(frame))
     parts = fit.parts(
         booster_text=append_trees(base.parts.booster_text, model_text(fit.booster)),

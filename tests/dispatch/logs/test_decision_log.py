@@ -31,7 +31,7 @@ class TestDecisionLog:
             explained = dispatcher.explain(PLAIN)
         (line,) = read_decision_log(path)
         assert (line["kernel_name"], line["why"], line["cause"]) == (selections[0].kernel_name, "model", None)
-        assert (line["target"], line["problem"], line["lost"]) == (CONV, PLAIN.to_dict(), 0)
+        assert (line["target"], line["problem"], line["lost"]) == (CONV, PLAIN.stated(), 0)
         assert line["content_hash"] == load_artefact(folder).content_hash
         assert line["ranking"] == [(s.kernel_name, s.predicted_tflops) for s in dispatcher.rank(PLAIN, 5)]
         assert line["seconds"] > 0

@@ -15,7 +15,7 @@ from tilewise.campaigns.plan._committee import Committee, disagreement
 from tilewise.campaigns.plan._pairs import supported_pairs
 from tilewise.checks import is_whole, require
 from tilewise.collect import SECONDS_PER_PROBLEM, Item, Plan, Timing, pair_seconds
-from tilewise.data import TargetTable, holdout_mask
+from tilewise.data import TargetTable, held_out
 from tilewise.errors import ConfigError, DataError
 from tilewise.features import nearest_shape_distances
 from tilewise.kernels import Pool
@@ -84,7 +84,7 @@ def propose(frame: pd.DataFrame | None, whole: Plan, settings: PlanSettings, *, 
         frame: measurements of the target so far; None: no measurements.
         whole: the plan to choose from; also target, pool, hardware, timing and name of the new run.
         settings: all other settings.
-        holdout_fraction: share of the group keys that is held out.
+        holdout_fraction: share of the split keys that is held out.
 
     Raises:
         ConfigError: `frame` already contains the run.
@@ -147,11 +147,11 @@ def candidates(items: Sequence[Item], whole: Plan, known: Ints, fraction: float)
         DataError: no item is left.
     """
     keys = np.array([item.problem.group_key for item in items], dtype=np.int64)
-    held_out = holdout_mask(whole.target.op, keys, fraction)
+    is_held_out = held_out(whole.target, keys, fraction)
     measured = set(map(tuple, known.tolist()))
     left = [
         item
-        for item, key, held in zip(items, keys.tolist(), held_out, strict=True)
+        for item, key, held in zip(items, keys.tolist(), is_held_out, strict=True)
         if not held and tuple(key) not in measured and whole.pool.supported(item.problem).any()
     ]
     if not left:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.collect import Item, Plan, Timing
-from tilewise.data import TargetTable, holdout_mask
+from tilewise.data import TargetTable, held_out, split_keys
 from tilewise.errors import DataError
 from tilewise.metrics import select
 from tilewise.model import TrainedModel
@@ -80,10 +80,10 @@ def plan_unseen_shapes(
     """
     target, fraction = model.target, float(model.manifest.get("holdout_fraction", 0.0))
     keys = np.array([item.problem.group_key for item in items], dtype=np.int64)
-    unseen = holdout_mask(target.op, keys, fraction)
+    unseen = held_out(target, keys, fraction)
     if frame is not None:
-        known = set(map(tuple, TargetTable.of(frame, target).keys.tolist()))
-        unseen = unseen | np.array([tuple(key) not in known for key in keys.tolist()])
+        known = set(map(tuple, TargetTable.of(frame, target).split_keys.tolist()))
+        unseen = unseen | np.array([tuple(key) not in known for key in split_keys(target, keys).tolist()])
     left = [i for i, new in zip(items, unseen, strict=True) if new and model.supported(i.problem).any()]
     if not left:
         raise DataError(f"all {len(items)} problems were seen in training, or are supported by no kernel of the pool")

@@ -53,6 +53,7 @@ typedef struct {
 typedef struct {
     int64_t n, c, k, g, hi, wi, y, x, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     int64_t di, z, stride_d, pad_d, dilation_d;
+    char layout[8]; /* "NHWGC" (channels last) or "NGCHW" (channels first), in 3D too, padded with \0; "": NHWGC */
 } tilewise_conv;
 
 typedef struct {

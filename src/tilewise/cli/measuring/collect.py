@@ -38,7 +38,7 @@ from tilewise.collect import (
 )
 from tilewise.collect.engines import ReplayTable, find_library_kernels, replay_engine
 from tilewise.collect.problems import load_problem_set
-from tilewise.data import holdout_mask
+from tilewise.data import held_out
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.kernels import Pool, backend_of_target, load_pool
@@ -133,11 +133,11 @@ def plan_from_config(cfg: DictConfig, pool: Pool | None = None) -> Plan:
 
 def _items(cfg: DictConfig) -> tuple[Item, ...]:
     """Return the problems of the configuration."""
-    op = Target.parse(cfg.target).op
-    items = _part(load_problem_set(op, cfg.collect.problems), cfg.collect.part)
+    target = Target.parse(cfg.target)
+    items = _part(load_problem_set(target.op, cfg.collect.problems), cfg.collect.part)
     if cfg.collect.repeat is None:
         return items
-    return repeated(items, op, cfg.holdout.fraction, cfg.collect.repeat)
+    return repeated(items, target, cfg.holdout.fraction, cfg.collect.repeat)
 
 
 def _part(items: tuple[Item, ...], part: object) -> tuple[Item, ...]:
@@ -152,10 +152,10 @@ def _part(items: tuple[Item, ...], part: object) -> tuple[Item, ...]:
     )
 
 
-def repeated(items: tuple[Item, ...], op: str, fraction: float, others: int) -> tuple[Item, ...]:
+def repeated(items: tuple[Item, ...], target: Target, fraction: float, others: int) -> tuple[Item, ...]:
     """Return the problems to repeat for the noise ceiling: all of the holdout, and the first `others` of the rest."""
     if not isinstance(others, int) or others < 0:
         raise ConfigError(f"collect.repeat must be a whole number of at least 0, got {others!r}")
-    held = holdout_mask(op, np.array([i.problem.group_key for i in items]), fraction)
+    held = held_out(target, np.array([i.problem.group_key for i in items]), fraction)
     rest = [item for item, h in zip(items, held, strict=True) if not h]
     return (*(item for item, h in zip(items, held, strict=True) if h), *rest[:others])

@@ -5,7 +5,8 @@ tilewise ingest input=gfx942130.HIP.fdb.txt.bz2 output=FILE.parquet       MIOpen
 
 The format is recognised by the content, also inside gzip and bzip2. No file of CK Tile names the arch, so give it; a
 find database has it in its name, and op, variant and dtype in its lines. Malformed parts are reported by line and kept
-in FILE.quarantined.jsonl; all others are imported, failed runs with their status.
+in FILE.quarantined.jsonl; all others are imported, failed runs with their status. hardware=FILE.json has the properties
+of the GPU that measured, for the columns of the device.
 `tilewise data prepare` and `tilewise data merge` check the labels later.
 """
 
@@ -39,9 +40,12 @@ def run(cfg: DictConfig) -> None:
     if not cfg.input or not cfg.output:
         raise ConfigError("ingest needs input=FILE and output=FILE.parquet")
     require_format(cfg.output, ".parquet")
+    hardware = Path(cfg.hardware) if cfg.hardware else None
     line = ProgressLine()
     target = Target.parse(cfg.target)
-    report = ingest_file(Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of))
+    report = ingest_file(
+        Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of), hardware
+    )
     _show(report, plain_console())
     names = ("path", "format", "contents", "rows", "valid", "parts", "lost", "quarantine", "kinds", "unfit")
     write_result({name: getattr(report, name) for name in names})

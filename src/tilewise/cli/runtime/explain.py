@@ -59,7 +59,7 @@ def _line(path: str, problem: Mapping[str, int | str] | None) -> DecisionLine:
     lines = read_decision_log(path)
     for line in reversed(lines):
         op = OPS[Target.parse(line["target"]).op]
-        if problem is None or line["problem"] == op.from_dict(problem).to_dict():
+        if problem is None or line["problem"] == op.from_dict(problem).stated():
             return line
     raise DataError(f"{path}: none of its {len(lines)} decisions is about this problem; omit problem= for the last one")
 

@@ -254,8 +254,12 @@ def _read(file: Path, target: Target) -> pa.Table | None:
         return None
     kinds = backend_of_columns(names, _tags(table)).column_kinds()
     wanted = (*OPS[target.op].column_names(), *kinds, *_NEEDED)
-    missing = [n for n in wanted if n not in names]
+    later = [n for n in OPS[target.op].later_columns if n not in names]
+    missing = [n for n in wanted if n not in (*names, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing")
-    columns = list(dict.fromkeys([*wanted, *(n for n in _RESULTS if n in names)]))
-    return pq.read_table(file, columns=columns, partitioning=None).filter(is_target).replace_schema_metadata(None)
+    columns = [n for n in dict.fromkeys([*wanted, *_RESULTS]) if n in names]
+    table = pq.read_table(file, columns=columns, partitioning=None).filter(is_target).replace_schema_metadata(None)
+    for name in later:  # a file of an earlier version means the default
+        table = table.append_column(name, pa.array([OPS[target.op].defaults()[name]] * table.num_rows, pa.string()))
+    return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from tilewise.data.importers._kernel_lookup import KernelColumn, KernelLookup
 from tilewise.data.importers._problem_lookup import ProblemFacts, ProblemLookup
 from tilewise.data.importers._reader import EMPTY, Coded, Floats, Ints, Loss, Records
 from tilewise.kernels import backend_of_target
-from tilewise.ops import GEMM_LAYOUTS, OPS, Target
+from tilewise.ops import OPS, Target
 
 # Stated TFLOPS beyond these tolerances belong to another problem or latency.
 TFLOPS_TOLERANCE = 0.02  # relative
@@ -46,7 +47,7 @@ class _Looked:
         records: the records.
         kernel: number of each row's kernel.
         problem: facts about each row's problem.
-        columns: problem columns as integers; a layout is an index into GEMM_LAYOUTS, -1 for an unknown one.
+        columns: problem columns as integers; a layout is an index into the op's layouts, -1 for an unknown one.
     """
 
     records: Records
@@ -59,6 +60,7 @@ class Converter:
     """Converter of records to measurement rows of one target.
 
     Attributes:
+        target: the target of the rows.
         schema: schema of the tables.
         provenance: values of the columns `run_id` and `origin`.
         others: targets of other kernels in the file, as ``op variant dtype``.
@@ -67,13 +69,18 @@ class Converter:
         target: the target of the rows.
         run_id: value of the column of this name.
         origin: value of the column of this name.
+        hardware: values of further provenance columns; the other columns stay empty.
     """
 
-    def __init__(self, target: Target, run_id: str, origin: str) -> None:
-        self._target = target
+    def __init__(
+        self, target: Target, run_id: str, origin: str, hardware: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.target = target
+        self._layout_names = OPS[target.op].layouts
         self._columns = measurement_columns(target.op, backend_of_target(target).name)
         self.provenance = {"run_id": run_id, "origin": origin}
-        self._constants = {**{c.name: getattr(target, c.name) for c in TARGET_COLUMNS}, **self.provenance}
+        of_target = {c.name: str(getattr(target, c.name)) for c in TARGET_COLUMNS}
+        self._constants = {**of_target, **self.provenance, **hardware}
         self.schema = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in self._columns])
         self.others: set[str] = set()
         self._kernels = KernelLookup(target, self.others)
@@ -91,9 +98,9 @@ class Converter:
         return self._table(looked, np.flatnonzero(keep)), losses
 
     def _problem_columns(self, records: Records, kernel: Ints) -> dict[str, Ints]:
-        """Return all problem columns as integers; a layout is an index into GEMM_LAYOUTS, -1 for an unknown one."""
+        """Return all problem columns as integers; a layout is an index into the op's layouts, -1 for an unknown one."""
         found: dict[str, Ints] = {}
-        for field in dataclasses.fields(OPS[self._target.op]):
+        for field in dataclasses.fields(OPS[self.target.op]):
             stated = records.problem.get(field.name)
             if field.name == "layout":
                 found[field.name] = self._layouts(stated, kernel)
@@ -107,7 +114,7 @@ class Converter:
 
     def _layouts(self, stated: Ints | Coded | None, kernel: Ints) -> Ints:
         if isinstance(stated, Coded):
-            place = {name: i for i, name in enumerate(GEMM_LAYOUTS)}
+            place = {name: i for i, name in enumerate(self._layout_names)}
             return np.array([place.get(w, -1) for w in stated.words], dtype=np.int64)[stated.codes]
         named = self._kernels.layouts
         return np.zeros(len(kernel), dtype=np.int64) if named is None else named[kernel]
@@ -120,7 +127,7 @@ class Converter:
         faults |= {i: self._kernels.faults[kernel[i]] for i in np.flatnonzero(is_faulty).tolist()}
         faults = looked.problem.faults | faults
         columns = looked.columns
-        if self._target.op == "grouped_conv" and self._kernels.ndim is not None:
+        if self.target.op == "grouped_conv" and self._kernels.ndim is not None:
             ndim = self._kernels.ndim[kernel]
             has_depth = (columns["Di"] > 1) | (columns["Z"] > 1)
             has_height = has_depth | (columns["Hi"] > 1) | (columns["Y"] > 1)
@@ -134,7 +141,7 @@ class Converter:
         if self._kernels.layouts is not None and "layout" in columns:
             named = self._kernels.layouts[kernel]
             for i in np.flatnonzero(named != columns["layout"]).tolist():
-                faults.setdefault(i, f"the layout must be the kernel's, {GEMM_LAYOUTS[named[i]]}")
+                faults.setdefault(i, f"the layout must be the kernel's, {self._layout_names[named[i]]}")
         for i, fault in _rate_faults(looked.records, looked.problem).items():
             faults.setdefault(i, fault)
         return faults
@@ -149,7 +156,7 @@ class Converter:
         ok = status.codes == 0
         found: dict[str, _Column] = {name: v[rows] for name, v in looked.columns.items() if name != "layout"}
         if "layout" in looked.columns:
-            found["layout"] = Coded(looked.columns["layout"][rows].astype(np.int32), GEMM_LAYOUTS)
+            found["layout"] = Coded(looked.columns["layout"][rows].astype(np.int32), self._layout_names)
         found |= {"latency_ms": _Masked(latency, ok), "tflops": _Masked(tflops, ok)}
         found |= {"bandwidth_gb_s": _Masked(bandwidth, ok), "status": status, "is_valid": ok}
         found["error"] = _Masked(error, error.codes > 0)

@@ -23,13 +23,11 @@ from tilewise.data.importers._convert import ARROW
 from tilewise.data.importers._find_db_line import Conv, Timing, parse_line
 from tilewise.data.importers._reader import Coded, Ints, Loss, coded, cut
 from tilewise.data.importers._source import LineBlocks, Source
-from tilewise.errors import ConfigError, DataError
-from tilewise.ops import operand_bytes
+from tilewise.errors import DataError
 
 SOLVER_COLUMNS: tuple[Column, ...] = (
     *TARGET_COLUMNS,
     Column("compute_units", "int", "", "compute units of the GPU"),
-    Column("layout", "str", "", "layout of all three tensors: NCHW, NHWC, NCDHW or NDHWC"),
     *problem_columns("grouped_conv"),
     Column("solver", "str", "", "MIOpen's name of the solver"),
     Column("algorithm", "str", "", "the solver's algorithm: Direct, FFT, GEMM, ImplicitGEMM, Winograd"),
@@ -42,7 +40,7 @@ SCHEMA = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in SOLVER_
 
 # MIOpen's GetDbBasename: the arch, then the compute units in hexadecimal, or _ and decimal where there are at most 64.
 _NAME = re.compile(r"(gfx(?:9[0-9a-f]{2}|1[0-9]{3}))(?:_([0-9]{1,2})|([0-9a-f]{2,3}))\..*u?fdb\.txt(?:\.bz2|\.gz)?")
-_CHANNELS_LAST = ("NHWC", "NDHWC")
+_SIZES = tuple(c.name for c in problem_columns("grouped_conv") if c.kind == "int")
 
 
 @dataclass
@@ -69,7 +67,8 @@ class SolverConverter:
         def words(values: list[str]) -> pa.Array:
             return _dictionary(coded(values), repeats)
 
-        dims = np.repeat(np.array([c.problem.values() for c in convs], dtype=np.int64), repeats, axis=0)
+        sizes = [[getattr(c.problem, name) for name in _SIZES] for c in convs]
+        dims = np.repeat(np.array(sizes, dtype=np.int64), repeats, axis=0)
         flops = np.repeat(np.array([c.problem.flops for c in convs], dtype=np.float64), repeats)
         latency = np.array([t.latency_ms for t in timings], dtype=np.float64)
         with np.errstate(divide="ignore", over="ignore"):
@@ -79,8 +78,8 @@ class SolverConverter:
         columns: dict[str, pa.Array] = {
             "variant": words([c.variant for c in convs]),
             "dtype": words([c.dtype for c in convs]),
-            "layout": words([c.layout for c in convs]),
-            **{c.name: pa.array(dims[:, i]) for i, c in enumerate(problem_columns("grouped_conv"))},
+            **{name: pa.array(dims[:, i]) for i, name in enumerate(_SIZES)},
+            "layout": words([c.problem.layout for c in convs]),
             "solver": _dictionary(coded([t.solver for t in timings])),
             "algorithm": _dictionary(coded([t.algorithm for t in timings])),
             "workspace_bytes": pa.array([t.workspace for t in timings], pa.int64()),
@@ -93,16 +92,8 @@ class SolverConverter:
         same = {"op": "grouped_conv", "arch": self.arch, "run_id": self.run_id, "origin": self.origin}
         columns |= {name: _dictionary(coded([word] * len(latency))) for name, word in same.items()}
         columns["compute_units"] = pa.array(np.full(len(latency), self.compute_units, dtype=np.int64))
-        self._count_unfit(convs, repeats)
-        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-
-    def _count_unfit(self, convs: list[Conv], repeats: Ints) -> None:
         self.unfit["a solver has a name, but no kernel parameters"] += int(repeats.sum())
-        for conv, rows in zip(convs, repeats.tolist(), strict=True):
-            if conv.layout not in _CHANNELS_LAST:
-                self.unfit[f"the layout is {conv.layout}, and tilewise's tensors have the channels last"] += rows
-            if not _is_known(conv.dtype):
-                self.unfit[f"the dtype is {conv.dtype}"] += rows
+        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def read_find_db(source: Source, convert: SolverConverter) -> Iterator[tuple[pa.Table | None, list[Loss]]]:
@@ -141,10 +132,3 @@ def device_of_name(path: Path) -> tuple[str, int]:
 def _dictionary(values: Coded, repeats: Ints | None = None, is_null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     codes = values.codes if repeats is None else np.repeat(values.codes, repeats)
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=is_null), pa.array(values.words, pa.string()))
-
-
-def _is_known(dtype: str) -> bool:
-    try:
-        return operand_bytes(dtype) > 0
-    except ConfigError:
-        return False

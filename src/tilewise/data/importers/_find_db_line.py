@@ -11,14 +11,18 @@ the K, Ho and Wo of the convolution, its ``K-Ho-Wo`` the C, H and W. Read otherw
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewise.errors import ProblemError
-from tilewise.ops import GroupedConvProblem
+from tilewise.ops import CHANNELS_FIRST, CHANNELS_LAST, GroupedConvProblem
 
 VARIANTS = {"F": "forward", "B": "bwd_data", "W": "bwd_weight"}
 DTYPES = {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16"}
-LAYOUTS = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}  # by spatial dimensions
+# MIOpen's layouts by spatial dimensions, in tilewise's words.
+LAYOUTS = {
+    2: {"NCHW": CHANNELS_FIRST, "NHWC": CHANNELS_LAST},
+    3: {"NCDHW": CHANNELS_FIRST, "NDHWC": CHANNELS_LAST},
+}
 _ALGORITHMS = {"Fwd": "forward", "BwdData": "bwd_data", "BwdWeights": "bwd_weight"}
 
 _N = r"(0|[1-9][0-9]{0,17})"
@@ -43,7 +47,6 @@ class Conv(NamedTuple):
 
     variant: str
     dtype: str
-    layout: str
     problem: GroupedConvProblem
 
 
@@ -113,14 +116,10 @@ def parse_key(key: str) -> Conv | str:
     if layout not in LAYOUTS[ndim]:
         return f"layout of all tensors must be one of {', '.join(LAYOUTS[ndim])} in {ndim}D, got {layouts[:60]!r}"
     try:
-        problem = _problem([int(n) for n in numbers], ndim, direction != "F", int(groups or 1))
+        problem = _problem([int(n) for n in numbers], ndim, direction != "F", int(groups or 1), LAYOUTS[ndim][layout])
     except ProblemError as e:
         return str(e)
-    return (
-        Conv(VARIANTS[direction], DTYPES[dtype], layout, problem)
-        if isinstance(problem, GroupedConvProblem)
-        else problem
-    )
+    return Conv(VARIANTS[direction], DTYPES[dtype], problem) if isinstance(problem, GroupedConvProblem) else problem
 
 
 def _common_layout(layouts: str) -> str:
@@ -128,7 +127,7 @@ def _common_layout(layouts: str) -> str:
     return words.pop() if len(words) == 1 else layouts
 
 
-def _problem(numbers: list[int], ndim: int, is_backward: bool, groups: int) -> GroupedConvProblem | str:
+def _problem(numbers: list[int], ndim: int, is_backward: bool, groups: int, layout: str) -> GroupedConvProblem | str:
     """Return the problem with these sizes, or the rule that they break.
 
     Raises:
@@ -139,24 +138,14 @@ def _problem(numbers: list[int], ndim: int, is_backward: bool, groups: int) -> G
     filters = numbers[ndim + 1 : 2 * ndim + 1]
     batch, *rest = numbers[3 * ndim + 2 :]
     pads, strides, dilations = (rest[i * ndim : (i + 1) * ndim] for i in range(3))
-    depth = {}
-    if ndim == 3:
-        depth = {"Di": inputs[0], "Z": filters[0], "stride_d": strides[0], "pad_d": pads[0], "dilation_d": dilations[0]}
-    problem = GroupedConvProblem(
-        batch,
-        c,
-        k,
-        groups,
-        *inputs[-2:],
-        *filters[-2:],
-        *strides[-2:],
-        *pads[-2:],
-        *dilations[-2:],
-        **depth,
-    )
+    sizes: dict[str, Any] = {}
+    for i, axis in enumerate("dhw"[3 - ndim :]):
+        sizes |= {f"{axis.upper()}i": inputs[i], {"d": "Z", "h": "Y", "w": "X"}[axis]: filters[i]}
+        sizes |= {f"stride_{axis}": strides[i], f"pad_{axis}": pads[i], f"dilation_{axis}": dilations[i]}
+    problem = GroupedConvProblem(batch, c, k, groups, **sizes, layout=layout)
     computed = list(problem.output_sizes)[-ndim:]
     if computed != outputs:
-        shown = ["x".join(str(n) for n in sizes) for sizes in (outputs, computed)]
+        shown = ["x".join(map(str, stated)) for stated in (outputs, computed)]
         return f"the output is stated as {shown[0]}, but the other sizes give {shown[1]}"
     return problem
 

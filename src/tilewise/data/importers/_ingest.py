@@ -23,6 +23,7 @@ from tilewise.data.importers._ck_log import read_log
 from tilewise.data.importers._convert import Converter
 from tilewise.data.importers._find_db import SCHEMA, SolverConverter, device_of_name, read_find_db
 from tilewise.data.importers._flat_tables import is_measurements, read_table
+from tilewise.data.importers._hardware import read_hardware
 from tilewise.data.importers._own_tables import read_own
 from tilewise.data.importers._reader import Block, Loss, Reader
 from tilewise.data.importers._source import Format, Source, content_hash, recognise
@@ -87,7 +88,9 @@ def quarantine_path(output: Path) -> Path:
     return output.with_suffix(".quarantined.jsonl")
 
 
-def ingest_file(path: Path, target: Target, output: Path, progress: Progress | None = None) -> ImportReport:
+def ingest_file(
+    path: Path, target: Target, output: Path, progress: Progress | None = None, hardware: Path | None = None
+) -> ImportReport:
     """Import a file of measurements as a table of `target`, or a find database as a table of solvers.
 
     Args:
@@ -97,9 +100,11 @@ def ingest_file(path: Path, target: Target, output: Path, progress: Progress | N
             for a find database, whose lines and name state all of these.
         output: the parquet file to write.
         progress: called with the bytes read (rows of a parquet file) and their total.
+        hardware: a JSON file with the properties of the GPU that measured, see :func:`read_hardware`; None: unknown.
 
     Raises:
-        DataError: the output exists, the input has an unknown format, or no part of it can be imported.
+        DataError: the output exists, the input has an unknown format, no part of it can be imported, the hardware does
+            not fit the target, or the input states its hardware itself.
         ConfigError: the arch has no profile.
     """
     if output.exists():
@@ -107,9 +112,12 @@ def ingest_file(path: Path, target: Target, output: Path, progress: Progress | N
     with Source(path, progress) as source:
         kind = recognise(source)
         run_id = f"{_stem(path)}-{content_hash(path)[:12]}"
+        if hardware is not None and (kind == "find database" or (kind == "parquet" and is_measurements(path))):
+            raise DataError(f"{path}: a {kind} states its GPU itself; leave out hardware={hardware}")
         if kind == "find database":
             return _ingest_find_db(source, output, run_id)
-        convert = Converter(target, run_id, path.name)
+        gpu = read_hardware(hardware, target.arch) if hardware is not None else {}
+        convert = Converter(target, run_id, path.name, gpu)
         report = ImportReport(output, kind, f"rows of {target.name}")
         with _Output(report, convert.schema) as out:
             out.write(source, _tables(kind, source, target, convert, progress))

@@ -17,7 +17,7 @@ from tilewise.data.importers._flat_tables import batches, first_line, open_parqu
 from tilewise.data.importers._reader import Loss, cut
 from tilewise.errors import DataError
 from tilewise.kernels import backend_of_target
-from tilewise.ops import Target
+from tilewise.ops import OPS, Target
 
 _PLAIN = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
@@ -33,7 +33,7 @@ def read_own(
     file = open_parquet(path)
     columns = measurement_columns(target.op, backend_of_target(target).name)
     names = set(file.schema_arrow.names)
-    derivable = {*convert.provenance, "is_valid"}
+    derivable = {*convert.provenance, "is_valid", *OPS[target.op].later_columns}
     missing = [c.name for c in columns if c.name not in names and not c.nullable and c.name not in derivable]
     if missing:
         raise DataError(
@@ -60,7 +60,7 @@ def _column(raw: pa.Table, column: Column, convert: Converter, path: Path) -> pa
             raise DataError(f"{path}: column {column.name} must hold {column.kind} values: {first_line(e)}") from e
     if column.name == "is_valid":
         return pc.equal(raw["status"], "ok")
-    fill = convert.provenance.get(column.name)
+    fill = (OPS[convert.target.op].defaults() | convert.provenance).get(column.name)
     return pa.array([fill] * raw.num_rows, _PLAIN[column.kind])
 
 

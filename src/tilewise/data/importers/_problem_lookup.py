@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewise.data.importers._reader import EMPTY, Floats, Ints
 from tilewise.errors import ProblemError
-from tilewise.ops import GEMM_LAYOUTS, OPS, Target
+from tilewise.ops import OPS, Target
 
 _MAX_PROBLEMS = 1 << 16  # kept in memory, about a kilobyte each
 
@@ -58,7 +58,8 @@ class ProblemLookup:
         """Return the facts about each row's problem.
 
         Args:
-            columns: all problem columns in order, of shape (rows,) each; a layout is an index into GEMM_LAYOUTS, or -1.
+            columns: all problem columns in order, of shape (rows,) each; a layout is an index into
+                the op's layouts, or -1.
         """
         if len(self._known) > _MAX_PROBLEMS:
             self._known.clear()
@@ -81,7 +82,7 @@ class ProblemLookup:
         values: dict[str, Any] = dict(zip(kind.column_names(), key, strict=True))
         empty = [n for n, v in values.items() if v == EMPTY]
         if "layout" in values:
-            values["layout"] = GEMM_LAYOUTS[values["layout"]] if values["layout"] >= 0 else "an unknown one"
+            values["layout"] = kind.layouts[values["layout"]] if values["layout"] >= 0 else "an unknown one"
         try:
             if empty:
                 raise ProblemError(empty[0], "is empty")

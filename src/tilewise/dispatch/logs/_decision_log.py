@@ -110,7 +110,7 @@ def describe_decision(
         "time": time.isoformat(timespec="milliseconds"),
         "pid": os.getpid(),
         "target": generation.target.name,
-        "problem": problem.to_dict(),
+        "problem": problem.stated(),
         "kernel_name": selection.kernel_name,
         "why": selection.why,
         "cause": decision.cause,

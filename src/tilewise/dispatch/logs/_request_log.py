@@ -175,7 +175,7 @@ def count_requests(path: str | Path, target: Target) -> dict[Problem, int]:
 def request_log_text(counts: Mapping[Request, int]) -> str:
     """Return the text of a request log with these counts, most requested first."""
     rows = [
-        {"target": request.target, "problem": request.problem.to_dict(), "why": request.why, "count": count}
+        {"target": request.target, "problem": request.problem.stated(), "why": request.why, "count": count}
         for request, count in counts.items()
     ]
     rows.sort(key=lambda row: (-int(str(row["count"])), json.dumps(row)))

@@ -95,9 +95,10 @@ def read_exported(data: Path, target: Target) -> frozenset[tuple[Problem, str]]:
     problem, found = OPS[target.op], set()
     for file in sorted(data.rglob("*.parquet")) if data.is_dir() else [data]:
         try:
-            if not set(problem.column_names()) <= set(pq.read_schema(file).names):
+            names = set(pq.read_schema(file).names)
+            if not set(problem.column_names()) - set(problem.later_columns) <= names:
                 continue  # a table of another op
-            columns = [*problem.column_names(), "measured_at"]
+            columns = [*(n for n in problem.column_names() if n in names), "measured_at"]
             of_target = [(c.name, "==", getattr(target, c.name)) for c in TARGET_COLUMNS]
             rows = pq.read_table(file, columns=columns, filters=of_target, partitioning=None)
         except (pa.ArrowException, OSError) as e:

@@ -122,7 +122,7 @@ class MeasuredEntry:
 
     def dumps(self) -> bytes:
         """Return the file's content, with a checksum of the rest; equal entries give equal bytes."""
-        values = {"format": FORMAT, **asdict(self), "problem": {"op": self.problem.op, **self.problem.to_dict()}}
+        values = {"format": FORMAT, **asdict(self), "problem": {"op": self.problem.op, **self.problem.stated()}}
         return (json.dumps(values | {"sha256": _digest(values)}) + "\n").encode()
 
     @classmethod
@@ -176,7 +176,7 @@ class MeasuredEntry:
 
 def entry_path(context: MeasuredContext, problem: Problem) -> Path:
     """Return the file of a problem's entry, below the measured folder."""
-    return context.folder / f"{_digest(problem.to_dict())[:32]}.json"
+    return context.folder / f"{_digest(problem.stated())[:32]}.json"
 
 
 def read_entry(root: Path, path: Path) -> MeasuredEntry:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels.ck._ck_kernel import CkKernel
-from tilewise.ops import Problem, Target, spatial_dims, stored_rows
+from tilewise.ops import CHANNELS_LAST, Problem, Target, spatial_dims, stored_rows
 
 CK_DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
 
@@ -262,6 +262,7 @@ def support_checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tupl
 
 
 def _conv_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+    yield p.layout != CHANNELS_LAST, "CK Tile kernels take channels last (NHWGC) only"
     yield kernel.ndim < spatial_dims(p), "a 2d kernel has no depth"
     merged = np.maximum(kernel.num_groups_to_merge, 1)
     yield p.G % merged != 0, "the groups to merge must divide the groups"

@@ -35,6 +35,7 @@ from tilewise.kernels.triton._pipeline import Pipeline, PipelineRules, any_of, n
 from tilewise.kernels.triton._shapes import accumulators_per_thread, class_taps, residue_classes
 from tilewise.kernels.triton.pipelines import PIPELINES, pipelines_of
 from tilewise.ops import (
+    CHANNELS_LAST,
     Problem,
     Target,
     implicit_gemm,
@@ -153,6 +154,7 @@ def checks(kernel: KernelLike, problem: Problem, variant: str) -> Rules:
 
 
 def _conv(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+    yield problem.layout != CHANNELS_LAST, "Triton kernels take channels last (NHWGC) only"
     counts = {"forward": output_elements, "bwd_data": input_elements, "bwd_weight": weight_elements}
     for name, count in (("input", input_elements), ("filter", weight_elements), ("output", output_elements)):
         yield count(problem) >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"

@@ -13,7 +13,7 @@ from tilewise.errors import KernelError
 from tilewise.kernels._contract import Backend, Rules
 from tilewise.kernels._formulas import KernelLike, ProblemLike
 from tilewise.kernels._named import NamedKernel, NamedNumbers, nominal_columns
-from tilewise.ops import Target
+from tilewise.ops import CHANNELS_LAST, Target
 
 NAME = "vendor"
 DTYPES = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
@@ -61,7 +61,9 @@ def illegal(kernel: VendorCall, target: Target, arch: HardwareProfile) -> str | 
 
 
 def checks(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
-    """Yield the rules that a problem must meet: none, except for products of fp8 operands."""
+    """Yield the rules that a problem must meet: convolutions have the channels last, fp8 products aligned sizes."""
+    if problem.op == "grouped_conv":
+        yield problem.layout != CHANNELS_LAST, "the vendor's calls take channels last (NHWGC) only"
     if problem.op == "gemm":
         scaled = np.asarray(kernel.algorithm == SCALED)
         yield scaled & (problem.layout != "rcr"), "cuBLASLt multiplies fp8 in layout rcr only"

@@ -63,10 +63,10 @@ class HoldoutProblems:
             if group["tflops"].max() < SPREAD * group["tflops"].min():
                 continue
             first = group[columns].head(1)
-            layout = first["layout"].iloc[0] if "layout" in columns else ""
-            digest = _digest(op, group_keys(op, first).tolist()[0], layout)
+            problem = OPS[op].from_dict({str(k): v for k, v in first.to_dict("records")[0].items()})
+            digest = _digest(op, group_keys(op, first).tolist()[0], _stated_layout(problem))
             rates[digest] = {str(k): float(t) for k, t in zip(group["kernel_name"], group["tflops"], strict=True)}
-            problems[digest] = OPS[op].from_dict({str(k): v for k, v in first.to_dict("records")[0].items()})
+            problems[digest] = problem
         return cls({digest: len(measured) for digest, measured in rates.items()}, rates, problems)
 
     @classmethod
@@ -201,6 +201,11 @@ def _record(version: Version) -> RecordedHoldout | None:
 def text_digest(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _stated_layout(problem: Problem) -> str:
+    """Return the layout in the digest, "" for the default of ops that once had none: old records still match."""
+    return str(problem.stated().get("layout", ""))
 
 
 def _digest(op: str, key: list[int], layout: str) -> str:

@@ -26,7 +26,7 @@ class PromotionRules:
 
     Attributes:
         thresholds: The limits of the gate.
-        holdout_fraction: The fraction of the holdout rule; see :func:`tilewise.data.holdout_mask`.
+        holdout_fraction: The fraction of the holdout rule; see :func:`tilewise.data.held_out`.
         observations: Shadow observations for the gate to judge as well; None to judge by measurements alone.
         override: The rules that may be waived; by default none.
 
