@@ -19,7 +19,8 @@ import ck_files
 from mutate import Damage, damaged
 from tilewise.data import read_raw_measurements
 from tilewise.data._schema import row_faults
-from tilewise.data.importers import SOLVER_COLUMNS, ingest_file
+from tilewise.data.importers import ingest_file
+from tilewise.data.importers._find_db import COLUMNS
 from tilewise.errors import DataError
 from tilewise.ops import GroupedConvProblem, Target
 
@@ -121,8 +122,8 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
 
 def check_solvers(table: pa.Table) -> None:
     """Check that a table of solvers has its columns, possible problems, and a time in each valid row."""
-    assert table.column_names == [c.name for c in SOLVER_COLUMNS]
-    for column in SOLVER_COLUMNS:
+    assert table.column_names == [c.name for c in COLUMNS]
+    for column in COLUMNS:
         assert column.nullable or table[column.name].null_count == 0, column.name
     for row in table.to_pylist():
         GroupedConvProblem.from_dict({name: row[name] for name in GroupedConvProblem.column_names()})

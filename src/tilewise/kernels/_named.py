@@ -23,7 +23,7 @@ FIRST_NUMBER = 1 << 10  # pipelines of tile kernels have smaller numbers
 NUMBER_BITS = 20  # few enough for a number times the classes of a pipeline to fit 32 bits
 NOMINAL = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "num_warps": 8, "num_stages": 4, "group_m": 8, "split_k": 1}
 
-_ALGORITHM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_ALGORITHM = re.compile(r"[A-Za-z][A-Za-z0-9_<>-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class NamedKernel(KernelBase):
     """A candidate without parameters.
 
     Attributes:
-        algorithm: the name within its backend: letters, digits and underscores.
+        algorithm: the name within its backend: letters, digits, and ``_<>-``.
     """
 
     algorithm: str

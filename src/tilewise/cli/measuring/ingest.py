@@ -1,7 +1,7 @@
 """Import measurements of other tools: CK Tile's benchmark CSV, benchmark JSON, streaming log, or a parquet table.
 
 tilewise ingest input=FILE output=FILE.parquet target=NAME        or op= variant= dtype= arch=
-tilewise ingest input=gfx942130.HIP.fdb.txt.bz2 output=FILE.parquet       MIOpen's find database: a table of solvers
+tilewise ingest input=gfx942130.HIP.fdb.txt.bz2 output=FILE.parquet       MIOpen's find database: all its targets
 
 The format is recognised by the content, also inside gzip and bzip2. No file of CK Tile names the arch, so give it; a
 find database has it in its name, and op, variant and dtype in its lines. Malformed parts are reported by line and kept
@@ -47,7 +47,7 @@ def run(cfg: DictConfig) -> None:
         Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of), hardware
     )
     _show(report, plain_console())
-    names = ("path", "format", "contents", "rows", "valid", "parts", "lost", "quarantine", "kinds", "unfit")
+    names = ("path", "format", "contents", "rows", "valid", "parts", "lost", "quarantine", "kinds")
     write_result({name: getattr(report, name) for name in names})
 
 
@@ -56,10 +56,6 @@ def _show(report: ImportReport, console: Console) -> None:
         console.print(text, soft_wrap=True, highlight=False)
 
     say(f"{report.path}: {report.rows} {report.contents} from a {report.format}, {report.valid} of them valid")
-    if report.unfit:
-        say("they are not measurements that models can be trained on yet:")
-        for reason, count in report.unfit.most_common():
-            say(f"  {count} x {reason}")
     if not report.lost:
         return
     say(f"{report.lost} of {report.parts} parts did not come through ({report.quarantine}):")

@@ -8,13 +8,11 @@ Used by `data.quality` (reading parquet), `tilewise ingest` and benchmarks.
 
 from __future__ import annotations
 
-from tilewise.data.importers._find_db import SOLVER_COLUMNS
 from tilewise.data.importers._flat_tables import open_parquet
 from tilewise.data.importers._ingest import ImportReport, ingest_file, quarantine_path
 from tilewise.data.importers._source import content_hash
 
 __all__ = [
-    "SOLVER_COLUMNS",
     "ImportReport",
     "content_hash",
     "ingest_file",

@@ -1,42 +1,32 @@
-"""Importer of MIOpen's find databases, as a table with a row for each time of a solver.
+"""Importer of MIOpen's find databases: a measurement for each time of a solver, a candidate known by its name.
 
-A solver has a name but no kernel parameters, so these rows have a table of their own, :data:`SOLVER_COLUMNS`. Columns
-that mean the same as in the measurement table have the same names. :attr:`SolverConverter.unfit` counts the reasons why
-rows cannot be measurements.
+A database lists only the up to four fastest solvers of a problem. Solvers that are not listed were slower, or do not
+compute the problem.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tilewise.data._columns import RESULT, TARGET_COLUMNS, Column, problem_columns
+from tilewise.data._columns import DERIVED_COLUMNS, measurement_columns, problem_columns
 from tilewise.data.importers._ck_csv import overlong_losses
 from tilewise.data.importers._convert import ARROW
 from tilewise.data.importers._find_db_line import Conv, Timing, parse_line
 from tilewise.data.importers._reader import Coded, Ints, Loss, coded, cut
 from tilewise.data.importers._source import LineBlocks, Source
 from tilewise.errors import DataError
+from tilewise.kernels import BACKEND_COLUMN
+from tilewise.kernels.miopen import NAME, Solver
 
-SOLVER_COLUMNS: tuple[Column, ...] = (
-    *TARGET_COLUMNS,
-    Column("compute_units", "int", "", "compute units of the GPU"),
-    *problem_columns("grouped_conv"),
-    Column("solver", "str", "", "MIOpen's name of the solver"),
-    Column("algorithm", "str", "", "the solver's algorithm: Direct, FFT, GEMM, ImplicitGEMM, Winograd"),
-    Column("workspace_bytes", "int", "bytes", "memory that the solver needs beside the tensors"),
-    *(c for c in RESULT if c.name != "bandwidth_gb_s"),
-    Column("run_id", "str", "", "the file's name and the beginning of its SHA-256"),
-    Column("origin", "str", "", "the file's name"),
-)
-SCHEMA = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in SOLVER_COLUMNS])
+COLUMNS = tuple(c for c in measurement_columns("grouped_conv", NAME) if c.name not in DERIVED_COLUMNS)
+SCHEMA = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in COLUMNS])
 
 # MIOpen's GetDbBasename: the arch, then the compute units in hexadecimal, or _ and decimal where there are at most 64.
 _NAME = re.compile(r"(gfx(?:9[0-9a-f]{2}|1[0-9]{3}))(?:_([0-9]{1,2})|([0-9a-f]{2,3}))\..*u?fdb\.txt(?:\.bz2|\.gz)?")
@@ -50,14 +40,12 @@ class SolverConverter:
     Attributes:
         arch, compute_units: of the GPU that the file is for.
         run_id, origin: values of the columns of these names.
-        unfit: rows by the reason why a measurement table cannot hold them; a row may have several.
     """
 
     arch: str
     compute_units: int
     run_id: str
     origin: str
-    unfit: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, rows: list[tuple[Conv, list[Timing]]]) -> pa.Table:
         """Return the table of the timings of some problems."""
@@ -74,26 +62,27 @@ class SolverConverter:
         with np.errstate(divide="ignore", over="ignore"):
             tflops = flops / latency / 1e9
         ok = (latency > 0) & (tflops > 0) & np.isfinite(tflops)
+        names = [f"grouped_conv_{c.variant}_{c.dtype}_" for c in convs]
+        solvers = [Solver(t.solver).config for t in timings]
+        named = [name + solver for name, solver in zip(np.repeat(names, repeats).tolist(), solvers, strict=True)]
         errors = ["" if good else f"the latency is {t.latency_ms:g} ms" for good, t in zip(ok, timings, strict=True)]
         columns: dict[str, pa.Array] = {
             "variant": words([c.variant for c in convs]),
             "dtype": words([c.dtype for c in convs]),
             **{name: pa.array(dims[:, i]) for i, name in enumerate(_SIZES)},
             "layout": words([c.problem.layout for c in convs]),
-            "solver": _dictionary(coded([t.solver for t in timings])),
-            "algorithm": _dictionary(coded([t.algorithm for t in timings])),
-            "workspace_bytes": pa.array([t.workspace for t in timings], pa.int64()),
+            "kernel_name": _dictionary(coded(named)),
+            "algorithm": _dictionary(coded([t.solver for t in timings])),
             "latency_ms": pa.array(latency, mask=~ok),
-            "tflops": pa.array(tflops, mask=~ok),
             "status": _dictionary(coded(np.where(ok, "ok", "runtime_error").tolist())),
             "error": _dictionary(coded(errors), is_null=ok),
             "is_valid": pa.array(ok),
         }
-        same = {"op": "grouped_conv", "arch": self.arch, "run_id": self.run_id, "origin": self.origin}
+        same = {"op": "grouped_conv", "arch": self.arch, BACKEND_COLUMN: NAME, "run_id": self.run_id}
+        same |= {"origin": self.origin, "hw_device": f"{self.arch} with {self.compute_units} compute units"}
         columns |= {name: _dictionary(coded([word] * len(latency))) for name, word in same.items()}
-        columns["compute_units"] = pa.array(np.full(len(latency), self.compute_units, dtype=np.int64))
-        self.unfit["a solver has a name, but no kernel parameters"] += int(repeats.sum())
-        return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        arrays = [columns[f.name] if f.name in columns else pa.nulls(len(latency), f.type) for f in SCHEMA]
+        return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
 def read_find_db(source: Source, convert: SolverConverter) -> Iterator[tuple[pa.Table | None, list[Loss]]]:

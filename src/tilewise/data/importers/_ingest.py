@@ -52,7 +52,6 @@ class ImportReport:
         kinds: number of losses by kind: their reason, with figures replaced by #.
         first: the first few losses of each kind.
         quarantine: the file of all losses; None if there are no losses.
-        unfit: rows of a table of solvers by the reason why a measurement table cannot hold them; one may have several.
     """
 
     path: Path
@@ -64,7 +63,6 @@ class ImportReport:
     kinds: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[Loss]] = field(default_factory=dict)
     quarantine: Path | None = None
-    unfit: Counter[str] = field(default_factory=Counter)
 
     @property
     def parts(self) -> int:
@@ -91,7 +89,7 @@ def quarantine_path(output: Path) -> Path:
 def ingest_file(
     path: Path, target: Target, output: Path, progress: Progress | None = None, hardware: Path | None = None
 ) -> ImportReport:
-    """Import a file of measurements as a table of `target`, or a find database as a table of solvers.
+    """Import a file of measurements as a table of `target`, or a find database as a table of all its targets.
 
     Args:
         path: CK Tile's benchmark CSV, benchmark JSON or streaming log, or MIOpen's find database (gzip, bzip2 or
@@ -129,7 +127,7 @@ def ingest_file(
 def _ingest_find_db(source: Source, output: Path, run_id: str) -> ImportReport:
     arch, compute_units = device_of_name(source.path)
     convert = SolverConverter(arch, compute_units, run_id, source.path.name)
-    report = ImportReport(output, "find database", f"times of MIOpen's solvers on {arch}", unfit=convert.unfit)
+    report = ImportReport(output, "find database", f"times of MIOpen's solvers on {arch}")
     with _Output(report, SCHEMA) as out:
         out.write(source, read_find_db(source, convert))
         out.finish(_failure(source.path, report))

@@ -5,6 +5,6 @@ It takes solvers' names, and gives their backend. Everything here imports only N
 
 from __future__ import annotations
 
-from tilewise.kernels.miopen._backend import MIOPEN, Solver
+from tilewise.kernels.miopen._backend import MIOPEN, NAME, Solver
 
-__all__ = ["MIOPEN", "Solver"]
+__all__ = ["MIOPEN", "NAME", "Solver"]
