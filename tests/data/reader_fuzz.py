@@ -128,7 +128,7 @@ def check_solvers(table: pa.Table) -> None:
     for row in table.to_pylist():
         GroupedConvProblem.from_dict({name: row[name] for name in GroupedConvProblem.column_names()})
         assert row["is_valid"] == (row["status"] == "ok") == (row["error"] is None)
-        assert not row["is_valid"] or (row["latency_ms"] > 0 and row["tflops"] > 0)
+        assert not row["is_valid"] or row["latency_ms"] > 0
 
 
 def _reach(reader: str) -> int:

@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 
 from data import reader_fuzz
 from strategies import conv_problems, without_idle_depth
-from tilewise.data.importers import COLUMNS, ImportReport, ingest_file
-from tilewise.data.importers._find_db import device_of_name
+from tilewise.data import backend_of_frame, read_raw_measurements
+from tilewise.data._schema import row_faults
+from tilewise.data.importers import ImportReport, ingest_file
+from tilewise.data.importers._find_db import COLUMNS, device_of_name
 from tilewise.data.importers._find_db_line import DTYPES, LAYOUTS, VARIANTS, Conv, Timing, parse_key, parse_line
 from tilewise.errors import DataError
+from tilewise.kernels import backend
+from tilewise.kernels.miopen import Solver
 from tilewise.ops import CHANNELS_FIRST, CONV_LAYOUTS, GroupedConvProblem
 
 FIND_DB = reader_fuzz.FIND_DB
@@ -46,17 +50,18 @@ def test_real_lines_come_through(tmp_path: Path, pack: Any) -> None:
     report, rows = imported(tmp_path, pack(FIND_DB.read_bytes()), "gfx90a68.HIP.fdb.txt.bz2")
     assert (report.format, report.rows, report.valid, report.lost) == ("find database", 21, 20, 5)
     assert [row["latency_ms"] for row in rows[:2]] == [0.373917, 29.7952]
-    assert rows[0] | {"run_id": "", "tflops": 0} == {
-        **{"op": "grouped_conv", "variant": "bwd_data", "dtype": "fp32", "arch": "gfx90a", "compute_units": 104},
+    assert rows[0] | {"run_id": ""} == {
+        **{"op": "grouped_conv", "variant": "bwd_data", "dtype": "fp32", "arch": "gfx90a", "backend": "miopen"},
         **{"layout": "NGCHW", "N": 4, "C": 512, "K": 1024, "G": 1, "Di": 1, "Hi": 27, "Wi": 27, "Z": 1, "Y": 1, "X": 1},
         **dict.fromkeys(("stride_d", "stride_h", "stride_w"), 2),
         **dict.fromkeys(("pad_d", "pad_h", "pad_w"), 0),
         **dict.fromkeys(("dilation_d", "dilation_h", "dilation_w"), 1),
-        **{"solver": "GemmBwdRest", "algorithm": "GEMM", "workspace_bytes": 401408, "latency_ms": 0.373917},
-        **{"tflops": 0, "status": "ok", "error": None, "is_valid": True, "run_id": ""},
-        "origin": "gfx90a68.HIP.fdb.txt.bz2",
+        **{"algorithm": "GemmBwdRest", "kernel_name": "grouped_conv_bwd_data_fp32_miopen_GemmBwdRest"},
+        **{"latency_ms": 0.373917, "status": "ok", "error": None, "is_valid": True, "run_id": ""},
+        **{"origin": "gfx90a68.HIP.fdb.txt.bz2", "hw_device": "gfx90a with 104 compute units"},
+        **dict.fromkeys(("hw_uuid", "driver", "libraries", "measured_at", "regime", "unrolled", "repeats")),
+        **dict.fromkeys(("latency_min_ms", "latency_p20_ms", "latency_p80_ms", "sm_clock_mhz")),
     }
-    problem = GroupedConvProblem.from_dict({n: rows[0][n] for n in GroupedConvProblem.column_names()})
     assert rows[0]["run_id"].startswith("gfx90a68-")
 
 
@@ -95,8 +100,8 @@ def test_a_solver_is_a_candidate_known_by_its_name(tmp_path: Path) -> None:
     frame = read_raw_measurements(tmp_path / "out.parquet")
     assert backend_of_frame(frame) is backend("miopen")
     assert set(row_faults(frame[frame["is_valid"]])) == {""}
-    assert {Solver.from_config(name.rpartition("_miopen_")[1][1:] + name.rpartition("_miopen_")[2]).algorithm
-            for name in frame["kernel_name"]} == set(frame["algorithm"])  # fmt: skip
+    names = frame["kernel_name"].str.extract("_(miopen_.*)")[0]
+    assert [Solver.from_config(name).algorithm for name in names] == frame["algorithm"].tolist()
     assert Counter(frame["layout"])["NHWGC"] == 2
     assert set(frame["dtype"]) >= {"fp32", "bf16"}
 
@@ -119,7 +124,7 @@ def test_the_published_databases_come_through(tmp_path: Path, name: str, rows: i
 def test_a_line_has_a_problem_and_timings() -> None:
     line = parse_line(f"{KEY}={TIMING};ConvOclBwdWrW2<1>:1e-3,0,miopenConvolutionFwdAlgoDirect")
     problem = GroupedConvProblem(32, 64, 128, 2, 56, 28, 3, 1, stride_h=2, pad_h=1)
-    assert line.conv == Conv("forward", "bf16", problem)
+    assert line.conv == Conv("forward", "bf16", problem, 2)
     assert line.timings == [Timing("GemmFwdRest", 0.25, 4096, "GEMM"), Timing("ConvOclBwdWrW2<1>", 0.001, 0, "Direct")]
     assert line.faults == []
 
@@ -148,7 +153,7 @@ def key_of(conv: Conv, ndim: int) -> str:
 def test_a_problem_survives_its_key(problem: GroupedConvProblem, choices: tuple[str, str]) -> None:
     problem = without_idle_depth(problem)
     for ndim in {problem.ndim, 3}:
-        conv = Conv(*choices, problem)
+        conv = Conv(*choices, problem, ndim)
         assert parse_key(key_of(conv, ndim)) == conv
 
 

@@ -89,11 +89,8 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
         elif frames and op not in (None, frames[0]["op"].iloc[0]):
             raise DataError(f"{path}: tables of {frames[0]['op'].iloc[0]} and {op} do not fit together; name a target")
         elif op:
-            frame = _typed(table, op, file)
-            if target:
-                distinct = frame[[c.name for c in TARGET_COLUMNS]].drop_duplicates()
-                others |= {"_".join(t) for t in distinct.itertuples(index=False)}
-                frame = frame[is_of(frame, target)]
+            frame = _typed(table, op, file, target)
+            others |= targets_in(file) if target else set()
             if len(frame):
                 frames.append(frame)
     if not frames:
@@ -278,8 +275,8 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
     return table, ops[0] if ops else None
 
 
-def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
-    """Return the table's columns in raw types, and the source of each row."""
+def _typed(table: arrow.Table, op: str, file: Path, target: Target | None) -> pd.DataFrame:
+    """Return the columns of the target's rows (None: of all rows) in raw types, and the source of each row."""
     columns = table_columns(op, table.column_names, _tags(table, file))
     repeated = [c.name for c in columns if table.column_names.count(c.name) > 1]
     if repeated:
@@ -289,11 +286,18 @@ def _typed(table: arrow.Table, op: str, file: Path) -> pd.DataFrame:
     missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
-    frame = table.select([c.name for c in stored]).to_pandas()
+    rows = np.arange(len(table)) if target is None else _rows_of(table, target)
+    frame = table.select([c.name for c in stored]).take(rows).to_pandas()
     typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}), op)
     is_complete = {c.name for c in columns} == set(typed.columns)
     complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
-    return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: np.arange(len(frame))})
+    return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: rows})
+
+
+def _rows_of(table: arrow.Table, target: Target) -> np.ndarray:
+    """Return the numbers of the target's rows, before the other columns of a large file are converted."""
+    names = [c.name for c in TARGET_COLUMNS]
+    return np.flatnonzero(is_of(table.select(names).to_pandas(), target))
 
 
 def _tags(table: arrow.Table, file: Path) -> set[str]:

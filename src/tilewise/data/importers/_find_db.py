@@ -70,6 +70,8 @@ class SolverConverter:
             "variant": words([c.variant for c in convs]),
             "dtype": words([c.dtype for c in convs]),
             **{name: pa.array(dims[:, i]) for i, name in enumerate(_SIZES)},
+            # A 2D problem that is called as a 3D one is measured again, with other solvers.
+            "run_id": words([f"{self.run_id}-3d" if c.ndim > c.problem.ndim else self.run_id for c in convs]),
             "layout": words([c.problem.layout for c in convs]),
             "kernel_name": _dictionary(coded(named)),
             "algorithm": _dictionary(coded([t.solver for t in timings])),
@@ -78,7 +80,7 @@ class SolverConverter:
             "error": _dictionary(coded(errors), is_null=ok),
             "is_valid": pa.array(ok),
         }
-        same = {"op": "grouped_conv", "arch": self.arch, BACKEND_COLUMN: NAME, "run_id": self.run_id}
+        same = {"op": "grouped_conv", "arch": self.arch, BACKEND_COLUMN: NAME}
         same |= {"origin": self.origin, "hw_device": f"{self.arch} with {self.compute_units} compute units"}
         columns |= {name: _dictionary(coded([word] * len(latency))) for name, word in same.items()}
         arrays = [columns[f.name] if f.name in columns else pa.nulls(len(latency), f.type) for f in SCHEMA]

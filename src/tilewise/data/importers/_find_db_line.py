@@ -43,11 +43,18 @@ _TIMING = re.compile(
 
 
 class Conv(NamedTuple):
-    """A problem of a find database."""
+    """A problem of a find database.
+
+    Attributes:
+        variant, dtype: of the target.
+        problem: the problem.
+        ndim: spatial dimensions of the line. MIOpen has other solvers for a 2D problem that is called as a 3D one.
+    """
 
     variant: str
     dtype: str
     problem: GroupedConvProblem
+    ndim: int
 
 
 class Timing(NamedTuple):
@@ -119,7 +126,9 @@ def parse_key(key: str) -> Conv | str:
         problem = _problem([int(n) for n in numbers], ndim, direction != "F", int(groups or 1), LAYOUTS[ndim][layout])
     except ProblemError as e:
         return str(e)
-    return Conv(VARIANTS[direction], DTYPES[dtype], problem) if isinstance(problem, GroupedConvProblem) else problem
+    if not isinstance(problem, GroupedConvProblem):
+        return problem
+    return Conv(VARIANTS[direction], DTYPES[dtype], problem, ndim)
 
 
 def _common_layout(layouts: str) -> str:
