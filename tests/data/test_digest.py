@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from synthetic import measurements
-from tilewise.data import read_measurements, table_hash
+from tilewise.data import parquet_bytes, read_measurements, table_hash
 
 FRAME = measurements(n_problems=3, n_kernels=5)
 
@@ -42,3 +42,11 @@ def test_a_later_column_with_defaults_changes_no_hash() -> None:
     assert table_hash(FRAME.assign(layout="NGCHW")) != table_hash(FRAME)
     gemm = measurements("gemm_universal_bf16_sm90", n_problems=3, n_kernels=5)
     assert table_hash(gemm.assign(layout="rcr")) != table_hash(gemm.drop(columns="layout"))
+
+
+def test_files_leave_out_a_later_column_with_defaults(tmp_path: Path) -> None:
+    """Prepared tables keep the bytes that the pipeline's lock states; any other layout is written."""
+    earlier, other = FRAME.drop(columns="layout"), FRAME.assign(layout="NGCHW")
+    assert parquet_bytes(FRAME) == parquet_bytes(earlier)
+    (tmp_path / "other.parquet").write_bytes(parquet_bytes(other))
+    assert (read_measurements(tmp_path)["layout"] == "NGCHW").all()

@@ -41,13 +41,13 @@ class Problem(ABC):
     Subclasses are frozen dataclasses. Their fields are the problem columns of the measurement table, in the same order.
 
     Attributes:
-        layouts: the values of the text column `layout`, its default first.
+        layouts: the values of the text column `layout`, its default first; empty for an op without one.
         later_columns: columns that tables of earlier versions lack. Reading adds them with their default.
     """
 
     op: ClassVar[str]
     variants: ClassVar[tuple[str, ...]]
-    layouts: ClassVar[tuple[str, ...]]
+    layouts: ClassVar[tuple[str, ...]] = ()
     later_columns: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
