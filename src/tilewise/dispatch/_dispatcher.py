@@ -22,7 +22,7 @@ from tilewise.dispatch._runner import Runner
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.dispatch._switches import Switches
-from tilewise.dispatch.measuring import GpuMeasurer, Measurer, ReplayMeasurer
+from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
 from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
 from tilewise.kernels import KernelBase, Pool
@@ -51,7 +51,7 @@ class Dispatcher:
         model: ranks the kernels; None: measurements decide, or else the pool's order, default first.
         version: the model's number in the registry, if it comes from there.
         switches: settings; None for those of the environment.
-        measurer: measures if the switches allow it; None for this machine's GPU.
+        measurer: measures if the switches allow it; None for this machine's GPU, or the libraries of CK Tile's kernels.
 
     Raises:
         ConfigError: the switches forbid every kernel of the pool.
@@ -87,7 +87,8 @@ class Dispatcher:
         warm_up: Iterable[ProblemLike] = (),
     ) -> None:
         if measurer is None:
-            measurer = ReplayMeasurer(switches.simulate) if switches.simulate else GpuMeasurer()
+            local = local_measurer(deployment.pool.backend)
+            measurer = ReplayMeasurer(switches.simulate) if switches.simulate else local
         generation = Generation(deployment, switches, measurer)
         self._key_of = fastest_mapping_key()
         self._shadow = _make_shadow(generation, switches, origin, measurer)
