@@ -193,13 +193,34 @@ class Dispatcher:
         """The kernels of the pool, the default first."""
         return self._selector.generation.pool.kernels
 
-    def is_supported(self, problem: ProblemLike) -> bool:
-        """Return whether any kernel computes the problem.
+    def is_supported(self, problem: ProblemLike, kernel: KernelBase | str | None = None) -> bool:
+        """Return whether any kernel computes the problem, or whether this one does.
+
+        Args:
+            problem: a problem, or its dimensions.
+            kernel: as for :meth:`why_unsupported`; None for any kernel of the pool.
 
         Raises:
             ProblemError: the problem is impossible, or of another op.
+            KernelError: the pool has no such kernel.
         """
+        if kernel is not None:
+            return self.why_unsupported(problem, kernel) is None
         return bool(self._selector.generation.supported(self._selector.parse(problem)).any())
+
+    def why_unsupported(self, problem: ProblemLike, kernel: KernelBase | str) -> str | None:
+        """Return why a kernel cannot be selected for the problem, or None if it can.
+
+        Args:
+            problem: a problem, or its dimensions.
+            kernel: itself, its configuration, its name in any spelling, or CK Tile's instance string, whose parameters
+                (such as vector widths) are then checked too.
+
+        Raises:
+            ProblemError: the problem is impossible, or of another op.
+            KernelError: the pool has no such kernel, or the text is not an instance string.
+        """
+        return self._selector.generation.why_unsupported(self._selector.parse(problem), kernel)
 
     def rank(self, problem: ProblemLike, top_k: int | None = None) -> tuple[Selection, ...]:
         """Return the supported kernels, best first by the model; ties keep the pool's order, as does a missing model.

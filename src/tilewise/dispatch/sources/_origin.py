@@ -99,8 +99,11 @@ def pool_without_model(target: Target, reason: TilewiseError | None = None) -> P
 def _library_pool(target: Target) -> Pool:
     """Return the kernels of the libraries that the environment names, in the order of the files.
 
+    Without libraries, another arch's kernels are borrowed.
+
     Raises:
-        ConfigError: no library is named, one cannot be used, or none has a kernel for the target.
+        ConfigError: no library is named and no kernel can be borrowed, or a library cannot be used, or none has a
+            kernel for the target.
     """
     from tilewise.collect.engines import find_library_kernels  # only targets without a model and a pool need them
     from tilewise.collect.problems import load_problem_set
@@ -108,7 +111,10 @@ def _library_pool(target: Target) -> Pool:
 
     try:
         libraries = CkLibraries.find(target.op)
-    except ConfigError as e:
-        raise ConfigError(f"no pool is shipped for {target.name}, and {e}") from e
+    except ConfigError as no_library:
+        try:
+            return borrow_pool(target)
+        except KernelError as no_pool:
+            raise ConfigError(f"{no_pool}; and {no_library}") from no_library
     problems = [item.problem for item in load_problem_set(target.op)]
     return find_library_kernels(target, libraries, problems).pool(target)
