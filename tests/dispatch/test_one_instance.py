@@ -1,4 +1,4 @@
-"""Whether one instance of CK Tile supports a problem, and why not."""
+"""One instance of CK Tile: it supports a problem, or the reason is named."""
 
 from __future__ import annotations
 

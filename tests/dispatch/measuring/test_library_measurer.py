@@ -1,4 +1,4 @@
-"""Where no model serves, CK Tile's libraries are measured on the spot, and the fastest kernel is remembered."""
+"""CK Tile's libraries are measured on the spot where no model serves, and the fastest kernel is remembered."""
 
 from __future__ import annotations
 
