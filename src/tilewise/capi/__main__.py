@@ -23,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         if args.verb == "export":
-            export_model(load_artefact(args.model), args.file)
+            left_out = export_model(load_artefact(args.model), args.file)
+            if left_out:
+                print(f"left out, as they run through Python: {', '.join(left_out)}")
         else:
             print(f"library    {build()}\ninclude    {INCLUDE}\ngpu_helper {build_helper()}")
     except (TilewiseError, OSError) as e:

@@ -11,6 +11,7 @@ The scale model is left out, because it adds the same number to all kernels of a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import struct
 import zlib
 from pathlib import Path
@@ -22,8 +23,8 @@ import numpy.typing as npt
 from tilewise.core import UntraceableError
 from tilewise.errors import ArtefactError
 from tilewise.files import write_bytes
-from tilewise.kernels import registry_json
-from tilewise.model import TrainedModel, compile_parts
+from tilewise.kernels import Pool, backend_of, registry_json
+from tilewise.model import RankerInputs, TrainedModel, compile_parts
 from tilewise.ops import GEMM_LAYOUTS, OPS
 
 VERSION = 2
@@ -31,24 +32,54 @@ VERSION = 2
 Array: TypeAlias = npt.NDArray[np.generic]
 
 
-def export_model(model: TrainedModel, path: str | Path) -> None:
+def export_model(model: TrainedModel, path: str | Path) -> tuple[str, ...]:
     """Write a model for the C library; equal models give equal bytes.
+
+    Returns:
+        The names of the kernels that are left out, as a C program cannot launch them.
 
     Raises:
         ArtefactError: see :func:`model_bytes`.
         OSError: `path` cannot be written.
     """
     write_bytes(path, model_bytes(model))
+    return tuple(name for name, kept in zip(model.pool.names, _for_c(model.pool), strict=True) if not kept)
+
+
+def _for_c(pool: Pool) -> npt.NDArray[np.bool_]:
+    """Return which kernels of a pool a C program can launch or name: bool, (len(pool),)."""
+    return np.array([not backend_of(kernel).needs_python for kernel in pool.kernels])
+
+
+def _inputs_for_c(model: TrainedModel) -> RankerInputs:
+    """Return the members of a model that rank the kernels of :func:`_for_c`.
+
+    Raises:
+        ArtefactError: no kernel is left.
+    """
+    inputs, kept = model.ranker_inputs, _for_c(model.pool)
+    if not kept.any():
+        raise ArtefactError(f"{model.where}: all kernels run through Python; export a model with other kernels")
+    if kept.all():
+        return dataclasses.replace(inputs, scale=None)
+    pool = dataclasses.replace(inputs.pool, kernels=tuple(itertools.compress(inputs.pool.kernels, kept)))
+    cost_model = inputs.cost_model
+    if cost_model is not None:  # its last row of weights serves kernels outside the pool
+        cost_model = dataclasses.replace(cost_model, weights=cost_model.weights[np.append(kept, True)])
+    return dataclasses.replace(inputs, scale=None, pool=pool, cost_model=cost_model)
 
 
 def model_bytes(model: TrainedModel) -> bytes:
     """Return the contents of the file.
 
     Raises:
-        ArtefactError: a formula cannot be traced, so that only NumPy can rank with the model.
+        ArtefactError: a formula cannot be traced, so that only NumPy can rank with the model; or a C program can launch
+            none of the kernels.
     """
+    inputs = _inputs_for_c(model)
+    pool = inputs.pool
     try:
-        parts = compile_parts(dataclasses.replace(model.ranker_inputs, scale=None))
+        parts = compile_parts(inputs)
     except UntraceableError as e:
         raise ArtefactError(f"{model.where}: cannot be exported to C: {e}") from e
     arrays, target, codes = parts.arrays, model.target, parts.codes.get("layout", {})
@@ -56,15 +87,15 @@ def model_bytes(model: TrainedModel) -> bytes:
     n_features, *trees = arrays["scores"]
     cost_model = arrays["cost_model"]
     n_costs, n_drivers = cost_model[:2] if cost_model else (0, 0)
-    sizes = (len(model.pool), n_inputs, n_slots, len(arrays["classes"]), n_features, n_costs, n_drivers)
+    sizes = (len(pool), n_inputs, n_slots, len(arrays["classes"]), n_features, n_costs, n_drivers)
     head = (*sizes, cost_model is not None, model.shortlist)
     partitions = np.concatenate([*arrays["classes"], np.empty(0, dtype=np.int32)])
     sections = [
         _section("targ", 1, _texts(target.op, target.variant, target.dtype, target.arch)),
-        _section("json", 1, _texts(registry_json(target, model.pool, model.arch.warp_size, model.content_hash))),
+        _section("json", 1, _texts(registry_json(target, pool, model.arch.warp_size, model.content_hash))),
         _section("code", 8, _layout_codes(target.op, codes)),
         _section("head", 4, np.array(head, dtype=np.int32)),
-        _section("name", 1, _texts(*model.pool.names)),
+        _section("name", 1, _texts(*pool.names)),
         _section("clas", 4, partitions),
         _section("cons", 8, constants),
         _section("step", 28, instructions),

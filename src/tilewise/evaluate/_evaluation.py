@@ -29,6 +29,22 @@ class NoiseCeiling:
 
 
 @dataclass(frozen=True)
+class WholePool:
+    """Efficiency of selections from the whole pool on tables that list the fastest kernels of a problem only.
+
+    Attributes:
+        mean_efficiency, median_efficiency, p10_efficiency: in (0, 1]; an unlisted selection counts as the slowest
+            listed kernel, which it may be slower than.
+        listed_rate: share of problems whose selection is listed.
+    """
+
+    mean_efficiency: float
+    median_efficiency: float
+    p10_efficiency: float
+    listed_rate: float
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """A model's selections on measured problems.
 
@@ -47,6 +63,8 @@ class Evaluation:
         split_rule: description of the evaluated problems.
         noise_ceiling: None where no problem was measured twice.
         n_unjudged: problems left out because no kernel of the model's pool is valid for them.
+        whole_pool: the same selections from the whole pool, where tables list the fastest kernels of a problem only; an
+            unlisted selection counts as the slowest listed kernel. None for complete tables.
         regret: efficiency of the best of the top k, see :func:`tilewise.metrics.regret_curve`.
         measured, predicted: TFLOPS of the candidates, of shape (candidates,), for a plot.
     """
@@ -58,6 +76,7 @@ class Evaluation:
     split_rule: str
     noise_ceiling: NoiseCeiling | None
     n_unjudged: int
+    whole_pool: WholePool | None
     regret: Sequence[Mapping[str, float]]
     measured: Floats = field(repr=False)
     predicted: Floats = field(repr=False)

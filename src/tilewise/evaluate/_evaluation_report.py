@@ -113,6 +113,7 @@ def report_summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dic
         "holdout": {
             **evaluation.metrics,
             "n_unjudged": evaluation.n_unjudged,
+            **({"whole_pool": dataclasses.asdict(evaluation.whole_pool)} if evaluation.whole_pool else {}),
             "within_noise_rate": float(same.mean()) if np.isfinite(same).all() else None,
         },
         "best_of_top_k": list(evaluation.regret),

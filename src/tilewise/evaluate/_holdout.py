@@ -9,7 +9,7 @@ from tilewise.data import TargetTable, group_keys, split_rule
 from tilewise.errors import DataError
 from tilewise.evaluate._confidence_coverage import confidence_columns
 from tilewise.evaluate._distance import distance_labels, training_keys
-from tilewise.evaluate._evaluation import Evaluation
+from tilewise.evaluate._evaluation import Evaluation, WholePool
 from tilewise.evaluate._noise import measured_apart, noise_ceiling, repeat_noise
 from tilewise.evaluate._scored_table import ScoredTable
 from tilewise.evaluate._slices import slice_labels
@@ -65,6 +65,7 @@ def evaluate(
         split_rule=rule,
         noise_ceiling=noise_ceiling(frame, target),
         n_unjudged=n_unjudged,
+        whole_pool=_whole_pool(scored) if model.pool.backend.lists_fastest else None,
         regret=regret_curve(scored.chosen),
         measured=table.tflops[scored.candidate],
         predicted=scored.predicted[scored.candidate],
@@ -76,6 +77,21 @@ def _judged(labels: TargetTable, model: TrainedModel) -> tuple[TargetTable, int]
     candidate, number = labels.support(model.pool)[0], labels.problem
     has_candidate = np.isin(number, number[candidate])
     return labels.take(has_candidate), len(np.unique(number[~has_candidate]))
+
+
+def _whole_pool(scored: ScoredTable) -> WholePool:
+    """Let the model select from its whole pool, and charge an unlisted selection as the slowest listed kernel."""
+    table, model = scored.table, scored.model
+    picks = [int(model.rank(problem, 1)[0]) for problem in table.problems]
+    number, kernel, rates = table.problem, table.kernel(model.pool), table.tflops
+    best, slowest, picked = np.zeros(len(picks)), np.full(len(picks), np.inf), np.zeros(len(picks))
+    np.maximum.at(best, number, rates)
+    np.minimum.at(slowest, number, rates)
+    is_pick = kernel == np.array(picks)[number]
+    picked[number[is_pick]] = rates[is_pick]
+    efficiency = np.where(picked > 0, picked, slowest) / best
+    p10, p50 = np.percentile(efficiency, [10, 50])
+    return WholePool(float(efficiency.mean()), float(p50), float(p10), float((picked > 0).mean()))
 
 
 def _outcome(scored: ScoredTable) -> pd.DataFrame:

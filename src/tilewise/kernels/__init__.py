@@ -14,6 +14,7 @@ from tilewise._lazy import lazy_face
 if TYPE_CHECKING:
     from tilewise.kernels._backends import BACKENDS as BACKENDS
     from tilewise.kernels._backends import backend as backend
+    from tilewise.kernels._backends import backend_of as backend_of
     from tilewise.kernels._backends import backend_of_columns as backend_of_columns
     from tilewise.kernels._backends import backend_of_kernels as backend_of_kernels
     from tilewise.kernels._backends import backend_of_target as backend_of_target
@@ -57,6 +58,7 @@ __all__, __getattr__ = lazy_face(
         "_backends": (
             "BACKENDS",
             "backend",
+            "backend_of",
             "backend_of_columns",
             "backend_of_kernels",
             "backend_of_target",

@@ -191,6 +191,9 @@ class Backend:
         instance_of: (variant, dtype, kernel) -> its instance in CK Tile's formats; None without such formats.
         compiled_here: whether kernels are compiled from source, and not found in libraries.
         timed_in_background: whether a serving process can time kernels beside its own work.
+        lists_fastest: whether tables list the fastest few kernels of a problem only; others were slower, or do not
+            compute it.
+        needs_python: whether its kernels run through a Python library, so that a C program cannot launch them.
         tagged: whether tables and pools name the backend of each row, in the column :data:`BACKEND_COLUMN`. Without it
             a backend is recognised by its columns.
         parts: the backends that a mixture consists of.
@@ -211,6 +214,8 @@ class Backend:
     instance_of: Callable[[str, str, Any], AnyInstance] | None = None
     compiled_here: bool = False
     timed_in_background: bool = False
+    lists_fastest: bool = False
+    needs_python: bool = False
     tagged: bool = False
     parts: tuple[Backend, ...] = ()
 

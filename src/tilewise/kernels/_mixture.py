@@ -139,6 +139,7 @@ def mixture(parts: tuple[Backend, ...]) -> Backend:
         formulas=mixed.formulas,
         compiled_here=all(part.compiled_here for part in parts),
         timed_in_background=all(part.timed_in_background for part in parts),
+        lists_fastest=any(part.lists_fastest for part in parts),
         tagged=True,
         parts=parts,
     )

@@ -21,7 +21,7 @@ from tilewise.model._confidence import (
     covariates_of,
 )
 from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS
-from tilewise.model._ranker import compile_parts
+from tilewise.model._ranker import RankerInputs, compile_parts
 from tilewise.model._shortlist import put_behind, shortlisted
 from tilewise.model._trained_model import TrainedModel, ranked
 from tilewise.model._trees import Ensemble
@@ -41,6 +41,7 @@ __all__ = [
     "Calibration",
     "Confidence",
     "Ensemble",
+    "RankerInputs",
     "TrainedModel",
     "compile_parts",
     "contributions",

@@ -17,6 +17,7 @@ from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
 from tilewise.ops import Problem, Target
+from tilewise.train._unlisted import with_unlisted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -186,6 +187,9 @@ def build_table(
             f"no valid row of {target.name} with a kernel of the pool outside the holdout "
             f"({split.n_holdout_problems} problems)"
         )
+    if pool.backend.lists_fastest:
+        labels = with_unlisted(labels, pool)
+        candidates = labels.support(pool)[1]
     return _table_of(labels, candidates, pool, arch, features, split)
 
 

@@ -55,6 +55,12 @@ def run(cfg: DictConfig) -> None:
     console.print(f"worst of {len(evaluation.per_problem)} problems:")
     for line in _worst(model.target, report["worst"][:_SHOWN_WORST]):
         console.print(line, soft_wrap=True, highlight=False)
+    if (whole := evaluation.whole_pool) is not None:
+        console.print(
+            "the table lists the fastest kernels of a problem only, and the figures above are among the listed; from "
+            f"the whole pool, an unlisted selection charged as the slowest listed: mean {whole.mean_efficiency:.2%}, "
+            f"P10 {whole.p10_efficiency:.2%}, {whole.listed_rate:.1%} of the selections listed"
+        )
     if evaluation.n_unjudged:
         console.print(f"{evaluation.n_unjudged} problems left out: no kernel of the model's pool is valid for them")
     console.print(f"report: {folder}", soft_wrap=True, highlight=False)

@@ -50,5 +50,6 @@ MIOPEN = Backend(
     dtypes=DTYPES,
     pipelines=lambda op: NamedNumbers(NAME),
     common_columns=partial(nominal_columns, NAME),
+    lists_fastest=True,
     tagged=True,
 )

@@ -82,5 +82,6 @@ VENDOR = Backend(
     pipelines=lambda op: NamedNumbers(NAME),
     common_columns=partial(nominal_columns, NAME),
     timed_in_background=True,
+    needs_python=True,
     tagged=True,
 )
