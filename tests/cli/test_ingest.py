@@ -66,7 +66,7 @@ def test_a_lost_part_is_shown_with_its_line(shell: Shell) -> None:
     assert json.loads(line)["text"].startswith("{")
 
 
-def test_a_find_database_becomes_a_table_of_solvers_without_a_target(shell: Shell) -> None:
+def test_a_find_database_needs_no_target(shell: Shell) -> None:
     name = "gfx90a68.HIP.fdb.txt"
     Path(name).write_bytes((Path(__file__).parents[1] / "data" / "miopen" / name).read_bytes())
     code, out, _ = shell("ingest", f"input={name}", "output=out.parquet")
@@ -74,7 +74,6 @@ def test_a_find_database_becomes_a_table_of_solvers_without_a_target(shell: Shel
     assert out.startswith(
         "out.parquet: 21 times of MIOpen's solvers on gfx90a from a find database, 20 of them valid\n"
     )
-    assert "not measurements that models can be trained on yet:\n  21 x a solver has a name, but no kernel" in out
     assert "    line 5: dtype must be one of FP32, FP16, BF16, got 'INT8'" in out
 
 

@@ -125,7 +125,7 @@ def test_a_backend_goes_from_problem_to_selection(conf: Path, tmp_path: Path) ->
     best = dispatcher.select({"M": 5000, "K": 3000})
     assert isinstance(best.kernel, loops.LoopKernel)
     assert {s.kernel.unroll for s in dispatcher.rank({"M": 9, "K": 1})} == {1}
-    with pytest.raises(KernelError, match="kernels of loops cannot be launched from here"):
+    with pytest.raises(KernelError, match="kernels of Loops cannot be launched from here"):
         dispatcher.run({"M": 9, "K": 1})
 
 
