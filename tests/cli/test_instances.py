@@ -119,3 +119,12 @@ def test_the_actions_are_declared() -> None:
     from tilewise.cli.measuring.instances import ACTIONS
 
     assert VERBS["instances"].actions == ACTIONS
+
+
+def test_the_builders_strings_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("arch=gfx950", "filter=not c.store_immediate and c.tile_m == 64")
+    assert run("expand", "input=sweep.json", *words, "output=out.conf") == 0
+    assert run("expand", "input=sweep.json", *words, "output=out.txt") == 0
+    assert Path("out.conf").read_text().startswith("GroupedConvolutionForwardKernel<2,Default,NHWGC,")
+    assert run("compare", "a=out.conf", "b=out.txt", "arch=gfx950") == 0
+    assert "equal; compared by" in capsys.readouterr().out

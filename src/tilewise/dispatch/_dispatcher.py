@@ -22,7 +22,7 @@ from tilewise.dispatch._runner import Runner
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.dispatch._switches import Switches
-from tilewise.dispatch.measuring import GpuMeasurer, Measurer, ReplayMeasurer
+from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
 from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
 from tilewise.kernels import KernelBase, Pool
@@ -51,7 +51,7 @@ class Dispatcher:
         model: ranks the kernels; None: measurements decide, or else the pool's order, default first.
         version: the model's number in the registry, if it comes from there.
         switches: settings; None for those of the environment.
-        measurer: measures if the switches allow it; None for this machine's GPU.
+        measurer: measures if the switches allow it; None for this machine's GPU, or the libraries of CK Tile's kernels.
 
     Raises:
         ConfigError: the switches forbid every kernel of the pool.
@@ -87,7 +87,8 @@ class Dispatcher:
         warm_up: Iterable[ProblemLike] = (),
     ) -> None:
         if measurer is None:
-            measurer = ReplayMeasurer(switches.simulate) if switches.simulate else GpuMeasurer()
+            local = local_measurer(deployment.pool.backend)
+            measurer = ReplayMeasurer(switches.simulate) if switches.simulate else local
         generation = Generation(deployment, switches, measurer)
         self._key_of = fastest_mapping_key()
         self._shadow = _make_shadow(generation, switches, origin, measurer)
@@ -192,13 +193,34 @@ class Dispatcher:
         """The kernels of the pool, the default first."""
         return self._selector.generation.pool.kernels
 
-    def is_supported(self, problem: ProblemLike) -> bool:
-        """Return whether any kernel computes the problem.
+    def is_supported(self, problem: ProblemLike, kernel: KernelBase | str | None = None) -> bool:
+        """Return whether any kernel computes the problem, or whether this one does.
+
+        Args:
+            problem: a problem, or its dimensions.
+            kernel: as for :meth:`why_unsupported`; None for any kernel of the pool.
 
         Raises:
             ProblemError: the problem is impossible, or of another op.
+            KernelError: the pool has no such kernel.
         """
+        if kernel is not None:
+            return self.why_unsupported(problem, kernel) is None
         return bool(self._selector.generation.supported(self._selector.parse(problem)).any())
+
+    def why_unsupported(self, problem: ProblemLike, kernel: KernelBase | str) -> str | None:
+        """Return why a kernel cannot be selected for the problem, or None if it can.
+
+        Args:
+            problem: a problem, or its dimensions.
+            kernel: itself, its configuration, its name in any spelling, or CK Tile's instance string, whose parameters
+                (such as vector widths) are then checked too.
+
+        Raises:
+            ProblemError: the problem is impossible, or of another op.
+            KernelError: the pool has no such kernel, or the text is not an instance string.
+        """
+        return self._selector.generation.why_unsupported(self._selector.parse(problem), kernel)
 
     def rank(self, problem: ProblemLike, top_k: int | None = None) -> tuple[Selection, ...]:
         """Return the supported kernels, best first by the model; ties keep the pool's order, as does a missing model.

@@ -18,7 +18,7 @@ from tilewise.dispatch._selection import Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
 from tilewise.errors import ConfigError, KernelError
-from tilewise.kernels import Pool, unsupported
+from tilewise.kernels import KernelBase, Pool, unsupported
 from tilewise.model import TrainedModel
 from tilewise.ops import Problem, Target
 
@@ -100,6 +100,22 @@ class Generation:
         """Return which kernels may be selected: bool, (len(pool),)."""
         supported = (self.loaded or self.pool).supported(problem)
         return supported if self._allowed is None else supported & self._allowed
+
+    def why_unsupported(self, problem: Problem, kernel: KernelBase | str) -> str | None:
+        """See :meth:`tilewise.dispatch.Dispatcher.why_unsupported`."""
+        name, stated = kernel, None
+        if isinstance(kernel, str) and kernel.endswith("]"):  # an instance string, which states more than a name
+            from tilewise.kernels.ck import Instance, parse_instance_string  # only such strings need it
+
+            instance = parse_instance_string(kernel)
+            name, stated = instance.name, instance.kernel if isinstance(instance, Instance) else None
+        index = self.pool.find(name)
+        stated = stated or self.pool.kernels[index]
+        if reason := unsupported(stated, problem, self.target.variant):
+            return reason
+        if self.supported(problem)[index]:
+            return None
+        return "the switches kernel and forbid leave it out"
 
     def rank(self, problem: Problem, top_k: int | None = None) -> tuple[Selection, ...]:
         """See :meth:`tilewise.dispatch.Dispatcher.rank`."""

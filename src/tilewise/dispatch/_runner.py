@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tilewise.dispatch._generation import Generation
 from tilewise.dispatch._selector import ProblemLike, Selector
+from tilewise.errors import KernelError
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +36,8 @@ class Runner:
         launcher = generation.launcher or self._make_launcher(generation)
         parsed = selector.parse(problem)
         if selector.logs_requests:
-            selector.select(generation, parsed)
+            with suppress(KernelError):  # the launcher may pad the problem, or raises it again
+                selector.select(generation, parsed)
         result = launcher.run(parsed, tensors, out)
         if self._shadow is not None:
             self._shadow.on_run(generation, parsed, tensors, result)

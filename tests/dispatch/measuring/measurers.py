@@ -34,6 +34,9 @@ class FakeMeasurer:
     def machine(self, target: Target) -> Machine | None:
         return self._machine
 
+    def absence(self, target: Target) -> str:
+        return f"there is no GPU of {target.arch} here"
+
     def measure(self, work: MeasurementJob) -> Mapping[int, Outcome]:
         if not self._running.acquire(blocking=False):
             self.overlaps = True

@@ -8,6 +8,7 @@ import pytest
 
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
+from tilewise.kernels.ck import CkKernel, legal_kernels
 from tilewise.kernels.ck._ck_rules import SUFFIXES, illegal_reason
 from tilewise.kernels.ck._traits import expand_sweep
 from tilewise.ops import Target
@@ -91,3 +92,25 @@ def test_other_dimensions_and_variants() -> None:
 def test_a_wrong_sweep_is_refused(document: Any, message: str) -> None:
     with pytest.raises(KernelError, match=message):
         expand_sweep(document, GFX950)
+
+
+def test_legal_kernels_state_what_the_pool_states() -> None:
+    target = Target("grouped_conv", "forward", "bf16", "gfx950")
+    pool = tuple(
+        CkKernel.from_config(f"2d_{tile}_{p}") for tile in ("64x64x64", "16x64x128") for p in ("compv3", "mem")
+    )
+    found = legal_kernels(target, GFX950, pool)
+    assert set(pool) < set(found)
+    assert len({k.config for k in found}) == len(found)
+    assert not any(k.scheduler or k.warp_m or k.vector_a for k in found)
+    assert {k.pipeline for k in found} == {"basic_v1", "mem", "compv3", "compv4", "compv5", "compv6"}
+    assert all(illegal_reason(k, target, GFX950) is None for k in found)
+    with_modes = legal_kernels(target, GFX950, (CkKernel.from_config("2d_64x64x64_mem_interwave"),))
+    assert {k.scheduler for k in with_modes} == {"intrawave", "interwave"}
+
+
+def test_matrix_products_and_empty_pools_have_no_legal_kernels() -> None:
+    with pytest.raises(KernelError, match="expand convolutions only, not gemm"):
+        legal_kernels(Target("gemm", "universal", "fp8", "gfx942"), GFX942, ())
+    with pytest.raises(KernelError, match="at least one kernel, got 0"):
+        legal_kernels(Target("grouped_conv", "forward", "bf16", "gfx942"), GFX942, ())

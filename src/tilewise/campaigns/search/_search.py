@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.campaigns.search._methods import METHODS
-from tilewise.campaigns.search._space import LegalSpace, ListedSpace, Space
+from tilewise.campaigns.search._space import ListedSpace, legal_space
 from tilewise.campaigns.search._surrogate import CAUTION, BudgetSpent, PoolDistances, Surrogate
 from tilewise.checks import is_whole, require
 from tilewise.errors import KernelError
@@ -87,7 +87,7 @@ def search(
     Raises:
         KernelError: no legal kernel supports the problem, or the backend has no rules to search by.
     """
-    space: Space = LegalSpace(model.target, model.arch, problem) if only is None else ListedSpace(only)
+    space = legal_space(model, problem) if only is None else ListedSpace(only)
     surrogate = Surrogate(model, problem, settings.n_evaluations, distances=distances, caution=settings.caution)
     try:
         begin = _start(model, problem, settings, only, surrogate)

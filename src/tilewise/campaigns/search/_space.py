@@ -1,4 +1,4 @@
-"""Search spaces: values along axes; the rules of :mod:`tilewise.kernels.triton` tell which combinations are legal."""
+"""Search spaces: all kernels that the rules of :mod:`tilewise.kernels.triton` or :mod:`tilewise.kernels.ck` allow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
 from tilewise.kernels import KernelBase, backend, illegal, unsupported
+from tilewise.kernels.ck import CkKernel, legal_kernels
 from tilewise.kernels.triton import Kernel, pipelines_of
 from tilewise.metrics import Ints
+from tilewise.model import TrainedModel
 from tilewise.ops import Problem, Target
 
 Axes = Mapping[str, tuple[str, ...] | tuple[int, ...]]
@@ -148,3 +150,19 @@ class ListedSpace:
     def place(self, kernel: KernelBase) -> Ints | None:
         """Return the place of a kernel; None where it is not listed."""
         return self._places[self._kernels.index(kernel)] if kernel in self._kernels else None
+
+
+def legal_space(model: TrainedModel, problem: Problem) -> Space:
+    """Return the space of all kernels that are legal for a model's target and support the problem.
+
+    Raises:
+        KernelError: the pool's backend has no rules to search by, or no legal kernel supports the problem.
+    """
+    pool, target = model.pool, model.target
+    if pool.backend.kernel is not CkKernel:
+        return LegalSpace(target, model.arch, problem)
+    like = tuple(k for k in pool.kernels if isinstance(k, CkKernel))
+    kernels = [k for k in legal_kernels(target, model.arch, like) if not unsupported(k, problem, target.variant)]
+    if not kernels:
+        raise KernelError(f"no legal configuration of {target.name} supports {problem}")
+    return ListedSpace(kernels)

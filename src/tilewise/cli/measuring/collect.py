@@ -36,7 +36,7 @@ from tilewise.collect import (
     forecast_plan,
     load_plan,
 )
-from tilewise.collect.engines import ReplayTable, find_library_kernels, replay_engine
+from tilewise.collect.engines import FoundKernels, ReplayTable, find_library_kernels, replay_engine
 from tilewise.collect.problems import load_problem_set
 from tilewise.data import held_out
 from tilewise.errors import ConfigError
@@ -67,8 +67,7 @@ def run(cfg: DictConfig) -> None:
     elif recorded:
         plan = _recorded_plan(cfg)
     elif not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
-        libraries = CkLibraries.find(target.op, settings.libraries, settings.memory)
-        found = find_library_kernels(target, libraries, [item.problem for item in _items(cfg)])
+        found = library_kernels(cfg)
         plan = plan_from_config(cfg, found.pool(target))
     else:
         plan = plan_from_config(cfg)
@@ -97,6 +96,17 @@ def run(cfg: DictConfig) -> None:
     console.print(str(report), soft_wrap=True, highlight=False)
     write_result(dataclasses.asdict(report))
     report.require_complete()
+
+
+def library_kernels(cfg: DictConfig) -> FoundKernels:
+    """Return the kernels of the libraries of ``cfg.collect`` for problems of the configuration.
+
+    Raises:
+        ConfigError: no library is named, one cannot be used, or none has a kernel for the target.
+    """
+    target, settings = Target.parse(cfg.target), cfg.collect
+    libraries = CkLibraries.find(target.op, settings.libraries, settings.memory)
+    return find_library_kernels(target, libraries, [item.problem for item in _items(cfg)])
 
 
 def _recorded_plan(cfg: DictConfig) -> Plan:

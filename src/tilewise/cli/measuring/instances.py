@@ -9,8 +9,8 @@ tilewise instances compare a=SOURCE b=SOURCE [filter=EXPR]
 
 A SOURCE is a trait JSON, a dispatcher JSON, a .conf of the old profiler, a text file of instance strings, a model's
 folder or its pool.json, or a target's name (its shipped pool; without input=, that of target=). FILE.json is written as
-a dispatcher JSON, any other FILE as one instance string per line. compare exits with 1 if the sets differ. See
-docs/instances.md.
+a dispatcher JSON, FILE.conf as the Builder's strings, any other FILE as one instance string per line. compare exits
+with 1 if the sets differ. See docs/instances.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewise.cli._console import write_out, write_result
 from tilewise.errors import ConfigError, TilewiseError
 from tilewise.files import write_text
 from tilewise.kernels import Source, compare_sources, filter_fields, parse_filter, read_source
-from tilewise.kernels.ck import ConfHeader, dispatcher_json_text
+from tilewise.kernels.ck import ConfHeader, builder_string, dispatcher_json_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -95,7 +95,12 @@ def _write(selected: Source, cfg: DictConfig, n_read: int) -> None:
     if not selected.entries:
         raise ConfigError(f"{selected.where}: the filter matches none of {n_read} instances; nothing is written")
     as_json = str(cfg.output).endswith(".json") if cfg.output else cfg.action == "export"
-    text = dispatcher_json_text(selected.instances) if as_json else "".join(f"{e.text}\n" for e in selected.entries)
+    if as_json:
+        text = dispatcher_json_text(selected.instances)
+    elif str(cfg.output or "").endswith(".conf"):
+        text = "".join(f"{builder_string(i)}\n" for i in selected.instances)
+    else:
+        text = "".join(f"{e.text}\n" for e in selected.entries)
     if not cfg.output:
         write_out(text)
         write_result([e.text for e in selected.entries], text if as_json else None)

@@ -5,8 +5,10 @@ tilewise plan output=PLAN.json collect.run_id=NAME plan.from_scratch=true     fo
 tilewise plan output=PLAN.json collect.run_id=NAME plan.requests=RECORD.jsonl [model_dir=models/TARGET]
                                          the requested problems (TILEWISE_RECORD) that save most GPU time
 
-Problems in `data` and problems of the holdout are left out. `tilewise collect input=PLAN.json` runs the plan, as does
-`python -m tilewise.collect PLAN.json TABLE` on a machine with nothing but torch and triton.
+The kernels are those of the target's shipped pool; without one, those in `data`, or with plan.from_scratch those of the
+libraries of collect.libraries. Problems in `data` and problems of the holdout are left out. `tilewise collect
+input=PLAN.json` runs the plan, as does `python -m tilewise.collect PLAN.json TABLE` on a machine with nothing but torch
+and triton.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from tilewise.campaigns.plan import (
 )
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
-from tilewise.cli.measuring.collect import plan_from_config
+from tilewise.cli.measuring.collect import library_kernels, plan_from_config
 from tilewise.collect import Plan
+from tilewise.collect.engines import ReplayTable
 from tilewise.data import read_measurements
 from tilewise.dispatch.logs import count_requests
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
+from tilewise.kernels import Pool, backend_of_target, pool_path
 from tilewise.model import load_artefact
+from tilewise.ops import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +57,28 @@ def run(cfg: DictConfig) -> None:
     if not cfg.output:
         raise ConfigError("output: missing; name the file of the plan, e.g. output=build/plan.json")
     require_format(cfg.output, ".json")
-    whole = plan_from_config(cfg)
+    whole = plan_from_config(cfg, _unshipped_pool(cfg))
     frame = None if cfg.plan.from_scratch else read_measurements(Path(cfg.data), whole.target)
     plan, lines = _plan_requests(cfg, whole, frame) if cfg.plan.requests else _plan_problems(cfg, whole, frame)
     write_text(Path(cfg.output), plan.dumps())
     plain_console().print("\n".join([*lines, f"plan: {cfg.output}"]), soft_wrap=True, highlight=False)
     pairs = sum(len(item.kernels or ()) for item in plan.items)
     write_result({"plan": str(cfg.output), "run_id": plan.run_id, "problems": len(plan.items), "pairs": pairs})
+
+
+def _unshipped_pool(cfg: DictConfig) -> Pool | None:
+    """Return the kernels to plan with where no pool is shipped for the target; None where one is.
+
+    Raises:
+        ConfigError: there are no measurements to take kernels from, and no library is named.
+        DataError: the measurements cannot be used.
+    """
+    target = Target.parse(cfg.target)
+    if pool_path(target).is_file():
+        return None
+    if cfg.plan.from_scratch:
+        return None if backend_of_target(target).compiled_here else library_kernels(cfg).pool(target)
+    return ReplayTable.load(cfg.data, target).pool
 
 
 def _plan_problems(cfg: DictConfig, whole: Plan, frame: pd.DataFrame | None) -> tuple[Plan, list[str]]:

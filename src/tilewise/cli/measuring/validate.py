@@ -7,9 +7,10 @@ tilewise validate mode=trace plan.requests=FILE [a=MODEL] [data=...]
                                           GPU minutes of recorded calls by the measurements, and the minutes saved
                                           since model a (a folder, or models:/TARGET@ALIAS)
 
-The first two modes measure on this machine's GPU. collect.plan=FILE writes the plan instead, for `python -m
-tilewise.collect PLAN TABLE` on a machine with nothing but torch and triton; input=TABLE then reports on its table.
-collect.simulate=DATA looks measurements up. The report, Markdown and JSON, goes to out= (default: reports/<target>).
+The first two modes measure on this machine's GPU; kernels in libraries need collect.libraries or its variable.
+collect.plan=FILE writes the plan instead, for `python -m tilewise.collect PLAN TABLE` on a machine with nothing but
+torch and triton; input=TABLE then reports on its table. collect.simulate=DATA looks measurements up. The report,
+Markdown and JSON, goes to out= (default: reports/<target>).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tilewise.checks import is_whole, require
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.collect import devices_of, plan_from_config
 from tilewise.cli.models.compare import load_model
-from tilewise.collect import CollectLimits, Plan, ProgressLine, collect_on_gpus, collect_with_engine
+from tilewise.collect import CollectLimits, CollectTask, Plan, ProgressLine, collect_plan, collect_with_engine
 from tilewise.collect.engines import ReplayTable, replay_engine
 from tilewise.collect.problems import load_problem_set
 from tilewise.data import read_measurements
@@ -113,7 +114,7 @@ def _measured(cfg: DictConfig, console: Console) -> ValidationReport | None:
 
 
 def _plan(cfg: DictConfig, model: TrainedModel) -> Plan:
-    whole = plan_from_config(cfg)
+    whole = plan_from_config(cfg, model.pool)  # no pool is shipped for targets whose kernels come in libraries
     options = ShapePlanOptions(cfg.validate.problems, whole.timing, f"validate-{cfg.mode}", cfg.seed)
     source = Path(cfg.collect.simulate or cfg.data)
     if cfg.mode == "training_shapes":
@@ -129,11 +130,12 @@ def _plan(cfg: DictConfig, model: TrainedModel) -> Plan:
 def _collect(cfg: DictConfig, plan: Plan) -> pd.DataFrame:
     """Measure a plan and return the table, which is written beside the report."""
     output = Path(cfg.output or f"{cfg.out or cfg.reports}/validate_{cfg.mode}.parquet")
-    if cfg.collect.simulate:
-        engine = replay_engine(cfg.collect.simulate)
+    settings = cfg.collect
+    if settings.simulate:
+        engine = replay_engine(settings.simulate)
         report = collect_with_engine(plan, output, engine, [0], ProgressLine(), CollectLimits())
     else:
-        devices = devices_of(cfg.collect.devices)
-        report = collect_on_gpus(plan, output, devices, cfg.collect.jobs or None, ProgressLine(), CollectLimits())
+        means = (settings.jobs or None, settings.libraries, settings.memory)
+        report = collect_plan(CollectTask(plan, output, devices_of(settings.devices), CollectLimits(), *means))
     report.require_complete()
     return read_measurements(output, plan.target)

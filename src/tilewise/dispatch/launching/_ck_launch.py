@@ -12,16 +12,19 @@ from typing import NamedTuple
 
 from tilewise.dispatch.background import register_after_fork
 from tilewise.dispatch.launching._launchers import Bindings, Rank, Select, Tensor
+from tilewise.dispatch.launching._padding import cut_into, enlarged, padded_problems
 from tilewise.errors import ConfigError, KernelError, LibraryError, ProblemError
 from tilewise.kernels import TENSORS, Shape, accepted_shapes
 from tilewise.kernels.ck import (
     ArrayInfo,
+    CkKernel,
     CkLibraries,
     CkLibrary,
     array_info,
     chosen_kernel,
     empty_result,
     operand_elements,
+    parse_name,
     result_elements,
 )
 from tilewise.ops import Problem, Target
@@ -73,6 +76,7 @@ class CkLauncher:
         self._open: list[CkLibrary] | None = None
         self._ready: dict[Problem, tuple[str, CkLibrary]] = {}
         self._failed: set[tuple[Problem, str]] = set()
+        self._larger: dict[Problem, Problem | None] = {}
 
     @property
     def bindings(self) -> Bindings:
@@ -82,11 +86,48 @@ class CkLauncher:
     def run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
         """Run the selected kernel; if it fails, run the next in rank, and do not try it again on the problem.
 
+        A matrix product that no kernel supports is padded with zeros to the nearest one that a kernel supports, and its
+        result is cut.
+
         Raises:
             ProblemError: an array does not belong to the problem; `.field` names it.
             KernelError: no kernel supports the problem or could be launched, or the arrays lie in another memory than
                 the libraries take.
         """
+        if (larger := self._padded(problem)) is not None:
+            _, _, out = self._checked(problem, tensors, out)
+            shapes = self._tensors.operands(larger)
+            cut_into(out, self._run(larger, [enlarged(t, s) for t, s in zip(tensors, shapes, strict=True)], None))
+            return out
+        return self._run(problem, tensors, out)
+
+    def _padded(self, problem: Problem) -> Problem | None:
+        """Return the problem to run in place of an unsupported one; None if the problem needs or has none."""
+        if problem in self._ready:
+            return None
+        if problem not in self._larger:
+            if len(self._larger) >= _MAX_KEPT:
+                self._larger.clear()
+            self._larger[problem] = None if self._is_supported(problem) else self._nearest(problem)
+        return self._larger[problem]
+
+    def _nearest(self, problem: Problem) -> Problem | None:
+        """Return the smallest larger problem that a kernel of the pool and of a library supports, or None."""
+        kernels: list[CkKernel] = []
+        for library in self._opened():
+            try:
+                kernels += [parse_name(name).kernel for name in library.kernel_names()]
+            except (KernelError, LibraryError) as e:
+                _log.warning("problems are not padded for %s: %s", library.path, e)
+        return next((p for p in padded_problems(problem, kernels) if self._is_supported(p)), None)
+
+    def _is_supported(self, problem: Problem) -> bool:
+        try:
+            return bool(self._rank(problem))
+        except KernelError:
+            return False
+
+    def _run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
         operands, result, out = self._checked(problem, tensors, out)
         reasons: list[str] = []
         for name, library in self._candidates(problem, reasons):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewise.dispatch.measuring._export_measured import export_measurements as export_measurements
     from tilewise.dispatch.measuring._export_measured import read_exported as read_exported
     from tilewise.dispatch.measuring._fallback import Fallback as Fallback
+    from tilewise.dispatch.measuring._library_measurer import LibraryMeasurer as LibraryMeasurer
     from tilewise.dispatch.measuring._machine import Machine as Machine
     from tilewise.dispatch.measuring._machine import kernels_hash as kernels_hash
     from tilewise.dispatch.measuring._measure import GpuMeasurer as GpuMeasurer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tilewise.dispatch.measuring._measure import Measurer as Measurer
     from tilewise.dispatch.measuring._measure import ReplayMeasurer as ReplayMeasurer
     from tilewise.dispatch.measuring._measure import is_capturing as is_capturing
+    from tilewise.dispatch.measuring._measure import local_measurer as local_measurer
     from tilewise.dispatch.measuring._merge_caches import entries_by_context as entries_by_context
     from tilewise.dispatch.measuring._merge_caches import find_measured_folder as find_measured_folder
     from tilewise.dispatch.measuring._merge_caches import merge_caches as merge_caches
@@ -35,6 +37,7 @@ __all__, __getattr__ = lazy_face(
             "read_exported",
         ),
         "_fallback": ("Fallback",),
+        "_library_measurer": ("LibraryMeasurer",),
         "_machine": (
             "Machine",
             "kernels_hash",
@@ -45,6 +48,7 @@ __all__, __getattr__ = lazy_face(
             "Measurer",
             "ReplayMeasurer",
             "is_capturing",
+            "local_measurer",
         ),
         "_merge_caches": (
             "entries_by_context",

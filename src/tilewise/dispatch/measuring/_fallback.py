@@ -124,7 +124,7 @@ class Fallback:
             return MeasurementResult(why_not="nothing is measured while a CUDA graph is captured", lasting=False)
         cache = self._open()
         if cache is None:
-            return MeasurementResult(why_not=f"nothing can be measured: there is no GPU of {self._target.arch} here")
+            return MeasurementResult(why_not=f"nothing can be measured: {self._measurer.absence(self._target)}")
         if self._failures >= _MAX_FAILURES:
             return MeasurementResult(why_not="nothing is measured any more: it failed too often")
         with exclusively(self._root):

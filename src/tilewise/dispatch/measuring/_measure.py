@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.dispatch.background import register_after_fork
 from tilewise.errors import MeasurementError, TilewiseError
 from tilewise.files import locked
-from tilewise.kernels import Pool
+from tilewise.kernels import Backend, Pool
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Measurer(Protocol):
     def machine(self, target: Target) -> Machine | None:
         """Return the machine that measures, or None if it cannot run the target's kernels."""
 
+    def absence(self, target: Target) -> str:
+        """Return why :meth:`machine` gives None."""
+
     def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
         """Return the outcome of each kernel, by index into the pool.
 
@@ -74,22 +77,34 @@ class GpuMeasurer:
         machine = this_machine()
         return machine if machine is not None and machine.arch == target.arch else None
 
+    def absence(self, target: Target) -> str:
+        """See :meth:`Measurer.absence`."""
+        return f"there is no GPU of {target.arch} here"
+
     def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
         """See :meth:`Measurer.measure`."""
-        from tempfile import TemporaryDirectory
+        measured = measure_apart(job)
+        return {k: measured.outcome(job.problem, job.pool.names[k]) for k in job.kernels}
 
-        from tilewise.collect import Item, Plan, Timing
-        from tilewise.collect.engines import ReplayTable
 
-        items = (Item(job.problem, RUN_ID, tuple(job.kernels)),)
-        plan = Plan(job.target, job.arch, job.pool, items, Timing(), RUN_ID)
-        with TemporaryDirectory(prefix="tilewise-") as scratch:
-            plan_file, table_file = Path(scratch, "plan.json"), Path(scratch, "table.parquet")
-            plan_file.write_text(plan.dumps())
-            _run([sys.executable, "-m", "tilewise.collect", str(plan_file), str(table_file)])
-            measured = ReplayTable.load(table_file, job.target)
-        names = job.pool.names
-        return {k: measured.outcome(job.problem, names[k]) for k in job.kernels}
+def measure_apart(job: MeasurementJob) -> ReplayTable:
+    """Measure a job in a separate process, with ``python -m tilewise.collect``.
+
+    Raises:
+        MeasurementError: the process failed.
+    """
+    from tempfile import TemporaryDirectory  # imports on first use keep the start short
+
+    from tilewise.collect import Item, Plan, Timing
+    from tilewise.collect.engines import ReplayTable
+
+    items = (Item(job.problem, RUN_ID, tuple(job.kernels)),)
+    plan = Plan(job.target, job.arch, job.pool, items, Timing(), RUN_ID)
+    with TemporaryDirectory(prefix="tilewise-") as scratch:
+        plan_file, table_file = Path(scratch, "plan.json"), Path(scratch, "table.parquet")
+        plan_file.write_text(plan.dumps())
+        _run([sys.executable, "-m", "tilewise.collect", str(plan_file), str(table_file)])
+        return ReplayTable.load(table_file, job.target)
 
 
 class ReplayMeasurer:
@@ -110,6 +125,10 @@ class ReplayMeasurer:
 
         return Machine(f"recorded in {self._path.name}", target.arch, "", "", "", kernels_hash())
 
+    def absence(self, target: Target) -> str:
+        """See :meth:`Measurer.absence`; a replay table is always there."""
+        return f"{self._path} is not there"
+
     def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
         """See :meth:`Measurer.measure`."""
         from tilewise.collect.engines import ReplayTable
@@ -118,6 +137,20 @@ class ReplayMeasurer:
         if table is None:
             table = self._tables[job.target.name] = ReplayTable.load(self._path, job.target)
         return {k: table.outcome(job.problem, job.pool.names[k]) for k in job.kernels}
+
+
+def _library_measurer() -> Measurer:
+    from tilewise.dispatch.measuring._library_measurer import LibraryMeasurer  # other backends do not need it
+
+    return LibraryMeasurer()
+
+
+_MEASURERS: Mapping[str, Callable[[], Measurer]] = {"ck_tile": _library_measurer}  # all others: this machine's GPU
+
+
+def local_measurer(backend: Backend) -> Measurer:
+    """Return the measurer of a backend's kernels on this machine."""
+    return _MEASURERS.get(backend.name, GpuMeasurer)()
 
 
 def _run(command: Sequence[str]) -> None:

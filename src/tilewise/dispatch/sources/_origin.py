@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.dispatch._switches import Switches
 from tilewise.errors import ConfigError, KernelError, RegistryUnavailableError, TilewiseError, UnknownTargetError
-from tilewise.kernels import Pool, borrow_pool, load_pool, pool_path
+from tilewise.kernels import Pool, backend_of_target, borrow_pool, load_pool, pool_path
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
@@ -75,18 +75,46 @@ def parse_target(target: str | Target) -> Target:
 
 
 def pool_without_model(target: Target, reason: TilewiseError | None = None) -> Pool:
-    """Load the pool shipped for a target; an arch without one borrows another arch's kernels that are legal on it.
+    """Load the pool shipped for a target, or the kernels of the user's libraries where kernels come in libraries.
+
+    An arch without either borrows another arch's kernels that are legal on it.
 
     Args:
         target: the target.
         reason: why there is no model; a failure raises an error of the same class that repeats its message.
 
     Raises:
-        UnknownTargetError: no pool is shipped, and no `reason` is given.
+        UnknownTargetError: there is no pool, and no `reason` is given.
     """
     try:
-        return load_pool(target) if pool_path(target).is_file() else borrow_pool(target)
+        if pool_path(target).is_file():
+            return load_pool(target)
+        return _library_pool(target) if backend_of_target(target).name == "ck_tile" else borrow_pool(target)
     except (KernelError, ConfigError) as e:
         if reason is None:
             raise UnknownTargetError(str(e)) from e
         raise type(reason)(f"{reason}; and {e}") from e
+
+
+def _library_pool(target: Target) -> Pool:
+    """Return the kernels of the libraries that the environment names, in the order of the files.
+
+    Without libraries, another arch's kernels are borrowed.
+
+    Raises:
+        ConfigError: no library is named and no kernel can be borrowed, or a library cannot be used, or none has a
+            kernel for the target.
+    """
+    from tilewise.collect.engines import find_library_kernels  # only targets without a model and a pool need them
+    from tilewise.collect.problems import load_problem_set
+    from tilewise.kernels.ck import CkLibraries
+
+    try:
+        libraries = CkLibraries.find(target.op)
+    except ConfigError as no_library:
+        try:
+            return borrow_pool(target)
+        except KernelError as no_pool:
+            raise ConfigError(f"{no_pool}; and {no_library}") from no_library
+    problems = [item.problem for item in load_problem_set(target.op)]
+    return find_library_kernels(target, libraries, problems).pool(target)

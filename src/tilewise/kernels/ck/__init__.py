@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._ck_kernel import parse_name as parse_name
     from tilewise.kernels.ck._conf import convert_conf as convert_conf
     from tilewise.kernels.ck._conf_fields import ConfHeader as ConfHeader
+    from tilewise.kernels.ck._conf_write import builder_string as builder_string
     from tilewise.kernels.ck._dispatcher_json import dispatcher_json_text as dispatcher_json_text
     from tilewise.kernels.ck._dispatcher_json import instances_from_document as instances_from_document
     from tilewise.kernels.ck._dispatcher_json import is_dispatcher_document as is_dispatcher_document
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._library import CkLibrary as CkLibrary
     from tilewise.kernels.ck._traits import expand_sweep as expand_sweep
     from tilewise.kernels.ck._traits import is_sweep as is_sweep
+    from tilewise.kernels.ck._traits import legal_kernels as legal_kernels
 
 __all__, __getattr__ = lazy_face(
     __name__,
@@ -59,6 +61,7 @@ __all__, __getattr__ = lazy_face(
         ),
         "_conf": ("convert_conf",),
         "_conf_fields": ("ConfHeader",),
+        "_conf_write": ("builder_string",),
         "_dispatcher_json": (
             "dispatcher_json_text",
             "instances_from_document",
@@ -81,6 +84,7 @@ __all__, __getattr__ = lazy_face(
         "_traits": (
             "expand_sweep",
             "is_sweep",
+            "legal_kernels",
         ),
     },
 )

@@ -106,6 +106,14 @@ class CkLibrary(ABC):
             raise self._failed("is_supported", answer)
         return answer == 1
 
+    def kernel_names(self) -> tuple[str, ...]:
+        """Return the names of all kernels in the library's spelling; none if its C API does not list them.
+
+        Raises:
+            LibraryError: the library does not export a list of kernels.
+        """
+        return ()
+
     def select_kernel(self, problem: Problem, variant: str) -> str | None:
         """Return the library's name of the kernel that it runs the problem with; None if it does not support it."""
         if not self.is_supported(problem, variant):

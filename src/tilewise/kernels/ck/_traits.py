@@ -6,7 +6,7 @@ A trait that the document does not name takes the values of :data:`TRAITS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, TypeAlias, TypeGuard
@@ -24,6 +24,7 @@ from tilewise.kernels.ck._ck_rules import (
     shape_of,
 )
 from tilewise.kernels.ck._instance import VARIANTS, Instance
+from tilewise.ops import Target
 
 TraitValue: TypeAlias = "str | int | bool"
 
@@ -82,6 +83,34 @@ def expand_sweep(document: object, arch: HardwareProfile) -> tuple[Instance, ...
     if not shaped:
         raise KernelError(f"no instance of this sweep is legal on {arch.name}; name other tiles or traits")
     return shaped
+
+
+def legal_kernels(target: Target, arch: HardwareProfile, like: Sequence[CkKernel]) -> tuple[CkKernel, ...]:
+    """Return the kernels of the full sweep of a target, stated as far as the kernels of a pool state theirs.
+
+    A parameter that no kernel of `like` states stays unstated, so a model that learnt from `like` can score the result.
+
+    Args:
+        target: a convolution's target.
+        arch: the arch whose rules apply.
+        like: the kernels of the pool, which also give the spatial dimensions.
+
+    Raises:
+        KernelError: the target's op has no sweep, or `like` is empty.
+    """
+    if target.op != "grouped_conv":
+        raise KernelError(
+            f"{target.name}: CK Tile's rules expand convolutions only, not {target.op}; select among the pool's kernels"
+        )
+    if not like:
+        raise KernelError(f"{target.name}: the pool must have at least one kernel, got 0")
+    traits = {"data_type": [target.dtype], "ndim_spatial": sorted({k.ndim for k in like})}
+    document = {"variant": target.variant, "trait_config": {name: {"values": v} for name, v in traits.items()}}
+    blank = CkKernel(0, 0, 0, "").to_dict()
+    unstated: dict[str, Any] = {n: v for n, v in blank.items() if all(getattr(k, n) == v for k in like)}
+    if not unstated.keys() >= set(Suffixes._fields):  # a name states all of its suffixes or none
+        unstated = {n: v for n, v in unstated.items() if n not in Suffixes._fields}
+    return tuple(dict.fromkeys(replace(i.kernel, **unstated) for i in expand_sweep(document, arch)))
 
 
 def _traits(document: object) -> tuple[str, dict[str, tuple[TraitValue, ...]]]:
