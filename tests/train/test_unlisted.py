@@ -11,7 +11,7 @@ from tilewise.kernels import Pool
 from tilewise.metrics import place_within
 from tilewise.ops import Target
 from tilewise.train import pool_of
-from tilewise.train._unlisted import PER_PROBLEM, with_unlisted
+from tilewise.train._dataset import UNLISTED_PER_PROBLEM, with_unlisted
 
 TARGET = Target.parse(CONV)
 LISTED = 3
@@ -43,7 +43,7 @@ def test_listed_rows_stay_and_unlisted_ones_have_the_slowest_rate(frame: pd.Data
     for number, problem in enumerate(labels.problems):
         supported = np.flatnonzero(pool.supported(problem))
         drawn = added[added.index.get_level_values(0) == number].index.get_level_values(1)
-        assert len(drawn) == min(PER_PROBLEM, len(supported) - len(listed[number]))
+        assert len(drawn) == min(UNLISTED_PER_PROBLEM, len(supported) - len(listed[number]))
         assert set(drawn) <= set(supported.tolist())
 
 

@@ -17,7 +17,6 @@ from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
 from tilewise.ops import Problem, Target
-from tilewise.train._unlisted import with_unlisted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,6 +27,9 @@ MIN_MEASURED_SHARE = 0.5
 # That rule is dropped unless it leaves this share of the problems, or this many of them.
 MIN_JUDGED_SHARE = 0.1
 ENOUGH_JUDGED = 100
+
+UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
+_UNLISTED_SEED = 0
 
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 
@@ -242,6 +244,34 @@ def is_judging(measured: Ints, candidates: Ints) -> Bools:
     judges = measured >= MIN_MEASURED_SHARE * candidates
     enough = judges.sum() >= min(ENOUGH_JUDGED, MIN_JUDGED_SHARE * len(judges))
     return judges if enough else np.ones(len(judges), dtype=bool)
+
+
+def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
+    """Return ordered labels with some unlisted kernels of each problem, drawn at random, the same in every call.
+
+    A kernel that is not listed was slower than the listed ones, or does not compute the problem. Without a row, it is
+    never learnt that such a kernel should not be selected. An added row has the rate of the slowest listed kernel: the
+    most that it can have, and the rate at which evaluation counts it.
+
+    Args:
+        labels: valid, supported labels in the order of :meth:`TargetTable.ordered`.
+        pool: the kernels.
+    """
+    number, kernel, rates = labels.problem, labels.kernel(pool), labels.tflops
+    supported = np.stack([pool.supported(problem) for problem in labels.problems])
+    supported[number, kernel] = False
+    draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
+    drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]
+    problem, place = np.nonzero(np.isfinite(np.take_along_axis(draw, drawn, axis=1)))
+    if not len(problem):
+        return labels
+    slowest = np.lexsort((rates, number))[np.searchsorted(np.sort(number), np.arange(len(supported)))]
+    chosen = drawn[problem, place]
+    added = labels.rows.iloc[slowest[problem]].assign(
+        kernel_name=np.array(pool.names, dtype=object)[chosen],
+        **{name: column[chosen] for name, column in pool.columns.items()},
+    )
+    return TargetTable(labels.target, pd.concat([labels.rows, added], ignore_index=True)).ordered(pool)
 
 
 def renumbered(problem: Ints) -> Ints:
