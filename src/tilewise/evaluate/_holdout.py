@@ -47,9 +47,7 @@ def evaluate(
         rule, rows = split_rule(target, holdout_fraction), rows.holdout(holdout_fraction)
     table, n_unjudged = _judged(rows.labelled().ordered(model.pool), model)
     if not len(table):
-        raise DataError(
-            f"no problem of {target.name} to judge by ({rule}): none has a valid kernel of the model's pool"
-        )
+        raise DataError(f"no problem of {target.name} to judge by ({rule}): none has a valid kernel of the pool")
     scored = ScoredTable.of(model, table)
     per_problem = [
         _outcome(scored),

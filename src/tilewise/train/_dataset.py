@@ -29,6 +29,7 @@ MIN_JUDGED_SHARE = 0.1
 ENOUGH_JUDGED = 100
 
 UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
+_UNLISTED_SEED = 0
 
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 
@@ -189,7 +190,7 @@ def build_table(
             f"({split.n_holdout_problems} problems)"
         )
     if pool.backend.lists_fastest:
-        labels = _with_unlisted(labels, pool)
+        labels = with_unlisted(labels, pool)
         candidates = labels.support(pool)[1]
     return _table_of(labels, candidates, pool, arch, features, split)
 
@@ -245,12 +246,12 @@ def is_judging(measured: Ints, candidates: Ints) -> Bools:
     return judges if enough else np.ones(len(judges), dtype=bool)
 
 
-def _with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
+def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
     """Return ordered labels with some unlisted kernels of each problem, drawn at random, the same in every call.
 
-    A table may list only the fastest kernels of a problem. Others were slower, or do not compute it. Without a row, it
-    is never learnt that such a kernel should not be selected, so it gets the rate of the slowest listed one: the most
-    that it can have, and the rate at which evaluation counts it.
+    A kernel that is not listed was slower than the listed ones, or does not compute the problem. Without a row, it is
+    never learnt that such a kernel should not be selected. An added row has the rate of the slowest listed kernel: the
+    most that it can have, and the rate at which evaluation counts it.
 
     Args:
         labels: valid, supported labels in the order of :meth:`TargetTable.ordered`.
@@ -259,7 +260,7 @@ def _with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
     number, kernel, rates = labels.problem, labels.kernel(pool), labels.tflops
     supported = np.stack([pool.supported(problem) for problem in labels.problems])
     supported[number, kernel] = False
-    draw = np.where(supported, np.random.default_rng(0).random(supported.shape), np.inf)
+    draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
     drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]
     problem, place = np.nonzero(np.isfinite(np.take_along_axis(draw, drawn, axis=1)))
     if not len(problem):

@@ -1,0 +1,72 @@
+"""Unlisted kernels are learnt as slow as the slowest listed one, and nothing that was measured changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from synthetic import CONV
+from tilewise.data import TargetTable
+from tilewise.kernels import Pool
+from tilewise.metrics import place_within
+from tilewise.ops import Target
+from tilewise.train import pool_of
+from tilewise.train._dataset import UNLISTED_PER_PROBLEM, with_unlisted
+
+TARGET = Target.parse(CONV)
+LISTED = 3
+
+
+def fastest_of(frame: pd.DataFrame, count: int) -> tuple[TargetTable, Pool]:
+    """Return labels with the `count` fastest kernels of each problem, and the pool of all kernels."""
+    pool = pool_of(frame, TARGET)
+    labels = TargetTable.of(frame, TARGET).labelled().ordered(pool).supported(pool)
+    kept = labels.take(place_within(labels.problem, labels.tflops) < count)
+    return kept.ordered(pool), pool
+
+
+def cells(table: TargetTable, pool: Pool) -> pd.Series:
+    """Return the rate of each problem, by its number in the order of dimensions, and kernel."""
+    return pd.Series(table.tflops, index=pd.MultiIndex.from_arrays([table.problem, table.kernel(pool)]))
+
+
+def test_listed_rows_stay_and_unlisted_ones_have_the_slowest_rate(frame: pd.DataFrame) -> None:
+    labels, pool = fastest_of(frame, LISTED)
+    table = with_unlisted(labels, pool)
+    listed, known = cells(labels, pool), cells(table, pool)
+    assert known.index.is_unique
+    pd.testing.assert_series_equal(known[listed.index], listed)
+    added = known.drop(listed.index)
+    slowest = listed.groupby(level=0).min()
+    assert (added.to_numpy() == slowest[added.index.get_level_values(0)].to_numpy()).all()
+    assert table.problems == labels.problems
+    for number, problem in enumerate(labels.problems):
+        supported = np.flatnonzero(pool.supported(problem))
+        drawn = added[added.index.get_level_values(0) == number].index.get_level_values(1)
+        assert len(drawn) == min(UNLISTED_PER_PROBLEM, len(supported) - len(listed[number]))
+        assert set(drawn) <= set(supported.tolist())
+
+
+def test_added_rows_have_the_parameters_of_their_kernel(frame: pd.DataFrame) -> None:
+    labels, pool = fastest_of(frame, LISTED)
+    table = with_unlisted(labels, pool)
+    kernel = table.kernel(pool)
+    assert table.rows["kernel_name"].tolist() == [pool.names[i] for i in kernel]
+    for name, column in table.kernel_columns(pool).items():
+        assert (column == pool.columns[name][kernel]).all(), name
+
+
+def test_rows_are_in_order_and_the_same_in_every_call(frame: pd.DataFrame) -> None:
+    labels, pool = fastest_of(frame, LISTED)
+    first, second = with_unlisted(labels, pool), with_unlisted(labels, pool)
+    pd.testing.assert_frame_equal(first.rows, second.rows)
+    pd.testing.assert_frame_equal(first.rows, first.ordered(pool).rows)
+
+
+def test_a_complete_table_stays_as_it_is(frame: pd.DataFrame) -> None:
+    labels, pool = fastest_of(frame, len(pool_of(frame, TARGET)))
+    of_first_two = np.bincount(labels.problem[np.isin(labels.kernel(pool), (0, 1))])
+    is_twice = of_first_two[labels.problem] == 2
+    only = Pool(pool.op, pool.variant, pool.dtype, pool.kernels[:2])
+    complete = labels.take(np.isin(labels.kernel(pool), (0, 1)) & is_twice).ordered(only)
+    assert with_unlisted(complete, only) is complete
