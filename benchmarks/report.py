@@ -19,6 +19,7 @@ from tilewise.markdown import fill, table
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _NOT_YET = "Not measured yet."
 _MOST_REASONS = 6
+_RATIOS = ("geomean", "p10", "least")
 
 
 def blocks(results: Path) -> dict[str, str]:
@@ -30,9 +31,37 @@ def blocks(results: Path) -> dict[str, str]:
         "run-overhead": _of(results / "run_overhead.json", _run_overhead),
         "shadow-overhead": _of(results / "shadow_overhead.json", _shadow_overhead),
         "tuning": _of(results / "tuning.json", tuning.text),
+        **_targets([load(p) for p in sorted(results.glob("target_*.json"))]),
         "vendor": _vendor(rivals) if rivals else _NOT_YET,
         "picks": _picks(rivals),
         "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,
+    }
+
+
+def _targets(found: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the tables of targets' holdouts, and of selections against the vendor's calls in the same pool."""
+    quality = ["pool", "problems", "mean", "median", "P10", "worst", "whole pool: mean", "P10", "listed"]
+    own, against = [], []
+    for result in found:
+        held, whole, vendor = result["holdout"], result["whole_pool"], result["vendor"]
+        rest = ("mean_efficiency", "p10_efficiency", "listed_rate")
+        own.append(
+            [
+                f"`{result['target']}`",
+                str(result["pool_size"]),
+                str(held["n_problems"]),
+                *(f"{held[f'{n}_efficiency']:.2%}" for n in ("mean", "median", "p10", "min")),
+                *(f"{whole[n]:.2%}" if whole else "" for n in rest),
+            ]
+        )
+        if vendor:
+            kinds = [f"{who}_{n}" for who in ("selected", "best_of_own", "best_of_both") for n in _RATIOS]
+            cells = [f"`{result['target']}`", str(vendor["n_problems"]), *(f"{vendor[k]:.2f}" for k in kinds)]
+            against.append(cells)
+    ratios = [f"{who}: {n}" for who in ("selected", "own kernels' best", "best of both") for n in _RATIOS]
+    return {
+        "targets": table(["target", *quality], own) if own else _NOT_YET,
+        "vendor-candidate": table(["target", "problems", *ratios], against) if against else _NOT_YET,
     }
 
 

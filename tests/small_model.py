@@ -17,13 +17,16 @@ import pandas as pd
 
 from synthetic import CONV, kernels, measurements
 from tilewise.arch import load_arch
-from tilewise.kernels import KernelBase, Pool
+from tilewise.data._backends import unify
+from tilewise.kernels import KernelBase, Pool, backend
+from tilewise.kernels.vendor import VendorCall
 from tilewise.model import ArtefactParts, TrainedModel, write_artefact
 from tilewise.ops import OPS, Target
 from tilewise.train import ModelSettings, TrainingData, TrainSettings, build_table, make_labels
 from tilewise.train._boosting import model_text
 
 PROBLEMS, KERNELS, SHORTLIST = 40, 24, 12
+VENDOR = VendorCall("cudnn")
 SETTINGS = ModelSettings(shortlist=SHORTLIST, num_leaves=31)
 
 
@@ -33,7 +36,9 @@ def table(target: str = CONV, failures: float = 0.002) -> pd.DataFrame:
     return measurements(target, PROBLEMS, KERNELS, failures=failures)
 
 
-def write_model(folder: Path, *, trees: int = 60, sign: float = 1.0, target: str = CONV, note: str = "") -> Path:
+def write_model(
+    folder: Path, *, trees: int = 60, sign: float = 1.0, target: str = CONV, note: str = "", vendor: bool = False
+) -> Path:
     """Write a model folder, and return it.
 
     Args:
@@ -42,16 +47,19 @@ def write_model(folder: Path, *, trees: int = 60, sign: float = 1.0, target: str
         sign: -1 learns from mirrored measurements, and so ranks slow kernels first.
         target: name of the target.
         note: added to the manifest, so that models of equal skill differ in content.
+        vendor: add the vendor's convolution to the pool and the measurements.
     """
-    write_artefact(folder, _parts(target, trees, sign, note))
+    write_artefact(folder, _parts(target, trees, sign, note, vendor))
     return folder
 
 
 @cache
-def _parts(name: str, trees: int, sign: float, note: str) -> ArtefactParts:
+def _parts(name: str, trees: int, sign: float, note: str, vendor: bool) -> ArtefactParts:
     target = Target.parse(name)
     arch, pool = load_arch(target.arch), Pool(target.op, target.variant, target.dtype, kernels(target, KERNELS))
     frame = table(name) if sign > 0 else _mirrored(table(name))
+    if vendor:
+        frame, pool = with_vendor(frame), dataclasses.replace(pool, kernels=(*pool.kernels, VENDOR))
     settings = dataclasses.replace(SETTINGS, n_estimators=trees)
     data = TrainingData.prepare(build_table(frame, target, pool, arch, 0.0), TrainSettings(settings))
     baseline, everything = data.baselines.of_all(), np.arange(len(data.table.problems))
@@ -74,6 +82,21 @@ def _parts(name: str, trees: int, sign: float, note: str) -> ArtefactParts:
         | {"holdout_fraction": 0.18, "note": note},
         selftest_problems=[OPS[target.op].from_dict({str(n): v for n, v in row.items()}) for row in problem],
     )
+
+
+def with_vendor(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return measurements with a row of the vendor's call per problem: faster than all kernels if C divides by 32."""
+    valid = frame[frame["is_valid"]]
+    fastest = valid.loc[valid.groupby(list(OPS["grouped_conv"].column_names()), dropna=False)["latency_ms"].idxmin()]
+    factor = np.where(fastest["C"] % 32 == 0, 0.8, 1.3)
+    rows = fastest.drop(columns=list(backend("triton").column_kinds())).assign(
+        **{name: fastest[name] / factor for name in ("tflops", "bandwidth_gb_s")},
+        latency_ms=fastest["latency_ms"] * factor,
+        kernel_name=VENDOR.name("grouped_conv", "forward", "bf16"),
+        backend="vendor",
+        algorithm=VENDOR.algorithm,
+    )
+    return pd.concat(unify([frame, rows]), ignore_index=True)
 
 
 def _mirrored(frame: pd.DataFrame) -> pd.DataFrame:

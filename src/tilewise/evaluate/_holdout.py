@@ -63,7 +63,7 @@ def evaluate(
         split_rule=rule,
         noise_ceiling=noise_ceiling(frame, target),
         n_unjudged=n_unjudged,
-        whole_pool=_whole_pool(scored),
+        whole_pool=_whole_pool(scored) if model.pool.backend.lists_fastest else None,
         regret=regret_curve(scored.chosen),
         measured=table.tflops[scored.candidate],
         predicted=scored.predicted[scored.candidate],
@@ -77,14 +77,9 @@ def _judged(labels: TargetTable, model: TrainedModel) -> tuple[TargetTable, int]
     return labels.take(has_candidate), len(np.unique(number[~has_candidate]))
 
 
-def _whole_pool(scored: ScoredTable) -> WholePool | None:
-    """Let the model select from its whole pool, and charge an unlisted selection as the slowest listed kernel.
-
-    None for tables that do not leave out the slower kernels of a problem.
-    """
+def _whole_pool(scored: ScoredTable) -> WholePool:
+    """Let the model select from its whole pool, and charge an unlisted selection as the slowest listed kernel."""
     table, model = scored.table, scored.model
-    if not model.pool.backend.lists_fastest:
-        return None
     picks = [int(model.rank(problem, 1)[0]) for problem in table.problems]
     number, kernel, rates = table.problem, table.kernel(model.pool), table.tflops
     best, slowest, picked = np.zeros(len(picks)), np.full(len(picks), np.inf), np.zeros(len(picks))
