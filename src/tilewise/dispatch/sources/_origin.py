@@ -89,7 +89,7 @@ def pool_without_model(target: Target, reason: TilewiseError | None = None) -> P
     try:
         if pool_path(target).is_file():
             return load_pool(target)
-        return _library_pool(target) if backend_of_target(target).name == "ck_tile" else borrow_pool(target)
+        return borrow_pool(target) if backend_of_target(target).compiled_here else _library_pool(target)
     except (KernelError, ConfigError) as e:
         if reason is None:
             raise UnknownTargetError(str(e)) from e
