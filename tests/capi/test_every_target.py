@@ -19,7 +19,8 @@ from tilewise.ops import Problem, Target
 
 pytestmark = [needs_compiler, pytest.mark.long]
 MODELS = Path(__file__).parents[2] / "models"
-TRAINED = tuple(compose(["stages=all"]).targets)
+# Targets of MIOpen's solvers have no made-up kernels; their pools are as those of test_mixed_pool.py.
+TRAINED = tuple(name for name in compose(["stages=all"]).targets if not name.endswith(("gfx942", "gfx90a")))
 
 
 def validation_problems(op: str) -> list[Problem]:

@@ -41,7 +41,7 @@ def test_without_table_or_libraries_a_plan_says_which_to_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TILEWISE_CK_CONV_LIB", raising=False)
-    words = ["plan", f"target={TARGET}", f"output={tmp_path}/plan.json", "plan.from_scratch=true"]
+    words = ["plan", f"target={TARGET}", f"data={tmp_path}", f"output={tmp_path}/plan.json", "plan.from_scratch=true"]
     assert main(words) == 2
     assert "no CK Tile library of grouped_conv is named: set TILEWISE_CK_CONV_LIB" in capsys.readouterr().err
 
