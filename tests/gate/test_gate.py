@@ -205,7 +205,7 @@ class TestWeaker:
             {"floor_mean": 89.9},
             {"floor_p10": None},
             {"selection_time_factor": 2.5},
-            {"min_problems": 29},
+            {"min_problems": 24},
         ],
     )
     def test_each_weaker_setting_is_named(self, change: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ class Thresholds:
     floor_p10: float | None = None
     slices: SliceRule = field(default_factory=SliceRule)
     selection_time_factor: float = 2.0
-    min_problems: int = 30
+    min_problems: int = 25
 
     def __post_init__(self) -> None:
         floors = tuple(name for name in ("floor_mean", "floor_p10") if getattr(self, name) is not None)

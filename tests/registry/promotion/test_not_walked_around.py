@@ -91,7 +91,7 @@ class TestHoldout:
         assert promotion.decision["holdout"]["n_problems"] == 8
 
     def test_a_small_one_is_refused_for_a_first_model(self, go: Promote) -> None:
-        with pytest.raises(DataError, match=r"at least 30 holdout problems whose kernels differ in speed .* got 8"):
+        with pytest.raises(DataError, match=r"at least 25 holdout problems whose kernels differ in speed .* got 8"):
             go(GOOD, thresholds=Thresholds(floor_mean=90, floor_p10=75), override=Override())
 
     @pytest.mark.parametrize("lone", [False, True], ids=["equal", "one kernel"])
@@ -158,7 +158,7 @@ class TestLimits:
     def test_a_reason_is_seen_everywhere(self, go: Promote, tmp_path: Path) -> None:
         promotion = go(GOOD)
         assert promotion.outcome == "promoted"
-        version, words = find_by_number(CONV, 1), "gate.min_problems is 5 instead of 30"
+        version, words = find_by_number(CONV, 1), "gate.min_problems is 5 instead of 25"
         assert version is not None
         for text in (
             version.tags["gate_override"],
