@@ -132,6 +132,7 @@ def test_every_share_and_percentile_by_hand() -> None:
             "top3_mean_efficiency": 8.85 / 11,
             "top3_p10_efficiency": 0.55,
             "kernel_match_rate": 1 / 11,
+            "tflops_error": 0,
             "r2": 1,
             "rmse": 0,
         },
@@ -152,9 +153,23 @@ def test_the_regret_curve_by_hand() -> None:
 
 def test_r2_and_rmse_by_hand() -> None:
     measured, predicted = np.array([2.0, 4.0, 6.0, 8.0, 99.0]), np.array([3.0, 4.0, 5.0, 10.0, np.nan])
-    metrics = summarise(select(np.zeros(5, int), measured, measured), measured, predicted)
+    score = np.array([0.0, 1.0, 2.0, 3.0, -1.0])  # the row without a prediction is no candidate
+    metrics = summarise(select(np.zeros(5, int), measured, score), measured, predicted)
     assert metrics["r2"] == pytest.approx(1 - 6 / 20, rel=1e-12)  # squared errors 1, 0, 1, 4; deviations 9, 1, 1, 9
     assert metrics["rmse"] == pytest.approx(1.5**0.5, rel=1e-12)
+
+
+def test_the_tflops_error_is_the_median_over_the_selections() -> None:
+    problem, measured = np.repeat(np.arange(3), 2), np.array([10.0, 5.0, 20.0, 5.0, 40.0, 5.0])
+    predicted = np.array([9.0, 500.0, 24.0, 500.0, 80.0, 500.0])  # off by 10, 20 and 100 %
+    assert summarise(select(problem, measured, measured), measured, predicted)["tflops_error"] == pytest.approx(0.2)
+
+
+def test_without_predictions_only_the_selections_are_summarised() -> None:
+    chosen = select(PROBLEM, MEASURED, MEASURED)
+    whole, without = summarise(chosen, MEASURED, MEASURED), summarise(chosen, MEASURED)
+    assert set(whole) - set(without) == {"tflops_error", "r2", "rmse"}
+    assert without == {name: whole[name] for name in without}
 
 
 def test_ndcg_at_1_5_and_10_by_hand() -> None:

@@ -155,7 +155,7 @@ def figures(
         if row.data < 1:
             chosen = np.random.default_rng(0).permutation(len(fold.train))[: round(row.data * len(fold.train))]
             fold = Fold(np.sort(fold.train[chosen]), fold.test)
-        score[table.rows_of(fold.test)] = fold_score(data, fold, row.model)
+        score[table.measured_rows_of(fold.test)] = fold_score(data, fold, row.model)
     seconds = time.perf_counter() - start
     table, score = table.take(np.flatnonzero(np.isfinite(score))), score[np.isfinite(score)]
     if row.pool < 1:

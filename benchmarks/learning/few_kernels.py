@@ -94,7 +94,7 @@ def main() -> None:
             print(f"fold {number}", file=sys.stderr, flush=True)
             for name, learnt in choices(learner, fold.train, args.share, args.kernels, rng):
                 scores = learner.scores(learnt, fold.test)
-                efficiency = selections_by_score(table, table.rows_of(fold.test), scores).efficiency
+                efficiency = selections_by_score(table, table.measured_rows_of(fold.test), scores).efficiency
                 found.setdefault(name, []).append(efficiency)
                 rows[name] = rows.get(name, 0) + len(learnt) // len(args.fold)
     lines = []

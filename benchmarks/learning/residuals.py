@@ -37,7 +37,7 @@ def out_of_fold(table: Table, model: ModelSettings, seeds: int, only: list[int])
         score: Floats = np.full(len(table.problem), np.nan)
         for number, fold in enumerate(make_folds(table, 5, 0)):
             if not only or number in only:
-                score[table.rows_of(fold.test)] = fold_score(data, fold, model)
+                score[table.measured_rows_of(fold.test)] = fold_score(data, fold, model)
         every.append(score)
     return every
 

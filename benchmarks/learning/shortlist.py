@@ -27,7 +27,7 @@ def best_of_first(table: Table, first: Sequence[int]) -> Floats:
     """Return the efficiency of the fastest among the first kernels by the cost model, of shape (first, problems)."""
     baselines, found = Baselines(table, ModelSettings(), 0), []
     for fold in make_folds(table, 5, 0):
-        rows, rates = table.rows_of(fold.test), baselines.of(fold.train).rates
+        rows, rates = table.measured_rows_of(fold.test), baselines.of(fold.train).rates
         assert rates is not None
         problem = renumbered(table.problem[rows])
         place = place_within(problem, rates[rows])

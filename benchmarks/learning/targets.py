@@ -23,7 +23,7 @@ from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import Target
 
 HOLDOUT = 0.18  # share of the problems, as conf/config.yaml has it
-METRICS = ("n_problems", "mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency")
+METRICS = ("n_problems", "mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency", "tflops_error")
 TRAINING = ("tune.n_trials=0", "tracking.uri=sqlite:///{folder}/mlflow.db")
 
 

@@ -43,13 +43,13 @@ def held_back(
     settings = TrainSettings(base, threads=threads)
     folds = make_folds(table, settings.n_splits, settings.seed)[n_folds:]
     data = TrainingData.prepare(table, settings)
+    tested = [(fold, table.measured_rows_of(fold.test)) for fold in folds]
     seen: dict[str, list[Floats]] = {name: [] for name in models}
     for seed in seeds:
         seeded = replace(data, settings=replace(settings, seed=seed))
         for name, model in models.items():
             parts = [
-                selections_by_score(table, table.rows_of(fold.test), fold_score(seeded, fold, model)).efficiency
-                for fold in folds
+                selections_by_score(table, rows, fold_score(seeded, fold, model)).efficiency for fold, rows in tested
             ]
             seen[name].append(np.concatenate(parts))
     return seen

@@ -71,7 +71,8 @@ def plain(table: Table, baselines: Baselines, folds: tuple[Fold, ...], settings:
         return float(np.mean([value_of(fold, model) for fold in folds]))
 
     def value_of(fold: Fold, model: ModelSettings) -> float:
-        train, test, baseline = table.rows_of(fold.train), table.rows_of(fold.test), baselines.of(fold.train).scores
+        train, test = table.rows_of(fold.train), table.measured_rows_of(fold.test)
+        baseline = baselines.of(fold.train).scores
         bins = Bins(table.matrix, table.features.names, model.max_bin, settings.threads)
         labels = make_labels(table, model, baseline)
         *_, last = bins.grow(model, labels, train, test, Fit(settings.seed, settings.threads), every=10**9)

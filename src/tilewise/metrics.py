@@ -32,6 +32,7 @@ METRICS = (
     "ndcg_at_5",
     "ndcg_at_10",
     "kernel_match_rate",
+    "tflops_error",
     "r2",
     "rmse",
 )
@@ -144,24 +145,26 @@ def objective(efficiency: Floats) -> float:
     return float((efficiency.mean() + np.percentile(efficiency, 10)) / 2)
 
 
-def summarise(selections: Selections, measured: Floats, predicted: Floats) -> dict[str, float]:
-    """Return the metrics of :data:`METRICS`.
+def summarise(selections: Selections, measured: Floats, predicted: Floats | None = None) -> dict[str, float]:
+    """Return the metrics of :data:`METRICS`; without predictions, those of the selections alone.
 
     ``top1_accuracy`` counts selections within 0.1 % of the oracle, ``kernel_match_rate`` selections that are the oracle
     itself. ``topK_hit_rate`` counts oracles among the K highest scores. ``top3_*_efficiency`` is the efficiency of the
-    fastest of the three highest scores. ``r2`` and ``rmse`` (TFLOPS) compare `predicted` with `measured` over all rows
-    with a prediction.
+    fastest of the three highest scores. ``tflops_error`` is the median of |predicted - measured| / measured over the
+    selections. ``r2`` and ``rmse`` (TFLOPS) compare `predicted` with `measured` over all rows with a prediction.
 
     Args:
         selections: the selections.
         measured: TFLOPS, of shape (rows,).
         predicted: TFLOPS, NaN for rows without a prediction, of shape (rows,).
     """
+    of_selections = _of_selections(selections)
+    return of_selections if predicted is None else of_selections | _of_predictions(selections, measured, predicted)
+
+
+def _of_selections(selections: Selections) -> dict[str, float]:
     e, top3 = selections.efficiency, selections.top3_efficiency
     p10, p50, p90 = np.percentile(e, [10, 50, 90])
-    known = np.isfinite(predicted)
-    measured, error = measured[known], (measured - predicted)[known]
-    spread = float(((measured - measured.mean()) ** 2).sum())
     return {
         "n_problems": len(e),
         "mean_efficiency": float(e.mean()),
@@ -175,6 +178,17 @@ def summarise(selections: Selections, measured: Floats, predicted: Floats) -> di
         "top3_p10_efficiency": float(np.percentile(top3, 10)),
         **{f"ndcg_at_{k}": selections.ndcg(k) for k in (1, 5, 10)},
         "kernel_match_rate": float((selections.selected == selections.oracle).mean()),
+    }
+
+
+def _of_predictions(selections: Selections, measured: Floats, predicted: Floats) -> dict[str, float]:
+    selected = selections.selected
+    off = np.abs(predicted[selected] / measured[selected] - 1)
+    known = np.isfinite(predicted)
+    measured, error = measured[known], (measured - predicted)[known]
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return {
+        "tflops_error": float(np.median(off)),
         "r2": 1 - float((error**2).sum()) / spread if spread > 0 else 0.0,
         "rmse": float(np.sqrt((error**2).mean())),
     }

@@ -25,7 +25,16 @@ from tilewise.errors import ArtefactError
 from tilewise.features import CostModel, FeatureTable, Terms, feature_table, terms_of
 from tilewise.kernels import Pool, unsupported
 from tilewise.kernels.triton import Kernel
-from tilewise.model import COST_MODEL_LABELS, LABELS, ArtefactParts, TrainedModel, load_artefact, ranked, write_artefact
+from tilewise.model import (
+    COST_MODEL_LABELS,
+    LABELS,
+    SCALED_LABELS,
+    ArtefactParts,
+    TrainedModel,
+    load_artefact,
+    ranked,
+    write_artefact,
+)
 from tilewise.model import _artefact as artefact
 from tilewise.model import _artefact_files as files
 from tilewise.ops import GroupedConvProblem, Target
@@ -70,7 +79,7 @@ def make_parts(label: str = "relative", table: FeatureTable = TABLE, **change: A
         "features": table,
         "label": label,
         "booster_text": booster(x, estimate if label == "relative" else np.exp2(estimate) * 4),
-        "scale_text": booster(matrix(table.of_role("problem"), {}), np.log(best)) if label == "relative" else None,
+        "scale_text": booster(matrix(table.of_role("problem"), {}), np.log(best)) if label in SCALED_LABELS else None,
         "cv_metrics": {"mean_efficiency": 0.97},
         "feature_importances": {"tile_m": 1.0},
         "manifest": {"data_hash": "abc"},
@@ -170,17 +179,17 @@ def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
         can = model.supported(problem)
         predicted = model.predict_tflops(problem)
         assert (predicted > 0).all()
-        if label in COST_MODEL_LABELS:
-            assert model.score(problem) == pytest.approx(np.where(can, scores, -np.inf))
-            assert predicted[can] == pytest.approx(np.exp(scores)[can])
-            continue
-        assert model.score(problem).tobytes() == np.where(can, scores, -np.inf).tobytes()
-        if label == "relative":
-            problem_rows = rows[:1, [i for i, f in enumerate(TABLE.features) if f.role == "problem"]]
-            best = lgb.Booster(model_str=parts.scale_text).predict(problem_rows)
-            assert predicted[can] == pytest.approx((np.exp(scores) * np.exp(best))[can])
-        else:
+        assert model.score(problem) == pytest.approx(np.where(can, scores, -np.inf))
+        if label not in COST_MODEL_LABELS:
+            assert model.score(problem).tobytes() == np.where(can, scores, -np.inf).tobytes()
+        if label == "log1p":
             assert predicted[can] == pytest.approx(np.maximum(np.expm1(scores), 1e-9)[can])
+            continue
+        problem_rows = rows[:1, [i for i, f in enumerate(TABLE.features) if f.role == "problem"]]
+        scale = 0.0
+        if parts.scale_text is not None:
+            scale = np.asarray(lgb.Booster(model_str=parts.scale_text).predict(problem_rows)).item()
+        assert predicted[can] == pytest.approx(np.exp(scores + scale)[can])
 
 
 def test_extra_models_predict_their_own_quantity(model: TrainedModel) -> None:
@@ -244,8 +253,8 @@ def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"label": "rank"}, "label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'"),
-        ({"scale_text": None}, "label 'relative' needs scale_text, other labels must not have it"),
-        ({"label": "log1p"}, "label 'relative' needs scale_text, other labels must not have it"),
+        ({"scale_text": None}, "label 'relative' needs scale_text, only lambdarank, relative may have it"),
+        ({"label": "log1p"}, "only lambdarank, relative may have it, got 'log1p'"),
         ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),
         (
             {"arch": load_arch("gfx942")},

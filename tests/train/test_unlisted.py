@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
+import pytest
 
 from synthetic import CONV
+from tilewise.arch import load_arch
 from tilewise.data import TargetTable
 from tilewise.kernels import Pool
 from tilewise.metrics import place_within
 from tilewise.ops import Target
-from tilewise.train import pool_of
+from tilewise.train import (
+    ModelSettings,
+    TrainingData,
+    TrainSettings,
+    build_table,
+    cross_validate,
+    make_folds,
+    pool_of,
+)
 from tilewise.train._dataset import UNLISTED_PER_PROBLEM, with_unlisted
 
 TARGET = Target.parse(CONV)
@@ -70,3 +82,14 @@ def test_a_complete_table_stays_as_it_is(frame: pd.DataFrame) -> None:
     only = Pool(pool.op, pool.variant, pool.dtype, pool.kernels[:2])
     complete = labels.take(np.isin(labels.kernel(pool), (0, 1)) & is_twice).ordered(only)
     assert with_unlisted(complete, only) is complete
+
+
+def test_selections_are_judged_by_the_measured_rows(frame: pd.DataFrame) -> None:
+    labels, pool = fastest_of(frame, LISTED)
+    vars(pool)["backend"] = replace(pool.backend, lists_fastest=True)
+    table = build_table(labels.rows, TARGET, pool, load_arch("sm90"), 0.0)
+    assert len(table.problem) > len(labels) == table.is_measured.sum()
+    data = TrainingData.prepare(table, TrainSettings(ModelSettings(label="relative", n_estimators=10), n_splits=3))
+    done = cross_validate(data, make_folds(table, 3, 0), data.settings.model)
+    assert len(done.out_of_fold.problem) == len(labels)
+    assert np.sort(done.out_of_fold.measured) == pytest.approx(np.sort(labels.tflops))

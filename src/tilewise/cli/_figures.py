@@ -21,6 +21,7 @@ _PERCENT = (
     ("top1_accuracy", "top-1 accuracy"),
     ("top5_hit_rate", "top-5 hit rate"),
     ("ndcg_at_5", "NDCG@5"),
+    ("tflops_error", "median error of predicted TFLOPS"),
 )
 _CEILING = {
     "mean_efficiency": "mean_efficiency",

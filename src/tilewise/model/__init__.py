@@ -20,7 +20,7 @@ from tilewise.model._confidence import (
     Confidence,
     covariates_of,
 )
-from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS
+from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS, SCALED_LABELS
 from tilewise.model._ranker import RankerInputs, compile_parts
 from tilewise.model._shortlist import put_behind, shortlisted
 from tilewise.model._trained_model import TrainedModel, ranked
@@ -34,6 +34,7 @@ __all__ = [
     "LEVEL",
     "MOST_DEVIATIONS",
     "PARTS",
+    "SCALED_LABELS",
     "SCORES",
     "SELFTEST",
     "TOLERANCE",

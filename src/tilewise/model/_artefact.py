@@ -40,7 +40,7 @@ from tilewise.model._artefact_files import (
     write_files,
 )
 from tilewise.model._confidence import Calibration
-from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS
+from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS, SCALED_LABELS
 from tilewise.model._selftest import selftest, verify_digests, verify_selftest
 from tilewise.model._trained_model import TrainedModel
 from tilewise.ops import OPS, Problem, Target
@@ -57,8 +57,8 @@ class ArtefactParts:
         features: the columns of the score booster, in order.
         label: one of :data:`LABELS`.
         booster_text: LightGBM text model of the scores.
-        scale_text: for ``relative``: text model over the features of role "problem" (those of `features`, in order)
-            that predicts log(best TFLOPS of the problem).
+        scale_text: for labels of :data:`SCALED_LABELS`: text model over the features of role "problem" (those of
+            `features`, in order) that predicts what a problem's scores lack to be log(TFLOPS). ``relative`` needs it.
         cv_metrics: metrics of the cross-validation, plain data.
         feature_importances: importance of each feature, plain data.
         manifest: origin of the model: data hash, revision, parameters, versions. Without times, so that equal
@@ -93,8 +93,10 @@ class ArtefactParts:
     def __post_init__(self) -> None:
         if self.label not in LABELS:
             raise ArtefactError(f"label must be one of {', '.join(LABELS)}, got {self.label!r}")
-        if (self.label == "relative") != (self.scale_text is not None):
-            raise ArtefactError("label 'relative' needs scale_text, other labels must not have it")
+        if not _scale_fits(self.label, self.scale_text is not None):
+            raise ArtefactError(
+                f"label 'relative' needs scale_text, only {', '.join(SCALED_LABELS)} may have it, got {self.label!r}"
+            )
         if (self.label in COST_MODEL_LABELS) != (self.cost_model is not None):
             raise ArtefactError(
                 f"labels {', '.join(COST_MODEL_LABELS)} need a cost model, other labels must not have it"
@@ -220,7 +222,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
             f"{where}: {SPEC}: the model's features are defined differently in this library (schema hash {schema!r}, "
             f"here {features.schema_hash!r}); use the library that trained it, or train again"
         )
-    if label not in LABELS or (label == "relative") != (SCALE in files):
+    if label not in LABELS or not _scale_fits(label, SCALE in files):
         raise ArtefactError(
             f"{where}: {SPEC}: label {label!r} is unknown, or {SCALE} is missing or superfluous for it; fetch it again"
         )
@@ -231,6 +233,11 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
     if not is_whole(shortlist) or shortlist < 0 or (shortlist and label not in COST_MODEL_LABELS):
         raise ArtefactError(f"{where}: {SPEC}: a shortlist of {shortlist!r} kernels is invalid for label {label!r}")
     return TrainedModel(target, pool, arch, features, label, shortlist, files, where)
+
+
+def _scale_fits(label: str, has_scale: bool) -> bool:
+    """Return whether a model of this label may have a scale, or lack one: models of before it have no scale."""
+    return label in SCALED_LABELS if has_scale else label != "relative"
 
 
 def _pool(files: Mapping[str, bytes], where: str) -> Pool:

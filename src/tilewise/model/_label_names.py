@@ -4,4 +4,6 @@
 # problem's best); log1p: log(1 + TFLOPS)
 LABELS = ("residual", "regret", "lambdarank", "relative", "log1p")
 COST_MODEL_LABELS = ("residual", "regret", "lambdarank")  # labels whose scores are added to a cost model
+# Labels whose scores order a problem's kernels on a level of their own: further trees, the scale, predict that level.
+SCALED_LABELS = ("lambdarank", "relative")
 EXTRA_LABELS = ("latency", "bandwidth")  # each predicted as a logarithm: of milliseconds, of GB/s

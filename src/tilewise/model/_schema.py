@@ -198,7 +198,7 @@ MANIFEST_RULE = _object(
     },
 )
 
-_OTHER_FIGURES = {"n_problems": _whole(0), "r2": _AT_MOST_1, "rmse": _NOT_NEGATIVE}
+_OTHER_FIGURES = {"n_problems": _whole(0), "tflops_error": _NOT_NEGATIVE, "r2": _AT_MOST_1, "rmse": _NOT_NEGATIVE}
 _FIGURES = {name: _OTHER_FIGURES.get(name, _SHARE) for name in METRICS}
 _FOLD = _object({}, _FIGURES)
 METRICS_RULE = _object({}, {**_FIGURES, "overall": _FOLD, "folds": _list_of(_FOLD), "split_rule": _TEXT})

@@ -113,7 +113,7 @@ class TrainedModel:
 
     @cached_property
     def scale(self) -> Ensemble | None:
-        """Trees of the problem's best TFLOPS; None unless the label is ``relative``."""
+        """Trees of what a problem's scores lack to be log(TFLOPS); None for labels without a scale."""
         return self._ensemble(SCALE, self._problem_features) if SCALE in self.files else None
 
     @cached_property

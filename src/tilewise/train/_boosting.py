@@ -31,16 +31,16 @@ _FIXED: Params = {
     "enable_bundle": False,
 }
 
-# A problem's best TFLOPS is learnt from one row per problem: few rows, so small trees.
-SCALE_SETTINGS = ModelSettings(
-    n_estimators=300,
-    learning_rate=0.05,
-    num_leaves=15,
-    min_child_samples=5,
-    feature_fraction=0.5,
-    bagging_fraction=0.8,
-    max_bin=255,
-)
+# The scale is learnt from one row per problem: few rows, so small trees. Scores of lambdarank start from the cost
+# model, and each tree takes time in a selection: a few that correct their level suffice.
+SCALE_SETTINGS = {
+    "relative": ModelSettings(
+        n_estimators=300, learning_rate=0.05, num_leaves=15, min_child_samples=5, feature_fraction=0.5
+    ),
+    "lambdarank": ModelSettings(
+        n_estimators=40, learning_rate=0.1, num_leaves=4, min_child_samples=10, feature_fraction=0.5
+    ),
+}
 
 
 class Fit(NamedTuple):

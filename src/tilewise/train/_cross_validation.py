@@ -12,6 +12,7 @@ from sklearn.model_selection import GroupKFold
 
 from tilewise.errors import DataError
 from tilewise.metrics import Selections, select, summarise
+from tilewise.model import SCALED_LABELS
 from tilewise.train._boosting import SCALE_SETTINGS, Bins, Fit, Growth
 from tilewise.train._dataset import Floats, Ints, Table, renumbered
 from tilewise.train._settings import ModelSettings, TrainSettings
@@ -68,6 +69,8 @@ class CrossValidation:
         out_of_fold: the predictions.
         folds: metrics per fold.
         metrics: metrics over all tested problems.
+        log_scale: log(TFLOPS) of each problem's selection less its score, of shape (problems,); NaN for problems that
+            are not tested.
         grown: out-of-fold efficiency, of shape (problems,), by number of trees, at several points and at the end;
             NaN for problems that are not tested.
     """
@@ -75,6 +78,7 @@ class CrossValidation:
     out_of_fold: OutOfFold
     folds: tuple[FoldResult, ...]
     metrics: dict[str, float]
+    log_scale: Floats
     grown: dict[int, Floats]
 
 
@@ -109,27 +113,27 @@ def cross_validate(
         on_fold: called with the result of each fold when it is done.
     """
     table = data.table
-    scale = _ScaleFolds(data) if model.label == "relative" else None
-    score, log_best = np.empty(len(table.problem)), np.empty(len(table.problems))
+    score, log_scale = np.empty(len(table.problem)), np.full(len(table.problems), np.nan)
     grown: defaultdict[int, Floats] = defaultdict(lambda: np.full(len(table.problems), np.nan))
     results, every = [], max(1, model.n_estimators // CURVE_POINTS)
     for number, fold in enumerate(folds):
-        rows = table.rows_of(fold.test)
+        rows = table.measured_rows_of(fold.test)
         for growth in fold_growth(data, fold, model, every=every):
             score[rows] = growth.scores
             grown[growth.n_trees][fold.test] = selections_by_score(table, rows, growth.scores).efficiency
-        if scale:
-            log_best[fold.test] = scale.predict(fold)
         chosen = selections_by_score(table, rows, score[rows])
-        predicted = _tflops(table, model, score, log_best, rows)
-        results.append(FoldResult(number, summarise(chosen, table.tflops[rows], predicted)))
+        selected = rows[chosen.selected]
+        log_scale[fold.test] = np.log(table.tflops[selected]) - score[selected]
+        results.append(FoldResult(number, summarise(chosen, table.tflops[rows])))
         if on_fold:
             on_fold(results[-1])
-    rows = table.rows_of(tested_problems(folds))
-    tested, predicted = table.take(rows), _tflops(table, model, score, log_best, rows)
+    rows = table.measured_rows_of(tested_problems(folds))
+    tested, scales = table.take(rows), _predicted_scales(data, folds, model.label, log_scale)
+    predicted = to_tflops(model.label, score[rows], scales[table.problem[rows]])
     chosen = selections_by_score(table, rows, score[rows])
     out_of_fold = OutOfFold(tested.problem, tested.kernel, tested.tflops, predicted, chosen.efficiency)
-    return CrossValidation(out_of_fold, tuple(results), summarise(chosen, tested.tflops, predicted), dict(grown))
+    metrics = summarise(chosen, tested.tflops, predicted)
+    return CrossValidation(out_of_fold, tuple(results), metrics, log_scale, dict(grown))
 
 
 def tested_problems(folds: Sequence[Fold]) -> Ints:
@@ -146,7 +150,7 @@ def fold_score(data: TrainingData, fold: Fold, model: ModelSettings) -> Floats:
 def fold_growth(data: TrainingData, fold: Fold, model: ModelSettings, *, every: int) -> Iterator[Growth]:
     """Yield the ranking scores of the fold's test rows after each `every` trees and after the last."""
     table, baselines = data.table, data.baselines
-    train, test = baselines.training_rows(fold.train), table.rows_of(fold.test)
+    train, test = baselines.training_rows(fold.train), table.measured_rows_of(fold.test)
     labels = make_labels(table, model, baselines.of(fold.train).scores)
     for growth in data.bins.grow(model, labels, train, test, data.fit, every=every):
         yield growth._replace(scores=baselines.ranking(fold.train, test, growth.scores))
@@ -157,24 +161,22 @@ def selections_by_score(table: Table, rows: Ints, score: Floats) -> Selections:
     return select(renumbered(table.problem[rows]), table.tflops[rows], score)
 
 
-def _tflops(table: Table, model: ModelSettings, score: Floats, log_best: Floats, rows: Ints) -> Floats:
-    relative = model.label == "relative"
-    return to_tflops(model.label, score[rows], log_best[table.problem[rows]] if relative else None)
-
-
-class _ScaleFolds:
-    """The model of a problem's best TFLOPS, fold by fold."""
-
-    def __init__(self, data: TrainingData) -> None:
-        self._bins = scale_bins(data.table, data.settings.threads)
-        self._labels = Labels(np.log(data.table.best), None)
-        self._fit = data.fit
-
-    def predict(self, fold: Fold) -> Floats:
-        """Return log(best TFLOPS) of each test problem."""
-        return self._bins.fit_predict(SCALE_SETTINGS, self._labels, fold.train, fold.test, self._fit)
-
-
 def scale_bins(table: Table, threads: int) -> Bins:
     """Return bins of the problem features."""
-    return Bins(table.problem_matrix, table.features.of_role("problem").names, SCALE_SETTINGS.max_bin, threads)
+    return Bins(table.problem_matrix, table.features.of_role("problem").names, ModelSettings().max_bin, threads)
+
+
+def _predicted_scales(data: TrainingData, folds: Sequence[Fold], label: str, log_scale: Floats) -> Floats:
+    """Return the scale of each tested problem, learnt from the problems that other folds test, of shape (problems,).
+
+    It is learnt from out-of-fold scores: trees know the level of the problems that they learnt from too well. 0 for
+    labels without a scale.
+    """
+    scales = np.zeros(len(log_scale))
+    if label in SCALED_LABELS:
+        bins, tested = scale_bins(data.table, data.settings.threads), tested_problems(folds)
+        for fold in folds:
+            others = np.setdiff1d(tested, fold.test)
+            labels = Labels(log_scale, None)
+            scales[fold.test] = bins.fit_predict(SCALE_SETTINGS[label], labels, others, fold.test, data.fit)
+    return scales

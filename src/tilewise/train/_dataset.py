@@ -30,6 +30,7 @@ ENOUGH_JUDGED = 100
 
 UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
 _UNLISTED_SEED = 0
+_DRAWN = "is_drawn"  # column of the rows that were not measured
 
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 
@@ -75,6 +76,7 @@ class Table:
         tflops, latency_ms, bandwidth_gb_s: measured values, of shape (rows,).
         spread: half the distance between the 20th and 80th percentile of a row's samples, relative to their median, of
             shape (rows,); 0 where the percentiles are missing.
+        is_measured: whether the row was measured, of shape (rows,), and not drawn by :func:`with_unlisted`.
         judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging`. The
             other problems, measured with a few planned kernels, are only learnt from.
         split: what the holdout rule removed.
@@ -96,6 +98,7 @@ class Table:
     latency_ms: Floats
     bandwidth_gb_s: Floats
     spread: Floats
+    is_measured: Bools
     judges: Bools
     split: Split
 
@@ -119,6 +122,11 @@ class Table:
         wanted = np.zeros(len(self.problems), dtype=bool)
         wanted[problems] = True
         return np.flatnonzero(wanted[self.problem])
+
+    def measured_rows_of(self, problems: Ints) -> Ints:
+        """Return the ascending indices of the rows of these problems that selections are judged by."""
+        rows = self.rows_of(problems)
+        return rows[self.is_measured[rows]]
 
     def with_features(self, names: Collection[str]) -> Table:
         """Return the table with only the features `names`, in the table's own order."""
@@ -148,6 +156,7 @@ class Table:
             latency_ms=self.latency_ms[rows],
             bandwidth_gb_s=self.bandwidth_gb_s[rows],
             spread=self.spread[rows],
+            is_measured=self.is_measured[rows],
             judges=self.judges[kept],
         )
 
@@ -209,6 +218,7 @@ def _table_of(
     features.check_distinct(pool, arch)
     rows, problem = labels.rows, labels.problem
     first = np.flatnonzero(np.diff(problem, prepend=-1))
+    is_measured = ~rows.get(_DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
     keys = split_keys(labels.target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
     return Table(
         target=labels.target,
@@ -226,8 +236,9 @@ def _table_of(
         tflops=labels.tflops,
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         spread=_spread(rows),
+        is_measured=is_measured,
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
-        judges=is_judging(np.bincount(problem), candidates[first]),
+        judges=is_judging(np.bincount(problem[is_measured]), candidates[first]),
         split=split,
     )
 
@@ -268,10 +279,12 @@ def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
     slowest = np.lexsort((rates, number))[np.searchsorted(np.sort(number), np.arange(len(supported)))]
     chosen = drawn[problem, place]
     added = labels.rows.iloc[slowest[problem]].assign(
+        **{_DRAWN: True},
         kernel_name=np.array(pool.names, dtype=object)[chosen],
         **{name: column[chosen] for name, column in pool.columns.items()},
     )
-    return TargetTable(labels.target, pd.concat([labels.rows, added], ignore_index=True)).ordered(pool)
+    measured = labels.rows.assign(**{_DRAWN: False})
+    return TargetTable(labels.target, pd.concat([measured, added], ignore_index=True)).ordered(pool)
 
 
 def renumbered(problem: Ints) -> Ints:

@@ -15,9 +15,9 @@ import pandas as pd
 from tilewise.arch import HardwareProfile
 from tilewise.data import split_rule, table_hash
 from tilewise.kernels import Pool
-from tilewise.model import ArtefactParts, Calibration
+from tilewise.model import SCALED_LABELS, ArtefactParts, Calibration
 from tilewise.ops import Problem, Target
-from tilewise.train._boosting import SCALE_SETTINGS, Fit, model_text
+from tilewise.train._boosting import SCALE_SETTINGS, model_text
 from tilewise.train._cross_validation import (
     CrossValidation,
     Fold,
@@ -25,6 +25,7 @@ from tilewise.train._cross_validation import (
     cross_validate,
     make_folds,
     scale_bins,
+    tested_problems,
 )
 from tilewise.train._dataset import Floats, Table, build_table
 from tilewise.train._feature_selection import select_features
@@ -81,7 +82,7 @@ def train(
     model = fit.model
     parts = fit.parts(
         booster_text=model_text(fit.booster),
-        scale_text=_scale_text(table, settings) if model.label == "relative" else None,
+        scale_text=fit.scale_text(),
         extra_boosters=_extra_boosters(fit.data, model),
         calibration=fit_confidence(table, fit.folds, fit.validated.out_of_fold, _log_rates(fit.data, fit.folds)),
     )
@@ -117,7 +118,7 @@ def continue_training(
     fit = _tune_and_fit(TrainingData.prepare(table, settings, base), callbacks or Callbacks(), rule, table_hash(frame))
     parts = fit.parts(
         booster_text=append_trees(base.parts.booster_text, model_text(fit.booster)),
-        scale_text=base.parts.scale_text if fit.model.label == "relative" else None,
+        scale_text=base.parts.scale_text,
         extra_boosters=base.parts.extra_boosters,
         calibration=None,
         warm_start=base.lineage(fit.model.n_estimators, fit.data_hash),
@@ -148,6 +149,14 @@ class _Fit:
         gain = self.booster.feature_importance("gain")
         pairs = zip(self.data.table.features.names, gain.tolist(), strict=True)
         return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+    def scale_text(self) -> str | None:
+        """Return the text of the trees that predict a problem's scale; None for labels without one."""
+        if self.model.label not in SCALED_LABELS:
+            return None
+        bins = scale_bins(self.data.table, self.data.settings.threads)
+        labels, rows = Labels(self.validated.log_scale, None), tested_problems(self.folds)
+        return model_text(bins.fit(SCALE_SETTINGS[self.model.label], labels, self.data.fit, rows))
 
     def parts(
         self,
@@ -244,16 +253,11 @@ def _log_rates(data: TrainingData, folds: Sequence[Fold]) -> Floats | None:
     """
     rates = np.empty(len(data.table.problem))
     for fold in folds:
-        rows, of_fold = data.table.rows_of(fold.test), data.baselines.of(fold.train).rates
+        rows, of_fold = data.table.measured_rows_of(fold.test), data.baselines.of(fold.train).rates
         if of_fold is None:
             return None
         rates[rows] = of_fold[rows]
     return rates
-
-
-def _scale_text(table: Table, settings: TrainSettings) -> str:
-    labels, fit = Labels(np.log(table.best), None), Fit(settings.seed, settings.threads)
-    return model_text(scale_bins(table, settings.threads).fit(SCALE_SETTINGS, labels, fit))
 
 
 def _extra_boosters(data: TrainingData, model: ModelSettings) -> dict[str, str]:

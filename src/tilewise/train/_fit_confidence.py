@@ -48,7 +48,7 @@ def fit_confidence(
     for fold in folds:
         distance[fold.test] = nearest_shape_distances(keys[fold.test], keys[fold.train])
     tested = tested_problems(folds)
-    rows, distance = table.rows_of(tested), distance[tested]
+    rows, distance = table.measured_rows_of(tested), distance[tested]
     losses = 1 - select(out_of_fold.problem, out_of_fold.measured, out_of_fold.predicted).top_efficiency
     rates = None if log_rates is None else log_rates[rows]
     covariates = covariates_of_table(table.take(rows), out_of_fold.predicted, rates, distance)

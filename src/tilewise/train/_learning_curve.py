@@ -45,7 +45,7 @@ def curve_by_problems(
     """
     table = data.table
     n_trees = min(n for n in grown if n >= TREE_SHARE * model.n_estimators)
-    fewer, rows = replace(model, n_estimators=n_trees), table.rows_of(fold.test)
+    fewer, rows = replace(model, n_estimators=n_trees), table.measured_rows_of(fold.test)
     # Problems of one group are added together, as they would be measured.
     order = np.random.default_rng(data.settings.seed).permutation(int(table.group.max()) + 1)[table.group[fold.train]]
     points = []

@@ -62,14 +62,15 @@ def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats 
     return weight
 
 
-def to_tflops(label: str, score: Floats, log_best: Floats | None) -> Floats:
+def to_tflops(label: str, score: Floats, log_scale: Floats) -> Floats:
     """Return the TFLOPS that scores predict.
 
     Args:
         label: one of :data:`tilewise.model.LABELS`.
         score: predicted labels with the baseline added, of shape (rows,).
-        log_best: for ``relative``: predicted log(best TFLOPS of the row's problem), of shape (rows,).
+        log_scale: what the scores of each row's problem lack to be log(TFLOPS), of shape (rows,); 0 for labels without
+            a scale.
     """
     if label == "log1p":
         return np.maximum(np.expm1(score), 1e-9)
-    return np.exp(score if log_best is None else score + log_best)
+    return np.exp(score + log_scale)

@@ -145,7 +145,7 @@ class _Search:
             on_checkpoint: called with the number of each of CHECKPOINTS except the last, and the objectives so far.
         """
         data, budget, model = self.data, self.data.settings.tune, trial_model(self.data.settings, params)
-        rows, every = data.table.rows_of(fold.test), -(-model.n_estimators // CHECKPOINTS)
+        rows, every = data.table.measured_rows_of(fold.test), -(-model.n_estimators // CHECKPOINTS)
         history: list[Floats] = []
         best, best_at = -np.inf, 0
         for growth in fold_growth(data, fold, model, every=every):
