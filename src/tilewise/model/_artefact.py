@@ -236,7 +236,7 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
 
 
 def _scale_fits(label: str, has_scale: bool) -> bool:
-    """Return whether a model of this label may have a scale, or lack one: models of before it have no scale."""
+    """Return whether a model of this label may have a scale, or lack one: models written earlier have no scale."""
     return label in SCALED_LABELS if has_scale else label != "relative"
 
 

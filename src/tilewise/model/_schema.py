@@ -191,6 +191,7 @@ MANIFEST_RULE = _object(
         "group_keys": _DIGEST,
         "holdout_keys": _DIGEST,
         "pool_size": _whole(1),
+        "teachers": _list_of(_TEXT),
         "libraries": _map_of(_TEXT),
         "warm_start": _list_of(
             _object({"base": _TEXT}, {"base_data_hash": _OPTIONAL_TEXT, "trees": _whole(0), "data_hash": _TEXT})

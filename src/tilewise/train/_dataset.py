@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data import Bools, TargetTable, keys_digest, split_keys
+from tilewise.data import Bools, TargetTable, held_out, keys_digest, split_keys
 from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
@@ -79,6 +79,8 @@ class Table:
         is_measured: whether the row was measured, of shape (rows,), and not drawn by :func:`with_unlisted`.
         judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging`. The
             other problems, measured with a few planned kernels, are only learnt from.
+        is_own: whether the problem is of the target, of shape (problems,), and not of a teacher, see
+            :func:`with_teachers`.
         split: what the holdout rule removed.
     """
 
@@ -100,6 +102,7 @@ class Table:
     spread: Floats
     is_measured: Bools
     judges: Bools
+    is_own: Bools
     split: Split
 
     @property
@@ -158,7 +161,16 @@ class Table:
             spread=self.spread[rows],
             is_measured=self.is_measured[rows],
             judges=self.judges[kept],
+            is_own=self.is_own[kept],
         )
+
+    def with_pool(self, pool: Pool) -> Table:
+        """Return the rows of the kernels that `pool` has too, numbered as there."""
+        place = {kernel: i for i, kernel in enumerate(pool.kernels)}
+        kernel = np.array([place.get(k, -1) for k in self.pool.kernels])[self.kernel]
+        rows = np.lexsort((kernel, self.problem))
+        rows = rows[kernel[rows] >= 0]
+        return replace(self.take(rows), pool=pool, kernel=kernel[rows])
 
 
 def build_table(
@@ -239,6 +251,7 @@ def _table_of(
         is_measured=is_measured,
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
         judges=is_judging(np.bincount(problem[is_measured]), candidates[first]),
+        is_own=np.ones(len(first), dtype=bool),
         split=split,
     )
 
@@ -287,6 +300,50 @@ def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
     return TargetTable(labels.target, pd.concat([measured, added], ignore_index=True)).ordered(pool)
 
 
+def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: float) -> Table:
+    """Return a table with the rows of other targets, which are learnt from and never judge.
+
+    A kernel of a teacher counts as the target's kernel with the same parameters; other kernels are left out, and so are
+    the problems that the target holds out. Features that are constants of one target, such as its hardware, tell the
+    targets apart. All tables need every feature of the op.
+
+    Args:
+        table: the rows of the target.
+        teachers: rows of other targets of the op.
+        holdout_fraction: share of split keys that are held out.
+
+    Raises:
+        DataError: a teacher has no kernel of the target.
+    """
+    parts = [table]
+    for teacher in teachers:
+        known = teacher.with_pool(table.pool)
+        if not len(known.problem):
+            raise DataError(
+                f"{teacher.target.name} has no kernel of {table.target.name}, so it teaches nothing; leave it out"
+            )
+        learnt = np.flatnonzero(~held_out(table.target, known.group_keys, holdout_fraction))
+        known = known.take(known.rows_of(learnt))
+        none = np.zeros(len(known.problems), dtype=bool)
+        parts.append(replace(known, judges=none, is_own=none))
+    offsets = np.cumsum([0, *(len(part.problems) for part in parts)])
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("kernel", "matrix", "problem_matrix", "log_work", "tflops", "latency_ms", "bandwidth_gb_s",
+                     "spread", "is_measured", "judges", "is_own")
+    }  # fmt: skip
+    keys = split_keys(table.target, np.concatenate([part.group_keys for part in parts]))
+    whole = replace(
+        table,
+        problems=tuple(problem for part in parts for problem in part.problems),
+        group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        problem=np.concatenate([part.problem + offset for part, offset in zip(parts, offsets, strict=False)]),
+        terms=Terms(*(np.concatenate([getattr(p.terms, n) for p in parts]) for n in ("costs", "drivers", "program"))),
+        **joined,
+    )
+    return whole.with_features(varying(whole.features, whole.matrix, table.pool, table.arch))
+
+
 def renumbered(problem: Ints) -> Ints:
     """Return problem numbers of shape (rows,) from 0 without gaps; equal numbers must be adjacent."""
     return np.cumsum(np.diff(problem, prepend=-1) != 0) - 1
@@ -311,8 +368,16 @@ def _matrix(inputs: Inputs, pool: Pool, arch: HardwareProfile) -> tuple[FeatureT
     pool's kernels are kept too, because the pool may have kernels without a row.
     """
     features = feature_table(pool.op)
-    matrix, kernels = features.compute(inputs), features.of_role("kernel")
+    matrix = features.compute(inputs)
+    names = varying(features, matrix, pool, arch)
+    kept = np.isin(features.names, names)
+    return features.select(names), np.ascontiguousarray(matrix[:, kept])
+
+
+def varying(features: FeatureTable, matrix: Floats, pool: Pool, arch: HardwareProfile) -> tuple[str, ...]:
+    """Return the features that differ between rows, or between the pool's kernels, in the table's order."""
+    kernels = features.of_role("kernel")
     columns = zip(kernels.names, kernels.of_pool(pool, arch).T, strict=True)
     distinguishing = [name for name, column in columns if np.ptp(column) > 0]
     kept = (matrix.min(axis=0) < matrix.max(axis=0)) | np.isin(features.names, distinguishing)
-    return features.select(np.array(features.names)[kept].tolist()), np.ascontiguousarray(matrix[:, kept])
+    return tuple(np.array(features.names)[kept].tolist())

@@ -12,8 +12,10 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from tilewise.arch import HardwareProfile
+from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data import split_rule, table_hash
+from tilewise.errors import ConfigError
+from tilewise.features import feature_table
 from tilewise.kernels import Pool
 from tilewise.model import SCALED_LABELS, ArtefactParts, Calibration
 from tilewise.ops import Problem, Target
@@ -27,13 +29,14 @@ from tilewise.train._cross_validation import (
     scale_bins,
     tested_problems,
 )
-from tilewise.train._dataset import Floats, Table, build_table
+from tilewise.train._dataset import Floats, Table, build_table, with_teachers
 from tilewise.train._feature_selection import select_features
 from tilewise.train._fit_confidence import fit_confidence
 from tilewise.train._learning_curve import curve_by_problems, curve_by_trees
 from tilewise.train._provenance import git_revision, library_versions
 from tilewise.train._settings import ModelSettings, TrainSettings
 from tilewise.train._training_labels import Labels, make_labels
+from tilewise.train._training_pool import pool_of
 from tilewise.train._training_result import CurvePoint, FoldResult, TrainingResult, TrialResult, TuningResult
 from tilewise.train._warm_start import BaseModel, append_trees
 from tilewise.train.tuning import tune
@@ -65,7 +68,8 @@ def train(
     """Tune, cross-validate and fit a model; deterministic for equal arguments, including the number of threads.
 
     Args:
-        frame: a measurement table; its holdout problems, failed kernels and other targets are not used.
+        frame: a measurement table; its holdout problems, failed kernels and targets that are neither `target` nor a
+            teacher are not used.
         target: target to train for.
         pool: kernels that the model may choose from, see :func:`tilewise.train.pool_of`.
         arch: the hardware of the target.
@@ -76,7 +80,7 @@ def train(
         DataError: there are too few rows to train on.
         KernelError: the features do not distinguish two kernels of the pool.
     """
-    table = select_features(build_table(frame, target, pool, arch, settings.holdout_fraction), settings)
+    table = select_features(_table(frame, target, pool, arch, settings), settings)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits)
     fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks or Callbacks(), rule, table_hash(frame))
     model = fit.model
@@ -208,8 +212,8 @@ class _Fit:
             by_trees=curve_by_trees(self.validated.grown),
             by_problems=by_problems,
             data_hash=self.data_hash,
-            n_problems=len(table.problems),
-            n_rows=len(table.problem),
+            n_problems=int(table.is_own.sum()),
+            n_rows=int(table.is_own[table.problem].sum()),
             n_holdout_problems=table.split.n_holdout_problems,
             split_rule=self.split_rule,
         )
@@ -226,12 +230,31 @@ class _Fit:
             "seed": settings.seed,
             "holdout_fraction": settings.holdout_fraction,
             "split_rule": self.split_rule,
-            "n_problems": len(table.problems),
-            "n_rows": len(table.problem),
+            "n_problems": int(table.is_own.sum()),
+            "n_rows": int(table.is_own[table.problem].sum()),
+            "teachers": [teacher.name for teacher in settings.teachers],
             **dataclasses.asdict(table.split),
             "pool_size": len(table.pool),
             "libraries": library_versions(),
         }
+
+
+def _table(frame: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile, settings: TrainSettings) -> Table:
+    """Return the training rows of the target, and of its teachers.
+
+    Raises:
+        ConfigError: a teacher is the target itself, or of another op.
+        DataError: a target has no row to learn from.
+    """
+    fraction = settings.holdout_fraction
+    if not settings.teachers:
+        return build_table(frame, target, pool, arch, fraction)
+    strangers = [t.name for t in settings.teachers if t.op != target.op or t == target]
+    if strangers:
+        raise ConfigError(f"teachers of {target.name} must be other targets of {target.op}, got {', '.join(strangers)}")
+    every = feature_table(target.op)
+    teachers = [build_table(frame, t, pool_of(frame, t), load_arch(t.arch), fraction, every) for t in settings.teachers]
+    return with_teachers(build_table(frame, target, pool, arch, fraction, every), teachers, fraction)
 
 
 def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash: str) -> _Fit:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
 from tilewise.model import COST_MODEL_LABELS, EXTRA_LABELS, LABELS
+from tilewise.ops import Target
 from tilewise.train._tune_settings import TuneSettings, space_from_config
 
 
@@ -36,6 +37,7 @@ class ModelSettings:
             between the 20th and 80th percentile); 0 ignores the spread.
         hard_weight: hard-example mining (IHEM) for labels with a cost model: rows weigh ``1 + hard_weight * regret``,
             the regret being that of selecting by the cost model; 0 weighs all problems the same.
+        teacher_weight: weight of the rows of other targets, see :attr:`TrainSettings.teachers`.
         extra_labels: further boosters for log(latency) and log(bandwidth), any of ``latency`` and ``bandwidth``.
         warm_estimators: trees that continuing a model adds, in place of `n_estimators`.
 
@@ -60,6 +62,7 @@ class ModelSettings:
     weight_floor: float = 0.5
     noise_floor: float = 0.0
     hard_weight: float = 0.0
+    teacher_weight: float = 0.4
     extra_labels: tuple[str, ...] = ()
     warm_estimators: int = 60
 
@@ -89,7 +92,7 @@ class ModelSettings:
         for name in ("label_floor", "weight_floor"):
             value = getattr(self, name)
             require(f"model.{name} must be in [0, 1)", 0 <= value < 1, value)
-        for name in ("top_weight", "noise_floor", "hard_weight"):
+        for name in ("top_weight", "noise_floor", "hard_weight", "teacher_weight"):
             value = getattr(self, name)
             require(f"model.{name} must be 0 or more", value >= 0, value)
         mined = self.hard_weight == 0 or self.label in COST_MODEL_LABELS
@@ -110,6 +113,7 @@ class TrainSettings:
         threads: threads of LightGBM, 0 for all cores. Sums over many rows depend on it, and so do splits that nearly
             tie.
         holdout_fraction: share of group keys, by hash, that training never sees.
+        teachers: other targets of the op whose measurements are learnt as well, such as those of an older GPU.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -121,6 +125,7 @@ class TrainSettings:
     seed: int = 0
     threads: int = 1
     holdout_fraction: float = 0.18
+    teachers: tuple[Target, ...] = ()
 
     def __post_init__(self) -> None:
         require(
@@ -128,6 +133,9 @@ class TrainSettings:
         )
         require("threads must be 0 (all cores) or more", is_whole(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
+        # The cost model is calibrated on one target, and the pairs of a ranking weigh alike.
+        teachable = not self.teachers or self.model.label in ("relative", "log1p")
+        require("teachers need a model.label of relative or log1p", teachable, self.model.label)
         # The cost model is calibrated once, before the first trial.
         searchable = self.model.label not in COST_MODEL_LABELS or "label_floor" not in self.tune.space
         require("tune.space.label_floor needs a model.label without a cost model", searchable, self.model.label)
@@ -137,7 +145,8 @@ def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:
     """Return the settings of a composed configuration; missing keys of a section keep their defaults.
 
     Args:
-        cfg: with the keys ``model``, ``tune``, ``holdout``, ``n_splits``, ``seed`` and ``threads``.
+        cfg: with the keys ``model``, ``tune``, ``holdout``, ``n_splits``, ``seed`` and ``threads``; ``teachers`` may be
+            missing.
 
     Raises:
         ConfigError: a key of a section is unknown, or a value breaks a rule.
@@ -159,6 +168,7 @@ def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:
         seed=cfg["seed"],
         threads=cfg["threads"],
         holdout_fraction=cfg["holdout"]["fraction"],
+        teachers=tuple(Target.parse(str(name)) for name in cfg.get("teachers") or ()),
     )
 
 

@@ -51,7 +51,8 @@ def make_labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labe
 
 def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats | None:
     top_weight = 0.0 if settings.label == "lambdarank" else settings.top_weight
-    if not (top_weight or settings.noise_floor or settings.hard_weight):
+    taught = not table.is_own.all()
+    if not (top_weight or settings.noise_floor or settings.hard_weight or taught):
         return None
     weight = np.maximum(table.efficiency, settings.weight_floor) ** top_weight
     if settings.noise_floor:
@@ -59,6 +60,8 @@ def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats 
     if settings.hard_weight:
         regret = 1 - select(table.problem, table.tflops, baseline).efficiency
         weight = weight * (1 + settings.hard_weight * regret[table.problem])
+    if taught:
+        weight = weight * np.where(table.is_own, 1.0, settings.teacher_weight)[table.problem]
     return weight
 
 

@@ -55,6 +55,10 @@ class BaseModel:
         ):
             if ours != wanted:
                 raise ConfigError(f"{name} must be that of the continued model, {wanted}, got {ours}")
+        if settings.teachers:
+            raise ConfigError(
+                "a continued model has its own features and learns from its target alone; leave out teachers"
+            )
         if settings.holdout_fraction > held_out:
             raise ConfigError(
                 f"holdout.fraction must be at most {held_out}, because the continued model was trained on the rest, "

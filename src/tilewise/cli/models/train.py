@@ -1,8 +1,11 @@
 """Train a model on measurements, and log the training to MLflow.
 
 tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
-               [register=true]
+               [register=true] [teachers=[TARGET,...]]
 tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
+
+teachers are targets of the same op whose measurements `data` has as well, such as those of an older GPU or of another
+dtype: their rows are learnt with less weight and never judge (model.label=relative).
 
 Problems of the holdout are dropped, whatever table is given. The run is open while the training works; a server that
 fails meanwhile does not stop it. Nothing is registered, unless register=true makes the model a candidate. The
@@ -16,7 +19,7 @@ import shlex
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -82,7 +85,7 @@ def run(cfg: DictConfig) -> None:
     base = None if cfg.warm_start is None else BaseModel.load(Path(cfg.warm_start))
     uri = connect(cfg.tracking.uri)
     console = plain_console()
-    frame = read_measurements(Path(cfg.data), target)
+    frame = _read(Path(cfg.data), [target, *settings.teachers])
     if cfg.sample.problems is not None:
         frame = _sample(frame, target, settings, cfg.sample.problems)
         console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
@@ -110,6 +113,13 @@ def run(cfg: DictConfig) -> None:
         path = write_tuned(target.name, result.tuning.model, _origin(cfg, result))
         tuned = f"tuned: {path}" if path else "tuned: no trial was better than conf/model/default.yaml; nothing is kept"
         console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
+
+
+def _read(path: Path, targets: Sequence[Target]) -> pd.DataFrame:
+    """Return the measurements of a target and of its teachers."""
+    import pandas as pd
+
+    return pd.concat([read_measurements(path, target) for target in targets], ignore_index=True)
 
 
 def _pages(uri: str) -> str:
