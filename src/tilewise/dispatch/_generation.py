@@ -77,11 +77,11 @@ class Generation:
         no_model = deployment.why_no_model
         self._why_no_model = no_model if self.loaded is None else "the switch model=off forbids the model"
         pool = self.pool
-        allowed = np.array([switches.allows(k.config, n) for k, n in zip(pool.kernels, pool.names, strict=True)])
+        allowed = np.array([_allows(switches, pool, i) for i in range(len(pool))])
         if not allowed.any():
             raise ConfigError(
-                f"the switches kernel and forbid leave none of the {len(pool)} kernels of {self.target.name}; "
-                "loosen their patterns"
+                f"the switches kernel, forbid and vendor leave none of the {len(pool)} kernels of "
+                f"{self.target.name}; loosen them"
             )
         self._allowed = None if allowed.all() else allowed
         self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
@@ -115,7 +115,7 @@ class Generation:
             return reason
         if self.supported(problem)[index]:
             return None
-        return "the switches kernel and forbid leave it out"
+        return "the switches kernel, forbid and vendor leave it out"
 
     def rank(self, problem: Problem, top_k: int | None = None) -> tuple[Selection, ...]:
         """See :meth:`tilewise.dispatch.Dispatcher.rank`."""
@@ -196,6 +196,11 @@ class Generation:
 
     def _no_kernel(self, problem: Problem) -> KernelError:
         reason = unsupported(self.pool.default, problem, self.target.variant)
-        allow = "" if self._allowed is None else " and the switches kernel and forbid allow"
+        allow = "" if self._allowed is None else " and the switches kernel, forbid and vendor allow"
         default = "" if reason is None else f"; the default one: {reason}"
         return KernelError(f"no kernel of {self.target.name} supports{allow} {problem}{default}")
+
+
+def _allows(switches: Switches, pool: Pool, index: int) -> bool:
+    kernel = pool.kernels[index]
+    return switches.allows(kernel.config, pool.names[index], pool.backend.source_of(kernel).in_pytorch)
