@@ -135,3 +135,33 @@ class TestVendor:
 def test_a_required_model_that_is_missing() -> None:
     with pytest.raises(RegistryUnavailableError, match="there is no local copy"):
         Dispatcher.from_registry(CONV, switches=Switches(model="require", network="off"))
+
+
+def test_the_identity_separates_what_decides() -> None:
+    """Target, pool and restricting switches count; settings that only watch do not."""
+    configs = TestVendor.CONFIGS
+    base = dispatcher_of("grouped_conv", "forward", *configs)
+    same = [dispatcher_of("grouped_conv", "forward", *configs), _restricted(base, journal_mb=3.0)]
+    others = [
+        dispatcher_of("grouped_conv", "bwd_data", *configs),
+        dispatcher_of("grouped_conv", "forward", *configs[::-1]),
+        dispatcher_of("grouped_conv", "forward", *configs, dtype="bf16"),
+        *(_restricted(base, **{name: value}) for name, value in [("vendor", "off"), ("forbid", "x*"), ("kernel", "*")]),
+        _restricted(base, model="off"),
+    ]
+    assert [d.identity for d in same] == [base.identity] * 2
+    assert len({base.identity, *(d.identity for d in others)}) == 1 + len(others)
+
+
+def test_a_selection_that_is_left_to_pytorch() -> None:
+    own = dispatcher_of("grouped_conv", "forward", *TestVendor.CONFIGS)
+    vendor = dispatcher_of("grouped_conv", "forward", *TestVendor.CONFIGS[1:])
+    assert (own.is_left_to_pytorch(PLAIN), vendor.is_left_to_pytorch(PLAIN)) == (False, True)
+    with pytest.raises(KernelError):
+        dispatcher_of("grouped_conv", "forward", "16x16x16_point_w1_s2_g1_k1").is_left_to_pytorch(PLAIN)
+
+
+def _restricted(dispatcher: Dispatcher, **switches: object) -> Dispatcher:
+    target = dispatcher.target
+    pool = Pool(target.op, target.variant, target.dtype, dispatcher.kernels)
+    return Dispatcher(target, pool, None, switches=Switches().but(**switches))

@@ -6,7 +6,9 @@ Only caches change within a generation: decisions, measurements and bound kernel
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -63,6 +65,7 @@ class Generation:
         decisions: remembered selections by problem.
         fast_decisions: the same object, for look-ups that do nothing else; empty if each request has to be logged.
         fast_by_mapping: selections by the key of a problem's dict, likewise.
+        in_pytorch: names of the kernels that are calls which PyTorch makes by itself.
         launcher: launches the selected kernels; None until the first run, as selecting needs neither torch nor a GPU.
         previous_launcher: launcher of the generation that served before, until :attr:`launcher` replaces it.
 
@@ -84,6 +87,7 @@ class Generation:
                 f"{self.target.name}; loosen them"
             )
         self._allowed = None if allowed.all() else allowed
+        self.in_pytorch = frozenset(n for i, n in enumerate(pool.names) if _is_in_pytorch(pool, i))
         self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
         self.decisions: Recent[Problem, Selection] = Recent(switches.decisions)
         self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
@@ -95,6 +99,13 @@ class Generation:
     def content_hash(self) -> str | None:
         """Hash of the model's files; None without a model."""
         return None if self.loaded is None else self.loaded.content_hash
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of everything but measurements that decides: target, pool, model and switches."""
+        s = self.switches
+        parts = (self.target.name, self.pool.hash, self.content_hash, s.model, s.kernel, s.forbid, s.vendor)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Return which kernels may be selected: bool, (len(pool),)."""
@@ -203,4 +214,8 @@ class Generation:
 
 def _allows(switches: Switches, pool: Pool, index: int) -> bool:
     kernel = pool.kernels[index]
-    return switches.allows(kernel.config, pool.names[index], pool.backend.source_of(kernel).in_pytorch)
+    return switches.allows(kernel.config, pool.names[index], _is_in_pytorch(pool, index))
+
+
+def _is_in_pytorch(pool: Pool, index: int) -> bool:
+    return pool.backend.source_of(pool.kernels[index]).in_pytorch

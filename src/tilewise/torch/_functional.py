@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tilewise.ops import OPS
 from tilewise.torch import _operators as operators
-from tilewise.torch._serving import DEVICE_TYPE, DTYPES, warn_once
+from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, warn_once
 
 Sizes = int | Sequence[int]
 
@@ -69,9 +70,11 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     input, other = _autocast(input), _autocast(other)
     if not _served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
         return torch.matmul(input, other)
+    models = _models("gemm", input)
     if input.dim() == 2:
-        return operators.mm(input, other)
-    return operators.mm(input.reshape(-1, input.shape[-1]), other).reshape(*input.shape[:-1], other.shape[1])
+        return operators.mm(input, other, *models)
+    product = operators.mm(input.reshape(-1, input.shape[-1]), other, *models)
+    return product.reshape(*input.shape[:-1], other.shape[1])
 
 
 def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: _Arguments) -> Tensor:
@@ -89,10 +92,20 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None,
         x = x.unsqueeze(0)
     if any(end_pads):  # "same" with an even filter: one more at the end than at the beginning
         x = torch.nn.functional.pad(x, [n for end in reversed(end_pads) for n in (0, end)])
-    y = operators.conv(x, w, strides, pads, dilations, groups)
+    y = operators.conv(x, w, strides, pads, dilations, groups, *_models("grouped_conv", x))
     if bias is not None:
         y = y + bias.reshape(-1, *(1,) * ndim)
     return y if batched else y.squeeze(0)
+
+
+def _models(op: str, tensor: Tensor) -> tuple[str, ...]:
+    """Return the operator's argument that identifies the dispatchers; left out unless a graph is traced."""
+    return (_identity(op, tensor.dtype, tensor.device),) if torch.compiler.is_compiling() else ()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator] # torch has no types here
+def _identity(op: str, dtype: torch.dtype, device: torch.device) -> str:
+    return identity_of(op, OPS[op].variants, dtype, device)
 
 
 def _served(a: Tensor, b: Tensor) -> bool:
