@@ -17,7 +17,7 @@ from tilewise.dispatch._generation import Deployment, Generation
 from tilewise.dispatch._mapping import fastest_mapping_key
 from tilewise.dispatch._refresher import Refresher
 from tilewise.dispatch._runner import Runner
-from tilewise.dispatch._selection import Selection, checked_count
+from tilewise.dispatch._selection import Comparison, Selection, checked_count
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
@@ -269,6 +269,10 @@ class Dispatcher:
             ProblemError, KernelError: as for :meth:`select`.
         """
         return self.select(problem).kernel_name in self._selector.generation.in_pytorch
+
+    def compare_with_pytorch(self, problem: ProblemLike) -> Comparison:
+        """Compare the model's pick with the call that PyTorch makes by itself; errors are those of :meth:`rank`."""
+        return self._selector.generation.compare_with_pytorch(self._selector.parse(problem))
 
     def explain(self, problem: ProblemLike) -> Explanation:
         """Decide without remembered decisions, and return the reasons as plain data.

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewise.dispatch._mapping import MappingKey
 from tilewise.dispatch._recent import Recent
-from tilewise.dispatch._selection import Decision, Selection, Why
+from tilewise.dispatch._selection import Comparison, Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
 from tilewise.errors import ConfigError, KernelError
@@ -134,6 +134,16 @@ class Generation:
         if not ranked:
             raise self._no_kernel(problem)
         return ranked
+
+    def compare_with_pytorch(self, problem: Problem) -> Comparison:
+        """See :meth:`tilewise.dispatch.Dispatcher.compare_with_pytorch`."""
+        pick, names = self.rank(problem, 1)[0], self.pool.names
+        times: dict[str, float] = {}
+        if self.model is not None:
+            order, tflops = self.model.best(problem, None)
+            times = {names[i]: problem.flops / (t * 1e9) for i, t in zip(order, tflops, strict=True)}
+        pytorch_ms = min((ms for name, ms in times.items() if name in self.in_pytorch), default=None)
+        return Comparison(pick, times.get(pick.kernel_name), pytorch_ms, pick.kernel_name in self.in_pytorch)
 
     def require_kernel(self, problem: Problem) -> None:
         """Check that a kernel may be selected.

@@ -30,6 +30,23 @@ class Selection(NamedTuple):
     measured_ms: float | None = None
 
 
+class Comparison(NamedTuple):
+    """The model's pick for a problem beside the best call that PyTorch makes by itself.
+
+    Attributes:
+        pick: the kernel that the model puts first.
+        pick_ms: its predicted time; None without a model.
+        pytorch_ms: the predicted time of PyTorch's own call; None without a model, or if the pool has no such call that
+            supports the problem.
+        is_pytorch: whether the pick is such a call.
+    """
+
+    pick: Selection
+    pick_ms: float | None
+    pytorch_ms: float | None
+    is_pytorch: bool
+
+
 class Decision(NamedTuple):
     """A selection and the circumstances of its choice.
 

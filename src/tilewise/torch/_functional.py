@@ -15,7 +15,7 @@ from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, warn_once
 Sizes = int | Sequence[int]
 
 
-class _Arguments(NamedTuple):
+class Arguments(NamedTuple):
     """Arguments of a convolution, as PyTorch takes them."""
 
     ndim: int  # number of spatial axes
@@ -25,7 +25,7 @@ class _Arguments(NamedTuple):
     groups: int
 
 
-class _Geometry(NamedTuple):
+class Geometry(NamedTuple):
     """Arguments of a convolution, one value per spatial axis."""
 
     strides: list[int]
@@ -49,7 +49,7 @@ def conv2d(
         dilation: one number, or one per axis.
         groups: number of groups that the channels are divided into.
     """
-    return _conv(torch.nn.functional.conv2d, input, weight, bias, _Arguments(2, stride, padding, dilation, groups))
+    return _conv(torch.nn.functional.conv2d, input, weight, bias, Arguments(2, stride, padding, dilation, groups))
 
 
 def conv3d(
@@ -57,7 +57,7 @@ def conv3d(
     dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Compute ``torch.nn.functional.conv3d``: :func:`conv2d` with a depth axis before the height."""
-    return _conv(torch.nn.functional.conv3d, input, weight, bias, _Arguments(3, stride, padding, dilation, groups))
+    return _conv(torch.nn.functional.conv3d, input, weight, bias, Arguments(3, stride, padding, dilation, groups))
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         input: (..., M, K), bf16 or fp16; a transposed matrix is read in place.
         other: (K, N), of the same dtype; may be transposed as well.
     """
-    input, other = _autocast(input), _autocast(other)
-    if not _served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
+    input, other = autocast(input), autocast(other)
+    if not served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
         return torch.matmul(input, other)
     models = _models("gemm", input)
     if input.dim() == 2:
@@ -77,13 +77,25 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return product.reshape(*input.shape[:-1], other.shape[1])
 
 
-def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: _Arguments) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute ``torch.nn.functional.linear``.
+
+    Args:
+        input: (..., K), bf16 or fp16.
+        weight: (N, K), of the same dtype.
+        bias: (N,), added to the rounded result.
+    """
+    product = matmul(input, weight.t())
+    return product if bias is None else product + autocast(bias)
+
+
+def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: Arguments) -> Tensor:
     """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
     ndim, stride, padding, dilation, groups = arguments
-    x, w = _autocast(x), _autocast(w)
+    x, w = autocast(x), autocast(w)
     if bias is not None:
-        bias = _autocast(bias)
-    geometry = _geometry(x, w, arguments) if _served(x, w) else None
+        bias = autocast(bias)
+    geometry = geometry_of(x, w, arguments) if served(x, w) else None
     if geometry is None or (bias is not None and (bias.dtype != x.dtype or bias.shape != w.shape[:1])):
         return own(x, w, bias, stride, padding, dilation, groups)
     strides, pads, end_pads, dilations = geometry
@@ -108,7 +120,7 @@ def _identity(op: str, dtype: torch.dtype, device: torch.device) -> str:
     return identity_of(op, OPS[op].variants, dtype, device)
 
 
-def _served(a: Tensor, b: Tensor) -> bool:
+def served(a: Tensor, b: Tensor) -> bool:
     """Return whether kernels exist for such tensors; PyTorch reports mismatches between them."""
     if a.dtype not in DTYPES or a.device.type != DEVICE_TYPE:
         if not torch.compiler.is_compiling():
@@ -117,7 +129,7 @@ def _served(a: Tensor, b: Tensor) -> bool:
     return bool(b.dtype == a.dtype and b.device == a.device and a.numel() > 0 and b.numel() > 0)
 
 
-def _autocast(t: Tensor) -> Tensor:
+def autocast(t: Tensor) -> Tensor:
     """Cast a tensor as autocast casts the operands of PyTorch's own convolutions and products."""
     kind = t.device.type
     if torch.is_autocast_enabled(kind) and t.dtype.is_floating_point and t.dtype != torch.float64:
@@ -125,7 +137,7 @@ def _autocast(t: Tensor) -> Tensor:
     return t
 
 
-def _geometry(x: Tensor, w: Tensor, arguments: _Arguments) -> _Geometry | None:
+def geometry_of(x: Tensor, w: Tensor, arguments: Arguments) -> Geometry | None:
     """Return the values per axis of a convolution's arguments, or None if PyTorch has to refuse them."""
     ndim, stride, padding, dilation, groups = arguments
     if w.dim() != ndim + 2 or x.dim() not in (ndim + 1, ndim + 2) or groups < 1:
@@ -153,7 +165,7 @@ def _geometry(x: Tensor, w: Tensor, arguments: _Arguments) -> _Geometry | None:
         size + 2 * p + end >= d * (r - 1) + 1
         for size, p, end, d, r in zip(sizes, pads, end_pads, dilations, reach, strict=True)
     )
-    return _Geometry(strides, pads, end_pads, dilations) if fits else None
+    return Geometry(strides, pads, end_pads, dilations) if fits else None
 
 
 def _each(ndim: int, value: Sizes) -> list[int] | None:

@@ -78,7 +78,7 @@ def conv_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geo
 @_operator("mm", "Tensor a, Tensor b, str models=''")
 def mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     """Return ``a @ b``, contiguous, for `a` (M, K) and `b` (K, N), each stored by rows or by columns."""
-    problem = _mm_problem(a, b)
+    problem = mm_problem(a, b)
     dispatcher = dispatcher_for("gemm", "universal", a)
     if dispatcher is not None:
         stored = [t.contiguous() if letter == "r" else t.t() for t, letter in zip((a, b), problem.layout, strict=False)]
@@ -99,7 +99,7 @@ def _serve(choice: Choice, operands: tuple[Tensor, Tensor], *args: Any) -> Tenso
 
 def _own_conv(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
-    models: str = "",
+    *models: str,
 ) -> Tensor:  # fmt: skip
     none = [0] * len(stride)
     y = torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups)
@@ -120,30 +120,30 @@ def _own_mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     return torch.mm(a, b)
 
 
-def conv_problem(x: Tensor, w: Tensor, *geometry: *Geometry) -> Problem:
-    """Return the problem of :func:`conv`."""
-    return _problem(x.shape, w.shape, *geometry)
+def _forward_problem(x: Tensor, w: Tensor, *geometry: *Geometry) -> Problem:
+    return shaped_problem(x.shape, w.shape, *geometry)
 
 
 def _bwd_data_problem(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Problem:
-    return _problem(sizes, w.shape, *geometry)
+    return shaped_problem(sizes, w.shape, *geometry)
 
 
 def _bwd_weight_problem(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Problem:
-    return _problem(x.shape, sizes, *geometry)
+    return shaped_problem(x.shape, sizes, *geometry)
 
 
-def _mm_problem(a: Tensor, b: Tensor, models: str = "") -> GemmProblem:
+def mm_problem(a: Tensor, b: Tensor, models: str = "") -> GemmProblem:
+    """Return the problem of :func:`mm`, in the layout in which it reads the operands."""
     a_letter = "r" if a.is_contiguous() or not a.t().is_contiguous() else "c"
     b_letter = "c" if b.t().is_contiguous() else "r"
     return _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
 
 
 _CHOICES = {
-    "conv": Choice("grouped_conv", "forward", conv_problem, _own_conv),
+    "conv": Choice("grouped_conv", "forward", _forward_problem, _own_conv),
     "conv_bwd_data": Choice("grouped_conv", "bwd_data", _bwd_data_problem, _own_bwd_data),
     "conv_bwd_weight": Choice("grouped_conv", "bwd_weight", _bwd_weight_problem, _own_bwd_weight),
-    "mm": Choice("gemm", "universal", _mm_problem, _own_mm),
+    "mm": Choice("gemm", "universal", mm_problem, _own_mm),
 }
 
 
@@ -167,7 +167,7 @@ def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
 
 def _conv_result(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
-    models: str = "",
+    *models: str,
 ) -> Tensor:  # fmt: skip
     sizes = [
         (size + 2 * p - d * (reach - 1) - 1) // s + 1
@@ -184,10 +184,11 @@ def _mm_result(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
-def _problem(
+def shaped_problem(
     x: Sequence[int], w: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
     groups: int, *models: str,
 ) -> GroupedConvProblem:  # fmt: skip
+    """Return the problem of an input and a filter of these shapes."""
     return _conv_problem(tuple(x), tuple(w), tuple(stride), tuple(padding), tuple(dilation), groups)
 
 

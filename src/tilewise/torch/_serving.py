@@ -52,10 +52,11 @@ class use:
 
 def dispatcher_for(op: str, variant: str, tensor: torch.Tensor) -> Dispatcher | None:
     """Return the dispatcher for operands like `tensor`, or log a warning once and return None."""
-    return _dispatcher_named(_target_name(op, variant, tensor.dtype, tensor.get_device()))
+    return dispatcher_named(_target_name(op, variant, tensor.dtype, tensor.get_device()))
 
 
-def _dispatcher_named(name: str) -> Dispatcher | None:
+def dispatcher_named(name: str) -> Dispatcher | None:
+    """Return the dispatcher of a target, or log a warning once and return None."""
     if name in _installed:
         return _installed[name]
     if name not in _from_production:
@@ -65,8 +66,7 @@ def _dispatcher_named(name: str) -> Dispatcher | None:
 
 def identity_of(op: str, variants: Iterable[str], dtype: torch.dtype, device: torch.device) -> str:
     """Return a digest of the dispatchers for operands of a dtype on a device: equal ones choose alike."""
-    index = -1 if device.index is None else device.index
-    dispatchers = [_dispatcher_named(_target_name(op, variant, dtype, index)) for variant in variants]
+    dispatchers = [dispatcher_named(target_name(op, variant, dtype, device)) for variant in variants]
     return hashlib.sha256(repr([d and d.identity for d in dispatchers]).encode()).hexdigest()[:16]
 
 
@@ -92,6 +92,11 @@ def warn_once(message: str) -> None:
     if message not in _warnings:
         _warnings.add(message)
         _log.warning(message)
+
+
+def target_name(op: str, variant: str, dtype: torch.dtype, device: torch.device) -> str:
+    """Return the name of the target for operands of a dtype on a device."""
+    return _target_name(op, variant, dtype, -1 if device.index is None else device.index)
 
 
 @cache
