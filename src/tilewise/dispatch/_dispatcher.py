@@ -263,15 +263,17 @@ class Dispatcher:
             return self._selector.select(generation, self._selector.parse(problem))
 
     def is_left_to_pytorch(self, problem: ProblemLike) -> bool:
-        """Return whether the selection is a call that PyTorch makes by itself, so that a caller may do without `run`.
+        """Return whether PyTorch's own call is selected and may replace `run`: no shadow or request log watches it.
 
         Raises:
             ProblemError, KernelError: as for :meth:`select`.
         """
+        if self._shadow is not None or self._selector.logs_requests:
+            return False
         return self.select(problem).kernel_name in self._selector.generation.in_pytorch
 
     def compare_with_pytorch(self, problem: ProblemLike) -> Comparison:
-        """Compare the model's pick with the call that PyTorch makes by itself; errors are those of :meth:`rank`."""
+        """Compare the model's pick with PyTorch's own call; errors are those of :meth:`rank`."""
         return self._selector.generation.compare_with_pytorch(self._selector.parse(problem))
 
     def explain(self, problem: ProblemLike) -> Explanation:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.ops import GroupedConvProblem, Problem
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
 from tilewise.torch._layers import REPLACEMENTS
@@ -93,14 +93,8 @@ def _convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Prob
 def _product(x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
     if x.dim() < 2 or x.shape[-1] != w.shape[1]:
         return None
-    p = operators.mm_problem(x.reshape(-1, x.shape[-1]), w.t())
-    flipped = {"r": "c", "c": "r"}  # the letter of a transposed operand
-    products = (
-        p,
-        GemmProblem(p.M, p.K, p.N, f"r{flipped[p.layout[1]]}r"),
-        GemmProblem(p.K, p.N, p.M, f"{flipped[p.layout[0]]}rr"),
-    )
-    return [("universal", problem) for problem in products]
+    forward = operators.mm_problem(x.reshape(-1, x.shape[-1]), w.t())
+    return [("universal", problem) for problem in (forward, *operators.mm_gradients(forward))]
 
 
 @contextlib.contextmanager

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tilewise.ops import OPS
+from tilewise.ops import OPS, GroupedConvProblem
+from tilewise.torch import _eager as eager
 from tilewise.torch import _operators as operators
-from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, warn_once
+from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_name, warn_once
 
 Sizes = int | Sequence[int]
+
+_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by number of spatial axes
 
 
 class Arguments(NamedTuple):
@@ -67,9 +70,13 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         input: (..., M, K), bf16 or fp16; a transposed matrix is read in place.
         other: (K, N), of the same dtype; may be transposed as well.
     """
+    key = _key_of(input, other)
+    if eager.is_left(key):
+        return torch.matmul(input, other)
     input, other = autocast(input), autocast(other)
     if not served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
         return torch.matmul(input, other)
+    _remember_product(key, input, other)
     models = _models("gemm", input)
     if input.dim() == 2:
         return operators.mm(input, other, *models)
@@ -85,6 +92,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight: (N, K), of the same dtype.
         bias: (N,), added to the rounded result.
     """
+    if eager.is_left(_key_of(input, weight.t())):
+        return torch.nn.functional.linear(input, weight, bias)
     product = matmul(input, weight.t())
     return product if bias is None else product + autocast(bias)
 
@@ -92,6 +101,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: Arguments) -> Tensor:
     """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
     ndim, stride, padding, dilation, groups = arguments
+    key = _key_of(x, w, bias, arguments)
+    if eager.is_left(key) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w)):
+        # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
+        return eager.in_benchmark_mode(own, x, w, bias, *arguments[1:]).contiguous(memory_format=_LAST[ndim])
     x, w = autocast(x), autocast(w)
     if bias is not None:
         bias = autocast(bias)
@@ -102,12 +115,48 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None,
     batched = x.dim() == ndim + 2
     if not batched:
         x = x.unsqueeze(0)
+    if (
+        key is not None
+        and eager.is_new(key)
+        and batched
+        and not any(end_pads)
+        and x.is_contiguous(memory_format=_LAST[ndim])
+    ):
+        problem = operators.shaped_problem(x.shape, w.shape, strides, pads, dilations, groups)
+        variants = GroupedConvProblem.variants if _needs_gradients(x, w) else ("forward",)
+        eager.remember(key, [(target_name(problem.op, v, x.dtype, x.device), problem) for v in variants])
     if any(end_pads):  # "same" with an even filter: one more at the end than at the beginning
         x = torch.nn.functional.pad(x, [n for end in reversed(end_pads) for n in (0, end)])
     y = operators.conv(x, w, strides, pads, dilations, groups, *_models("grouped_conv", x))
     if bias is not None:
         y = y + bias.reshape(-1, *(1,) * ndim)
     return y if batched else y.squeeze(0)
+
+
+def _key_of(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, arguments: Arguments | None = None
+) -> tuple[Hashable, ...] | None:
+    """Return all of a call that decides which kernel computes it; None while a graph is traced."""
+    if torch.compiler.is_compiling():
+        return None
+    added = None if bias is None else (bias.shape, bias.dtype, bias.get_device())
+    cast = torch.get_autocast_dtype(DEVICE_TYPE) if torch.is_autocast_enabled(DEVICE_TYPE) else None
+    graded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    first = (a.shape, a.stride(), a.dtype, a.get_device())
+    return (*first, b.shape, b.stride(), b.dtype, b.get_device(), added, cast, arguments, graded)
+
+
+def _needs_gradients(a: Tensor, b: Tensor) -> bool:
+    return bool(torch.is_grad_enabled() and (a.requires_grad or b.requires_grad))
+
+
+def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor) -> None:
+    """Remember the problems of a product, with those of its gradients if they are needed."""
+    if key is None or not eager.is_new(key):
+        return
+    problem = operators.mm_problem(a if a.dim() == 2 else a.reshape(-1, a.shape[-1]), b)
+    problems = (problem, *operators.mm_gradients(problem)) if _needs_gradients(a, b) else (problem,)
+    eager.remember(key, [(target_name(p.op, "universal", a.dtype, a.device), p) for p in problems])
 
 
 def _models(op: str, tensor: Tensor) -> tuple[str, ...]:

@@ -139,6 +139,12 @@ def mm_problem(a: Tensor, b: Tensor, models: str = "") -> GemmProblem:
     return _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
 
 
+def mm_gradients(p: GemmProblem) -> tuple[GemmProblem, GemmProblem]:
+    """Return the problems of the gradients of a product, for its first and its second operand."""
+    flipped = {"r": "c", "c": "r"}  # the letter of a transposed operand
+    return _product(p.M, p.K, p.N, f"r{flipped[p.layout[1]]}r"), _product(p.K, p.N, p.M, f"{flipped[p.layout[0]]}rr")
+
+
 _CHOICES = {
     "conv": Choice("grouped_conv", "forward", _forward_problem, _own_conv),
     "conv_bwd_data": Choice("grouped_conv", "bwd_data", _bwd_data_problem, _own_bwd_data),

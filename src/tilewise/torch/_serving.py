@@ -70,9 +70,9 @@ def identity_of(op: str, variants: Iterable[str], dtype: torch.dtype, device: to
     return hashlib.sha256(repr([d and d.identity for d in dispatchers]).encode()).hexdigest()[:16]
 
 
-def is_left_to_pytorch(op: str, variant: str, problem: Problem, tensor: torch.Tensor) -> bool:
-    """Return whether PyTorch's own call computes a problem: it is the selection, or no kernel can."""
-    dispatcher = dispatcher_for(op, variant, tensor)
+def is_left_to_pytorch(target: str, problem: Problem) -> bool:
+    """Return whether PyTorch's own call computes a target's problem: it is the selection, or no kernel can."""
+    dispatcher = dispatcher_named(target)
     if dispatcher is None:
         return True
     try:

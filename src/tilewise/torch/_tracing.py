@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
 from tilewise.ops import Problem
-from tilewise.torch._serving import is_left_to_pytorch
+from tilewise.torch._serving import is_left_to_pytorch, target_name
 
 
 class Choice(NamedTuple):
@@ -41,9 +41,11 @@ def choose_while_tracing(name: str, choice: Choice) -> None:
         mode: ProxyTorchDispatchMode, function: Any, types: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
     ) -> Tensor:
         known = all(type(size) is int for size in _sizes(args))
-        if known and is_left_to_pytorch(choice.op, choice.variant, choice.problem(*args), args[0]):
-            with mode:
-                return choice.own(*args)
+        if known:
+            target = target_name(choice.op, choice.variant, args[0].dtype, args[0].device)
+            if is_left_to_pytorch(target, choice.problem(*args)):
+                with mode:
+                    return choice.own(*args)
         result: Tensor = mode.__torch_dispatch__(function, types, args, kwargs)
         return result
 
