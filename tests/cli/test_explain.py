@@ -43,6 +43,17 @@ def test_a_model_folder_selects_without_a_registry(
     assert told["model_version"] is None
 
 
+def test_a_variable_asks_for_the_vendor_s_calls_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = write_model(tmp_path / "model", trees=10, vendor=True)
+    for vendor in ("only", "off"):
+        monkeypatch.setenv("TILEWISE_VENDOR", vendor)
+        assert main(["select", f"input={mixed}", SIZES]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["kernel_name"].endswith("_vendor_cudnn") is (vendor == "only")
+
+
 def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Dispatcher.from_folder(folder, switches=Switches(journal="journal")) as dispatcher:
         selections = [dispatcher.select(p) for p in (PLAIN, OTHER)]

@@ -38,7 +38,7 @@ def test_an_instance_string_states_more_than_the_pool(dispatcher: Dispatcher) ->
 
 
 def test_a_forbidden_and_an_unknown_one(dispatcher: Dispatcher) -> None:
-    assert dispatcher.why_unsupported(PLAIN, NAMES[1]) == "the switches kernel and forbid leave it out"
+    assert dispatcher.why_unsupported(PLAIN, NAMES[1]) == "the switches kernel, forbid and vendor leave it out"
     assert not dispatcher.is_supported(PLAIN, NAMES[1])
     with pytest.raises(KernelError, match="is not one of the 2 kernels"):
         dispatcher.is_supported(PLAIN, NAMES[0].replace("64x64x64", "32x64x64"))

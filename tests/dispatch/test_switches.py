@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kernels.dispatchers import dispatcher_of
+from small_model import VENDOR, write_model
 from synthetic import CONV
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.errors import ConfigError, KernelError, RegistryUnavailableError
+from tilewise.kernels import Pool
 from tilewise.ops import GroupedConvProblem
 
 PLAIN = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1)
@@ -35,6 +38,7 @@ def test_a_keyword_beats_the_variable_and_the_variable_the_default() -> None:
         ("MODEL", "on", "TILEWISE_MODEL=on: must be one of auto, require, off"),
         ("MEASURE", "yes", "one of off, missing, far, unsure, always"),
         ("NETWORK", "x", "one of on, later, off"),
+        ("VENDOR", "no", "TILEWISE_VENDOR=no: must be one of on, off, only"),
         ("REFRESH_S", "-1", "TILEWISE_REFRESH_S=-1: must be a number of seconds"),
         ("REFRESH_S", "nan", "a number of seconds"),
         ("JOURNAL_SHARE", "1.5", "a share between 0 and 1"),
@@ -87,10 +91,77 @@ class TestKernels:
         assert len(free.rank(odd)) < free.kernel_count
         dispatcher = Dispatcher.from_pool(CONV, switches=Switches(forbid=names))
         assert not dispatcher.is_supported(odd)
-        with pytest.raises(KernelError, match="and the switches kernel and forbid allow"):
+        with pytest.raises(KernelError, match="and the switches kernel, forbid and vendor allow"):
             dispatcher.select(odd)
+
+
+class TestVendor:
+    """The switch looks at a property of the candidates' backend, so it holds for every call that PyTorch makes."""
+
+    CONFIGS = ("64x64x32_taps_w4_s3_g1_k1", "vendor_cudnn", "128x64x32_taps_w4_s3_g1_k1")
+
+    @pytest.mark.parametrize(("vendor", "left"), [("on", (0, 1, 2)), ("off", (0, 2)), ("only", (1,))])
+    def test_which_candidates_are_left(self, vendor: str, left: tuple[int, ...]) -> None:
+        pool = dispatcher_of("grouped_conv", "forward", *self.CONFIGS)
+        dispatcher = Dispatcher(
+            pool.target, Pool("grouped_conv", "forward", "fp16", pool.kernels), None, switches=Switches(vendor=vendor)
+        )
+        assert [s.kernel.config for s in dispatcher.rank(PLAIN)] == [self.CONFIGS[i] for i in left]
+        assert dispatcher.select(PLAIN).kernel.config == self.CONFIGS[left[0]]
+
+    def test_the_variable_is_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TILEWISE_VENDOR", "only")
+        dispatcher = dispatcher_of("grouped_conv", "forward", *self.CONFIGS)
+        assert [s.kernel.config for s in dispatcher.rank(PLAIN)] == ["vendor_cudnn"]
+        assert (
+            dispatcher.why_unsupported(PLAIN, self.CONFIGS[0]) == "the switches kernel, forbid and vendor leave it out"
+        )
+
+    def test_a_pool_without_such_calls_cannot_ask_for_them_alone(self) -> None:
+        with pytest.raises(
+            ConfigError, match=r"switches kernel, forbid and vendor leave none of the .* kernels of gemm"
+        ):
+            Dispatcher.from_pool("gemm_universal_bf16_sm90", switches=Switches(vendor="only"))
+
+    def test_the_model_ranks_the_rest_alike(self, tmp_path: Path) -> None:
+        folder = write_model(tmp_path / "model", trees=10, vendor=True)
+        ranked = {
+            v: Dispatcher.from_folder(folder, switches=Switches(vendor=v)).rank(PLAIN) for v in ("on", "off", "only")
+        }
+        assert [s for s in ranked["on"] if s not in ranked["only"]] == list(ranked["off"])
+        assert [s.kernel for s in ranked["only"]] == [VENDOR]
 
 
 def test_a_required_model_that_is_missing() -> None:
     with pytest.raises(RegistryUnavailableError, match="there is no local copy"):
         Dispatcher.from_registry(CONV, switches=Switches(model="require", network="off"))
+
+
+def test_the_identity_separates_what_decides() -> None:
+    """Target, pool and restricting switches count; settings that only watch do not."""
+    configs = TestVendor.CONFIGS
+    base = dispatcher_of("grouped_conv", "forward", *configs)
+    same = [dispatcher_of("grouped_conv", "forward", *configs), _restricted(base, journal_mb=3.0)]
+    others = [
+        dispatcher_of("grouped_conv", "bwd_data", *configs),
+        dispatcher_of("grouped_conv", "forward", *configs[::-1]),
+        dispatcher_of("grouped_conv", "forward", *configs, dtype="bf16"),
+        *(_restricted(base, **{name: value}) for name, value in [("vendor", "off"), ("forbid", "x*"), ("kernel", "*")]),
+        _restricted(base, model="off"),
+    ]
+    assert [d.identity for d in same] == [base.identity] * 2
+    assert len({base.identity, *(d.identity for d in others)}) == 1 + len(others)
+
+
+def test_a_selection_that_is_left_to_pytorch() -> None:
+    own = dispatcher_of("grouped_conv", "forward", *TestVendor.CONFIGS)
+    vendor = dispatcher_of("grouped_conv", "forward", *TestVendor.CONFIGS[1:])
+    assert (own.is_left_to_pytorch(PLAIN), vendor.is_left_to_pytorch(PLAIN)) == (False, True)
+    with pytest.raises(KernelError):
+        dispatcher_of("grouped_conv", "forward", "16x16x16_point_w1_s2_g1_k1").is_left_to_pytorch(PLAIN)
+
+
+def _restricted(dispatcher: Dispatcher, **switches: object) -> Dispatcher:
+    target = dispatcher.target
+    pool = Pool(target.op, target.variant, target.dtype, dispatcher.kernels)
+    return Dispatcher(target, pool, None, switches=Switches().but(**switches))

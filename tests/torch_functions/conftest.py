@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tilewise.torch import _eager as eager
 from tilewise.torch import _serving as serving
 
 
@@ -14,3 +15,4 @@ def _from_a_fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_installed", {})
     monkeypatch.setattr(serving, "_from_production", {})
     monkeypatch.setattr(serving, "_warnings", set())
+    monkeypatch.setattr(eager, "_problems", {})

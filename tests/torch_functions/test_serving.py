@@ -66,8 +66,8 @@ class TestLeftToPyTorch:
         def refuse(*args: Any, **options: Any) -> torch.Tensor:
             raise KernelError("no kernel supports it")
 
-        gemm = SimpleNamespace(target=Target("gemm", "universal", "fp16", "sm90"), run=refuse)
-        conv = SimpleNamespace(target=Target("grouped_conv", "forward", "fp16", "sm90"), run=refuse)
+        targets = Target("gemm", "universal", "fp16", "sm90"), Target("grouped_conv", "forward", "fp16", "sm90")
+        gemm, conv = (SimpleNamespace(target=t, run=refuse, is_left_to_pytorch=refuse) for t in targets)
         with ours.use(gemm, conv):  # type: ignore[arg-type]
             for _ in range(2):
                 a, b = half(5, 8), half(8, 7)

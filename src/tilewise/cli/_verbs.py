@@ -99,6 +99,11 @@ VERBS: dict[str, Verb] = {
         ("collect.run_id", "data", "input", "model_dir", "output"),
         ("list", "merge", "prune", "problems", "export"),
     ),
+    "compile": Verb(
+        "runtime",
+        "compile a target's kernels ahead of their use, and carry them to other machines",
+        ("collect", "holdout", "input", "model_dir", "output"),
+    ),
     "validate": Verb(
         "measuring",
         "check a model on the hardware: training shapes, unseen shapes, gradients",

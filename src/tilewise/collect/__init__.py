@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewise.collect._collectors import CollectTask as CollectTask
     from tilewise.collect._collectors import collect_plan as collect_plan
     from tilewise.collect._compile_ahead import compile_ahead as compile_ahead
+    from tilewise.collect._compile_ahead import listed_programs as listed_programs
     from tilewise.collect._forecast import SECONDS_PER_PROBLEM as SECONDS_PER_PROBLEM
     from tilewise.collect._forecast import forecast_plan as forecast_plan
     from tilewise.collect._forecast import pair_seconds as pair_seconds
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from tilewise.collect._plan import Plan as Plan
     from tilewise.collect._plan import Timing as Timing
     from tilewise.collect._plan import load_plan as load_plan
+    from tilewise.collect._program_package import Origin as Origin
+    from tilewise.collect._program_package import Package as Package
+    from tilewise.collect._program_package import cached_files as cached_files
+    from tilewise.collect._program_package import install_package as install_package
+    from tilewise.collect._program_package import read_package as read_package
+    from tilewise.collect._program_package import write_package as write_package
     from tilewise.collect._progress import ProgressLine as ProgressLine
     from tilewise.collect._result_table import measurement_table as measurement_table
     from tilewise.collect._result_table import write_measurement_table as write_measurement_table
@@ -49,7 +56,10 @@ __all__, __getattr__ = lazy_face(
             "CollectTask",
             "collect_plan",
         ),
-        "_compile_ahead": ("compile_ahead",),
+        "_compile_ahead": (
+            "compile_ahead",
+            "listed_programs",
+        ),
         "_forecast": (
             "SECONDS_PER_PROBLEM",
             "forecast_plan",
@@ -71,6 +81,14 @@ __all__, __getattr__ = lazy_face(
             "Plan",
             "Timing",
             "load_plan",
+        ),
+        "_program_package": (
+            "Origin",
+            "Package",
+            "cached_files",
+            "install_package",
+            "read_package",
+            "write_package",
         ),
         "_progress": ("ProgressLine",),
         "_result_table": (

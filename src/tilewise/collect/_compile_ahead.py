@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,11 @@ def compile_jobs(plan: Plan, which: Iterable[int] | None = None) -> list[_Job]:
 
 
 def compile_ahead(
-    plan: Plan, workers: int | None, progress: Callable[[int, int], None], which: Iterable[int] | None = None
+    plan: Plan,
+    workers: int | None,
+    progress: Callable[[int, int], None],
+    which: Iterable[int] | None = None,
+    listing: Path | None = None,
 ) -> dict[str, str]:
     """Compile all binaries of a plan; measuring later records the kernels that do not compile.
 
@@ -58,13 +63,19 @@ def compile_ahead(
         workers: number of processes; None for one per core.
         progress: called with the numbers of finished jobs and of all jobs.
         which: indices of problems; None for all.
+        listing: folder that gets an empty file for each program, named by :func:`listed_programs`; None for no list.
 
     Returns:
         The first error of each kernel that failed, by configuration.
     """
     jobs = compile_jobs(plan, which)
-    arguments, names = [(job, plan.arch.name) for job in jobs], [job[0].config for job in jobs]
+    arguments, names = [(job, plan.arch.name, listing) for job in jobs], [job[0].config for job in jobs]
     return run_in_processes(_compile, arguments, names, workers, progress)
+
+
+def listed_programs(listing: Path) -> list[tuple[str, str]]:
+    """Return Triton's key and the function's name of each program in a folder that :func:`compile_ahead` filled."""
+    return sorted((key, name) for key, _, name in (file.name.partition("-") for file in listing.iterdir()))
 
 
 def run_in_processes(
@@ -138,13 +149,15 @@ class _CrashingPool:
         self._progress(len(self.errors), len(self._arguments))
 
 
-def _compile(job: _Job, arch: str) -> str | None:
+def _compile(job: _Job, arch: str, listing: Path | None) -> str | None:
     from tilewise.kernels.triton.programs import compile_program, cuda_target, family_of
 
     kernel, problem, target = job
     try:
         for program in family_of(target.op, target.variant).programs(kernel, problem, target.dtype):
-            compile_program(program, cuda_target(arch))
+            compiled = compile_program(program, cuda_target(arch))
+            if listing is not None:
+                (listing / f"{compiled.hash}-{program.fn.__name__}").touch()
     except Exception as e:
         return f"{type(e).__name__}: {e}"
     return None

@@ -7,10 +7,11 @@ needs NumPy and the standard library only. Used by applications, :mod:`tilewise.
 from __future__ import annotations
 
 from tilewise.dispatch._dispatcher import Dispatcher
-from tilewise.dispatch._selection import Selection
+from tilewise.dispatch._selection import Comparison, Selection
 from tilewise.dispatch._switches import Switches
 
 __all__ = [
+    "Comparison",
     "Dispatcher",
     "Selection",
     "Switches",

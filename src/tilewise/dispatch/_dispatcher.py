@@ -6,9 +6,7 @@ Importing this module and selecting from a folder need NumPy only: no training l
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -19,12 +17,12 @@ from tilewise.dispatch._generation import Deployment, Generation
 from tilewise.dispatch._mapping import fastest_mapping_key
 from tilewise.dispatch._refresher import Refresher
 from tilewise.dispatch._runner import Runner
-from tilewise.dispatch._selection import Selection
+from tilewise.dispatch._selection import Comparison, Selection, checked_count
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
 from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model
-from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
+from tilewise.errors import RegistryUnavailableError, UnknownTargetError
 from tilewise.kernels import KernelBase, Pool
 from tilewise.model import LEVEL, TOLERANCE, Confidence, TrainedModel, load_artefact
 from tilewise.ops import Target
@@ -184,6 +182,11 @@ class Dispatcher:
         return self._selector.generation.content_hash
 
     @property
+    def identity(self) -> str:
+        """Digest of everything but measurements that decides: target, pool, model and switches."""
+        return self._selector.generation.identity
+
+    @property
     def kernel_count(self) -> int:
         """Number of kernels in the pool."""
         return len(self._selector.generation.pool)
@@ -236,7 +239,7 @@ class Dispatcher:
             KernelError: no kernel supports it.
             ConfigError: `top_k` is no whole number of 1 or more.
         """
-        count = None if top_k is None else _count(top_k)
+        count = None if top_k is None else checked_count(top_k)
         return self._selector.generation.rank(self._selector.parse(problem), count)
 
     def select(self, problem: ProblemLike) -> Selection:
@@ -258,6 +261,20 @@ class Dispatcher:
             return generation.fast_decisions.young[problem]  # type: ignore[index]
         except (KeyError, TypeError):
             return self._selector.select(generation, self._selector.parse(problem))
+
+    def is_left_to_pytorch(self, problem: ProblemLike) -> bool:
+        """Return whether PyTorch's own call is selected and may replace `run`: no shadow or request log watches it.
+
+        Raises:
+            ProblemError, KernelError: as for :meth:`select`.
+        """
+        if self._shadow is not None or self._selector.logs_requests:
+            return False
+        return self.select(problem).kernel_name in self._selector.generation.in_pytorch
+
+    def compare_with_pytorch(self, problem: ProblemLike) -> Comparison:
+        """Compare the model's pick with PyTorch's own call; errors are those of :meth:`rank`."""
+        return self._selector.generation.compare_with_pytorch(self._selector.parse(problem))
 
     def explain(self, problem: ProblemLike) -> Explanation:
         """Decide without remembered decisions, and return the reasons as plain data.
@@ -366,19 +383,6 @@ class Dispatcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _count(top_k: object) -> int:
-    """Return `top_k` as an int of 1 or more; NumPy's integers are accepted.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    if hasattr(top_k, "__index__") and not isinstance(top_k, bool):
-        with suppress(TypeError):  # an array of several elements
-            if (count := operator.index(top_k)) >= 1:
-                return count
-    raise ConfigError(f"top_k must be a whole number and at least 1, got {top_k!r}; use None for all kernels")
 
 
 def _make_shadow(

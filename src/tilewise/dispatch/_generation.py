@@ -6,7 +6,9 @@ Only caches change within a generation: decisions, measurements and bound kernel
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from tilewise.dispatch._mapping import MappingKey
 from tilewise.dispatch._recent import Recent
-from tilewise.dispatch._selection import Decision, Selection, Why
+from tilewise.dispatch._selection import Comparison, Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
 from tilewise.errors import ConfigError, KernelError
@@ -63,6 +65,7 @@ class Generation:
         decisions: remembered selections by problem.
         fast_decisions: the same object, for look-ups that do nothing else; empty if each request has to be logged.
         fast_by_mapping: selections by the key of a problem's dict, likewise.
+        in_pytorch: names of the kernels that are calls which PyTorch makes by itself.
         launcher: launches the selected kernels; None until the first run, as selecting needs neither torch nor a GPU.
         previous_launcher: launcher of the generation that served before, until :attr:`launcher` replaces it.
 
@@ -77,13 +80,14 @@ class Generation:
         no_model = deployment.why_no_model
         self._why_no_model = no_model if self.loaded is None else "the switch model=off forbids the model"
         pool = self.pool
-        allowed = np.array([switches.allows(k.config, n) for k, n in zip(pool.kernels, pool.names, strict=True)])
+        allowed = np.array([_allows(switches, pool, i) for i in range(len(pool))])
         if not allowed.any():
             raise ConfigError(
-                f"the switches kernel and forbid leave none of the {len(pool)} kernels of {self.target.name}; "
-                "loosen their patterns"
+                f"the switches kernel, forbid and vendor leave none of the {len(pool)} kernels of "
+                f"{self.target.name}; loosen them"
             )
         self._allowed = None if allowed.all() else allowed
+        self.in_pytorch = frozenset(n for i, n in enumerate(pool.names) if _is_in_pytorch(pool, i))
         self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
         self.decisions: Recent[Problem, Selection] = Recent(switches.decisions)
         self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
@@ -95,6 +99,13 @@ class Generation:
     def content_hash(self) -> str | None:
         """Hash of the model's files; None without a model."""
         return None if self.loaded is None else self.loaded.content_hash
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of everything but measurements that decides: target, pool, model and switches."""
+        s = self.switches
+        parts = (self.target.name, self.pool.hash, self.content_hash, s.model, s.kernel, s.forbid, s.vendor)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Return which kernels may be selected: bool, (len(pool),)."""
@@ -115,7 +126,7 @@ class Generation:
             return reason
         if self.supported(problem)[index]:
             return None
-        return "the switches kernel and forbid leave it out"
+        return "the switches kernel, forbid and vendor leave it out"
 
     def rank(self, problem: Problem, top_k: int | None = None) -> tuple[Selection, ...]:
         """See :meth:`tilewise.dispatch.Dispatcher.rank`."""
@@ -123,6 +134,16 @@ class Generation:
         if not ranked:
             raise self._no_kernel(problem)
         return ranked
+
+    def compare_with_pytorch(self, problem: Problem) -> Comparison:
+        """See :meth:`tilewise.dispatch.Dispatcher.compare_with_pytorch`."""
+        pick, names = self.rank(problem, 1)[0], self.pool.names
+        times: dict[str, float] = {}
+        if self.model is not None:
+            order, tflops = self.model.best(problem, None)
+            times = {names[i]: problem.flops / (t * 1e9) for i, t in zip(order, tflops, strict=True)}
+        pytorch_ms = min((ms for name, ms in times.items() if name in self.in_pytorch), default=None)
+        return Comparison(pick, times.get(pick.kernel_name), pytorch_ms, pick.kernel_name in self.in_pytorch)
 
     def require_kernel(self, problem: Problem) -> None:
         """Check that a kernel may be selected.
@@ -196,6 +217,15 @@ class Generation:
 
     def _no_kernel(self, problem: Problem) -> KernelError:
         reason = unsupported(self.pool.default, problem, self.target.variant)
-        allow = "" if self._allowed is None else " and the switches kernel and forbid allow"
+        allow = "" if self._allowed is None else " and the switches kernel, forbid and vendor allow"
         default = "" if reason is None else f"; the default one: {reason}"
         return KernelError(f"no kernel of {self.target.name} supports{allow} {problem}{default}")
+
+
+def _allows(switches: Switches, pool: Pool, index: int) -> bool:
+    kernel = pool.kernels[index]
+    return switches.allows(kernel.config, pool.names[index], _is_in_pytorch(pool, index))
+
+
+def _is_in_pytorch(pool: Pool, index: int) -> bool:
+    return pool.backend.source_of(pool.kernels[index]).in_pytorch

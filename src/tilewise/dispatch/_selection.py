@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
+
+from tilewise.errors import ConfigError
 
 Why = Literal["model", "cache", "measured", "fallback"]
 
@@ -26,6 +30,23 @@ class Selection(NamedTuple):
     measured_ms: float | None = None
 
 
+class Comparison(NamedTuple):
+    """The model's pick for a problem beside the best call that PyTorch makes by itself.
+
+    Attributes:
+        pick: the kernel that the model puts first.
+        pick_ms: its predicted time; None without a model.
+        pytorch_ms: the predicted time of PyTorch's own call; None without a model, or if the pool has no such call that
+            supports the problem.
+        is_pytorch: whether the pick is such a call.
+    """
+
+    pick: Selection
+    pick_ms: float | None
+    pytorch_ms: float | None
+    is_pytorch: bool
+
+
 class Decision(NamedTuple):
     """A selection and the circumstances of its choice.
 
@@ -38,3 +59,16 @@ class Decision(NamedTuple):
     selection: Selection
     cause: str | None = None
     lasting: bool = True
+
+
+def checked_count(top_k: object) -> int:
+    """Return `top_k` as an int of 1 or more; NumPy's integers are accepted.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if hasattr(top_k, "__index__") and not isinstance(top_k, bool):
+        with suppress(TypeError):  # an array of several elements
+            if (count := operator.index(top_k)) >= 1:
+                return count
+    raise ConfigError(f"top_k must be a whole number and at least 1, got {top_k!r}; use None for all kernels")

@@ -59,6 +59,8 @@ class Switches:
         model: ``auto``; ``require``: only a model may decide, and loading fails without one; ``off``: no model decides.
         kernel: patterns (``*`` and ``?``) of configurations or names: only kernels that match one may be selected.
         forbid: patterns: kernels that match one are never selected.
+        vendor: whether the calls that PyTorch makes by itself (cuDNN, cuBLAS) may be selected: ``on``; ``off``: never;
+            ``only``: nothing else may.
         measure: when to measure a problem on the spot: ``off``; ``missing``: without a model; ``far``: also far from
             the training set; ``unsure``: also where several kernels are too close to call; ``always``.
         measure_top: number of best ranked kernels to measure at most; 0: as many as the confidence asks for, or all.
@@ -83,6 +85,7 @@ class Switches:
     model: str = _switch("auto", _one_of("auto", "require", "off"))
     kernel: tuple[str, ...] = _switch((), _patterns)
     forbid: tuple[str, ...] = _switch((), _patterns)
+    vendor: str = _switch("on", _one_of("on", "off", "only"))
     measure: str = _switch("missing", _one_of("off", "missing", "far", "unsure", "always"))
     measure_top: int = _switch(0, _number(int, "a whole number of at least 0", 0))
     simulate: str = _switch("", str)
@@ -131,8 +134,16 @@ class Switches:
         """
         return dataclasses.replace(self, **_known(values))
 
-    def allows(self, config: str, name: str) -> bool:
-        """Return whether a kernel with this configuration and name may be selected."""
+    def allows(self, config: str, name: str, in_pytorch: bool = False) -> bool:
+        """Return whether a kernel may be selected.
+
+        Args:
+            config: its configuration.
+            name: its name.
+            in_pytorch: whether PyTorch makes such calls by itself (:attr:`tilewise.kernels.Backend.in_pytorch`).
+        """
+        if self.vendor == ("off" if in_pytorch else "only"):
+            return False
         if self.kernel and not _matches(self.kernel, config, name):
             return False
         return not _matches(self.forbid, config, name)

@@ -194,6 +194,7 @@ class Backend:
         lists_fastest: whether tables list the fastest few kernels of a problem only; others were slower, or do not
             compute it.
         needs_python: whether its kernels run through a Python library, so that a C program cannot launch them.
+        in_pytorch: whether PyTorch makes these calls by itself, so that they are the alternative that its users have.
         tagged: whether tables and pools name the backend of each row, in the column :data:`BACKEND_COLUMN`. Without it
             a backend is recognised by its columns.
         parts: the backends that a mixture consists of.
@@ -216,6 +217,7 @@ class Backend:
     timed_in_background: bool = False
     lists_fastest: bool = False
     needs_python: bool = False
+    in_pytorch: bool = False
     tagged: bool = False
     parts: tuple[Backend, ...] = ()
 
@@ -223,6 +225,10 @@ class Backend:
     def sources(self) -> tuple[Backend, ...]:
         """The parts of a mixture; the backend itself otherwise."""
         return self.parts or (self,)
+
+    def source_of(self, kernel: KernelBase) -> Backend:
+        """Return the part of a mixture that one of its kernels belongs to; the backend itself otherwise."""
+        return next(source for source in self.sources if type(kernel) is source.kernel)
 
     def column_kinds(self) -> dict[str, FieldKind]:
         """Return the kind of each kernel column of tables and pools, in order; without ``kernel_name``."""
@@ -250,7 +256,7 @@ class Backend:
         """Return the kernel columns of one of this backend's kernels, in order, with fill values for those it lacks."""
         known = kernel.to_dict()
         if self.tagged:
-            known[BACKEND_COLUMN] = next(s.name for s in self.sources if type(kernel) is s.kernel)
+            known[BACKEND_COLUMN] = self.source_of(kernel).name
         return {name: known.get(name, FILL[kind]) for name, kind in self.column_kinds().items()}
 
     def parse(self, name: str, target: Target) -> ParsedName:

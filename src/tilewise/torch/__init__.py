@@ -1,17 +1,30 @@
-"""Drop-in ``conv2d``, ``conv3d`` and ``matmul`` for PyTorch, computed by the kernels that dispatchers select.
+"""Drop-in functions and layers for PyTorch, computed by the kernels that dispatchers select.
 
 Signatures and results are PyTorch's, with gradients of any order, under ``torch.compile`` and autocast. PyTorch itself
-computes whatever has no kernel (docs/running.md). Needs torch and triton. Used by applications.
+computes whatever has no kernel (docs/running.md). :func:`optimize` replaces layers of a network where that pays
+(docs/pytorch.md). Needs torch and triton. Used by applications.
 """
 
 from __future__ import annotations
 
-from tilewise.torch._functional import conv2d, conv3d, matmul
+from tilewise.torch._functional import conv2d, conv3d, linear, matmul
+from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
+from tilewise.torch._layers import Conv2d, Conv3d, Linear
+from tilewise.torch._optimize import Optimized, optimize
 from tilewise.torch._serving import use
 
 __all__ = [
+    "Conv2d",
+    "Conv3d",
+    "LayerReport",
+    "Linear",
+    "OptimizeReport",
+    "Optimized",
+    "PassReport",
     "conv2d",
     "conv3d",
+    "linear",
     "matmul",
+    "optimize",
     "use",
 ]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tilewise.ops import OPS, GroupedConvProblem
+from tilewise.torch import _eager as eager
 from tilewise.torch import _operators as operators
-from tilewise.torch._serving import DEVICE_TYPE, DTYPES, warn_once
+from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_name, warn_once
 
 Sizes = int | Sequence[int]
 
+_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by number of spatial axes
 
-class _Arguments(NamedTuple):
+
+class Arguments(NamedTuple):
     """Arguments of a convolution, as PyTorch takes them."""
 
     ndim: int  # number of spatial axes
@@ -24,7 +28,7 @@ class _Arguments(NamedTuple):
     groups: int
 
 
-class _Geometry(NamedTuple):
+class Geometry(NamedTuple):
     """Arguments of a convolution, one value per spatial axis."""
 
     strides: list[int]
@@ -48,7 +52,7 @@ def conv2d(
         dilation: one number, or one per axis.
         groups: number of groups that the channels are divided into.
     """
-    return _conv(torch.nn.functional.conv2d, input, weight, bias, _Arguments(2, stride, padding, dilation, groups))
+    return _conv(torch.nn.functional.conv2d, input, weight, bias, Arguments(2, stride, padding, dilation, groups))
 
 
 def conv3d(
@@ -56,7 +60,7 @@ def conv3d(
     dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Compute ``torch.nn.functional.conv3d``: :func:`conv2d` with a depth axis before the height."""
-    return _conv(torch.nn.functional.conv3d, input, weight, bias, _Arguments(3, stride, padding, dilation, groups))
+    return _conv(torch.nn.functional.conv3d, input, weight, bias, Arguments(3, stride, padding, dilation, groups))
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -66,36 +70,106 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         input: (..., M, K), bf16 or fp16; a transposed matrix is read in place.
         other: (K, N), of the same dtype; may be transposed as well.
     """
-    input, other = _autocast(input), _autocast(other)
-    if not _served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
+    key = _key_of(input, other)
+    if eager.is_left(key):
         return torch.matmul(input, other)
+    input, other = autocast(input), autocast(other)
+    if not served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
+        return torch.matmul(input, other)
+    _remember_product(key, input, other)
+    models = _models("gemm", input)
     if input.dim() == 2:
-        return operators.mm(input, other)
-    return operators.mm(input.reshape(-1, input.shape[-1]), other).reshape(*input.shape[:-1], other.shape[1])
+        return operators.mm(input, other, *models)
+    product = operators.mm(input.reshape(-1, input.shape[-1]), other, *models)
+    return product.reshape(*input.shape[:-1], other.shape[1])
 
 
-def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: _Arguments) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute ``torch.nn.functional.linear``.
+
+    Args:
+        input: (..., K), bf16 or fp16.
+        weight: (N, K), of the same dtype.
+        bias: (N,), added to the rounded result.
+    """
+    if eager.is_left(_key_of(input, weight.t())):
+        return torch.nn.functional.linear(input, weight, bias)
+    product = matmul(input, weight.t())
+    return product if bias is None else product + autocast(bias)
+
+
+def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: Arguments) -> Tensor:
     """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
     ndim, stride, padding, dilation, groups = arguments
-    x, w = _autocast(x), _autocast(w)
+    key = _key_of(x, w, bias, arguments)
+    if eager.is_left(key) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w)):
+        # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
+        return eager.in_benchmark_mode(own, x, w, bias, *arguments[1:]).contiguous(memory_format=_LAST[ndim])
+    x, w = autocast(x), autocast(w)
     if bias is not None:
-        bias = _autocast(bias)
-    geometry = _geometry(x, w, arguments) if _served(x, w) else None
+        bias = autocast(bias)
+    geometry = geometry_of(x, w, arguments) if served(x, w) else None
     if geometry is None or (bias is not None and (bias.dtype != x.dtype or bias.shape != w.shape[:1])):
         return own(x, w, bias, stride, padding, dilation, groups)
     strides, pads, end_pads, dilations = geometry
     batched = x.dim() == ndim + 2
     if not batched:
         x = x.unsqueeze(0)
+    if (
+        key is not None
+        and eager.is_new(key)
+        and batched
+        and not any(end_pads)
+        and x.is_contiguous(memory_format=_LAST[ndim])
+    ):
+        problem = operators.shaped_problem(x.shape, w.shape, strides, pads, dilations, groups)
+        variants = GroupedConvProblem.variants if _needs_gradients(x, w) else ("forward",)
+        eager.remember(key, [(target_name(problem.op, v, x.dtype, x.device), problem) for v in variants])
     if any(end_pads):  # "same" with an even filter: one more at the end than at the beginning
         x = torch.nn.functional.pad(x, [n for end in reversed(end_pads) for n in (0, end)])
-    y = operators.conv(x, w, strides, pads, dilations, groups)
+    y = operators.conv(x, w, strides, pads, dilations, groups, *_models("grouped_conv", x))
     if bias is not None:
         y = y + bias.reshape(-1, *(1,) * ndim)
     return y if batched else y.squeeze(0)
 
 
-def _served(a: Tensor, b: Tensor) -> bool:
+def _key_of(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, arguments: Arguments | None = None
+) -> tuple[Hashable, ...] | None:
+    """Return all of a call that decides which kernel computes it; None while a graph is traced."""
+    if torch.compiler.is_compiling():
+        return None
+    added = None if bias is None else (bias.shape, bias.dtype, bias.get_device())
+    cast = torch.get_autocast_dtype(DEVICE_TYPE) if torch.is_autocast_enabled(DEVICE_TYPE) else None
+    graded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    first = (a.shape, a.stride(), a.dtype, a.get_device())
+    return (*first, b.shape, b.stride(), b.dtype, b.get_device(), added, cast, arguments, graded)
+
+
+def _needs_gradients(a: Tensor, b: Tensor) -> bool:
+    return bool(torch.is_grad_enabled() and (a.requires_grad or b.requires_grad))
+
+
+def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor) -> None:
+    """Remember the problems of a product, with those of its gradients if they are needed."""
+    if key is None or not eager.is_new(key):
+        return
+    problem = operators.mm_problem(a if a.dim() == 2 else a.reshape(-1, a.shape[-1]), b)
+    problems = (problem, *operators.mm_gradients(problem)) if _needs_gradients(a, b) else (problem,)
+    eager.remember(key, [(target_name(p.op, "universal", a.dtype, a.device), p) for p in problems])
+
+
+def _models(op: str, tensor: Tensor) -> tuple[str, ...]:
+    """Return the operator's argument that identifies the dispatchers; left out unless a graph is traced."""
+    return (_identity(op, tensor.dtype, tensor.device),) if torch.compiler.is_compiling() else ()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator] # torch has no types here
+def _identity(op: str, dtype: torch.dtype, device: torch.device) -> str:
+    return identity_of(op, OPS[op].variants, dtype, device)
+
+
+def served(a: Tensor, b: Tensor) -> bool:
     """Return whether kernels exist for such tensors; PyTorch reports mismatches between them."""
     if a.dtype not in DTYPES or a.device.type != DEVICE_TYPE:
         if not torch.compiler.is_compiling():
@@ -104,7 +178,7 @@ def _served(a: Tensor, b: Tensor) -> bool:
     return bool(b.dtype == a.dtype and b.device == a.device and a.numel() > 0 and b.numel() > 0)
 
 
-def _autocast(t: Tensor) -> Tensor:
+def autocast(t: Tensor) -> Tensor:
     """Cast a tensor as autocast casts the operands of PyTorch's own convolutions and products."""
     kind = t.device.type
     if torch.is_autocast_enabled(kind) and t.dtype.is_floating_point and t.dtype != torch.float64:
@@ -112,7 +186,7 @@ def _autocast(t: Tensor) -> Tensor:
     return t
 
 
-def _geometry(x: Tensor, w: Tensor, arguments: _Arguments) -> _Geometry | None:
+def geometry_of(x: Tensor, w: Tensor, arguments: Arguments) -> Geometry | None:
     """Return the values per axis of a convolution's arguments, or None if PyTorch has to refuse them."""
     ndim, stride, padding, dilation, groups = arguments
     if w.dim() != ndim + 2 or x.dim() not in (ndim + 1, ndim + 2) or groups < 1:
@@ -140,7 +214,7 @@ def _geometry(x: Tensor, w: Tensor, arguments: _Arguments) -> _Geometry | None:
         size + 2 * p + end >= d * (r - 1) + 1
         for size, p, end, d, r in zip(sizes, pads, end_pads, dilations, reach, strict=True)
     )
-    return _Geometry(strides, pads, end_pads, dilations) if fits else None
+    return Geometry(strides, pads, end_pads, dilations) if fits else None
 
 
 def _each(ndim: int, value: Sizes) -> list[int] | None:

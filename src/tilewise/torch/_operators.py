@@ -17,15 +17,18 @@ from torch import Tensor
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import KernelError
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
-from tilewise.torch._serving import dispatcher_for, warn_once
+from tilewise.torch._serving import dispatcher_for, warn_no_kernel
+from tilewise.torch._tracing import Choice, choose_while_tracing
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 _TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 _FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 _MAX_PROBLEMS = 4096
-_GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+# Compilers keep compiled graphs on disk by the operators' arguments. `models` tells graphs of other models apart.
+_GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str models=''"
 
-Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int]  # stride, padding, dilation, groups
+# stride, padding, dilation, groups, and the identity of the dispatchers if it was given
+Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int, *tuple[str, ...]]
 Gradients = tuple[Tensor | None, ...]  # one per argument of an operator
 
 
@@ -55,56 +58,99 @@ def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Ca
 
 
 @_operator("conv", f"Tensor x, Tensor w, {_GEOMETRY}")
-def conv(
-    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
-) -> Tensor:
+def conv(x: Tensor, w: Tensor, *geometry: *Geometry) -> Tensor:
     """Return the convolution of `x` (N, C, [D,] H, W) with `w` (K, C/groups, [Z,] Y, X), channels-last."""
-    problem, sizes = _problem(x.shape, w.shape, stride, padding, dilation, groups)
-    none = [0] * len(stride)
-    return _serve(
-        "forward", problem, (x, w), sizes,
-        lambda: torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups),
-    )  # fmt: skip
+    return _serve(_CHOICES["conv"], (x, w), x, w, *geometry)
 
 
 @_operator("conv_bwd_data", f"Tensor dy, Tensor w, SymInt[] sizes, {_GEOMETRY}")
 def conv_bwd_data(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     """Return the gradient of :func:`conv` for its input, of shape `sizes`, channels-last."""
-    problem, _ = _problem(sizes, w.shape, *geometry)
-    own = torch.nn.grad.conv2d_input if dy.dim() == 4 else torch.nn.grad.conv3d_input
-    return _serve("bwd_data", problem, (dy, w), sizes, lambda: own(sizes, w, dy, *geometry))
+    return _serve(_CHOICES["conv_bwd_data"], (dy, w), dy, w, sizes, *geometry)
 
 
 @_operator("conv_bwd_weight", f"Tensor dy, Tensor x, SymInt[] sizes, {_GEOMETRY}")
 def conv_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     """Return the gradient of :func:`conv` for its filter, of shape `sizes`, channels-last."""
-    problem, _ = _problem(x.shape, sizes, *geometry)
-    own = torch.nn.grad.conv2d_weight if dy.dim() == 4 else torch.nn.grad.conv3d_weight
-    return _serve("bwd_weight", problem, (dy, x), sizes, lambda: own(x, sizes, dy, *geometry))
+    return _serve(_CHOICES["conv_bwd_weight"], (dy, x), dy, x, sizes, *geometry)
 
 
-@_operator("mm", "Tensor a, Tensor b")
-def mm(a: Tensor, b: Tensor) -> Tensor:
+@_operator("mm", "Tensor a, Tensor b, str models=''")
+def mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     """Return ``a @ b``, contiguous, for `a` (M, K) and `b` (K, N), each stored by rows or by columns."""
-    a_letter, a_stored = ("r", a.contiguous()) if a.is_contiguous() or not a.t().is_contiguous() else ("c", a.t())
-    b_letter, b_stored = ("c", b.t()) if b.t().is_contiguous() else ("r", b.contiguous())
-    problem = _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
+    problem = mm_problem(a, b)
     dispatcher = dispatcher_for("gemm", "universal", a)
-    if dispatcher is not None and (c := _run(dispatcher, problem, (a_stored, b_stored))) is not None:
-        return c
+    if dispatcher is not None:
+        stored = [t.contiguous() if letter == "r" else t.t() for t, letter in zip((a, b), problem.layout, strict=False)]
+        if (c := _run(dispatcher, problem, stored)) is not None:
+            return c
     return torch.mm(a, b)
 
 
-def _serve(
-    variant: str, problem: Problem, operands: tuple[Tensor, Tensor], sizes: Sequence[int], own: Callable[[], Tensor]
-) -> Tensor:
-    """Compute a result of shape `sizes` with the dispatcher's kernel, or with PyTorch's `own` without one."""
-    dispatcher = dispatcher_for("grouped_conv", variant, operands[0])
+def _serve(choice: Choice, operands: tuple[Tensor, Tensor], *args: Any) -> Tensor:
+    """Compute a convolution's result with the dispatcher's kernel, or with PyTorch's own without one."""
+    dispatcher = dispatcher_for(choice.op, choice.variant, operands[0])
     if dispatcher is not None:
-        result = _run(dispatcher, problem, map(_channels_last, operands))
+        result = _run(dispatcher, choice.problem(*args), map(_channels_last, operands))
         if result is not None:
             return result.permute(_FROM_LAST[result.dim()])
-    return own().contiguous(memory_format=_LAST[len(sizes)])
+    return choice.own(*args)
+
+
+def _own_conv(
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
+    *models: str,
+) -> Tensor:  # fmt: skip
+    none = [0] * len(stride)
+    y = torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups)
+    return y.contiguous(memory_format=_LAST[x.dim()])
+
+
+def _own_bwd_data(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
+    own = torch.nn.grad.conv2d_input if dy.dim() == 4 else torch.nn.grad.conv3d_input
+    return own(sizes, w, dy, *geometry[:4]).contiguous(memory_format=_LAST[dy.dim()])
+
+
+def _own_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
+    own = torch.nn.grad.conv2d_weight if dy.dim() == 4 else torch.nn.grad.conv3d_weight
+    return own(x, sizes, dy, *geometry[:4]).contiguous(memory_format=_LAST[dy.dim()])
+
+
+def _own_mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
+    return torch.mm(a, b)
+
+
+def _forward_problem(x: Tensor, w: Tensor, *geometry: *Geometry) -> Problem:
+    return shaped_problem(x.shape, w.shape, *geometry)
+
+
+def _bwd_data_problem(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Problem:
+    return shaped_problem(sizes, w.shape, *geometry)
+
+
+def _bwd_weight_problem(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Problem:
+    return shaped_problem(x.shape, sizes, *geometry)
+
+
+def mm_problem(a: Tensor, b: Tensor, models: str = "") -> GemmProblem:
+    """Return the problem of :func:`mm`, in the layout in which it reads the operands."""
+    a_letter = "r" if a.is_contiguous() or not a.t().is_contiguous() else "c"
+    b_letter = "c" if b.t().is_contiguous() else "r"
+    return _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
+
+
+def mm_gradients(p: GemmProblem) -> tuple[GemmProblem, GemmProblem]:
+    """Return the problems of the gradients of a product, for its first and its second operand."""
+    flipped = {"r": "c", "c": "r"}  # the letter of a transposed operand
+    return _product(p.M, p.K, p.N, f"r{flipped[p.layout[1]]}r"), _product(p.K, p.N, p.M, f"{flipped[p.layout[0]]}rr")
+
+
+_CHOICES = {
+    "conv": Choice("grouped_conv", "forward", _forward_problem, _own_conv),
+    "conv_bwd_data": Choice("grouped_conv", "bwd_data", _bwd_data_problem, _own_bwd_data),
+    "conv_bwd_weight": Choice("grouped_conv", "bwd_weight", _bwd_weight_problem, _own_bwd_weight),
+    "mm": Choice("gemm", "universal", mm_problem, _own_mm),
+}
 
 
 def _run(dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor]) -> Tensor | None:
@@ -112,7 +158,7 @@ def _run(dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor]) -
     try:
         return dispatcher.run(problem, *operands)
     except KernelError as e:
-        warn_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {e}")
+        warn_no_kernel(dispatcher, e)
         return None
 
 
@@ -126,8 +172,9 @@ def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _conv_result(
-    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
-) -> Tensor:
+    x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
+    *models: str,
+) -> Tensor:  # fmt: skip
     sizes = [
         (size + 2 * p - d * (reach - 1) - 1) // s + 1
         for size, reach, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True)
@@ -139,14 +186,15 @@ def _gradient(dy: Tensor, other: Tensor, sizes: Sequence[int], *geometry: *Geome
     return _empty(dy, sizes)
 
 
-def _mm_result(a: Tensor, b: Tensor) -> Tensor:
+def _mm_result(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
-def _problem(
+def shaped_problem(
     x: Sequence[int], w: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    groups: int,
-) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
+    groups: int, *models: str,
+) -> GroupedConvProblem:  # fmt: skip
+    """Return the problem of an input and a filter of these shapes."""
     return _conv_problem(tuple(x), tuple(w), tuple(stride), tuple(padding), tuple(dilation), groups)
 
 
@@ -154,16 +202,14 @@ def _problem(
 def _conv_problem(
     x: tuple[int, ...], w: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...],
     dilation: tuple[int, ...], groups: int,
-) -> tuple[GroupedConvProblem, tuple[int, ...]]:  # fmt: skip
-    """Return the problem of these shapes, and the shape of its output."""
+) -> GroupedConvProblem:  # fmt: skip
     values: dict[str, Any] = {"N": x[0], "C": x[1], "K": w[0], "G": groups}
     for axis, size, reach, s, p, d in zip(
         "dhw"[3 - len(stride) :], x[2:], w[2:], stride, padding, dilation, strict=True
     ):
         values |= {f"{axis.upper()}i": size, {"d": "Z", "h": "Y", "w": "X"}[axis]: reach}
         values |= {f"stride_{axis}": s, f"pad_{axis}": p, f"dilation_{axis}": d}
-    problem = GroupedConvProblem(**values)
-    return problem, (x[0], w[0], *problem.output_sizes[3 - len(stride) :])
+    return GroupedConvProblem(**values)
 
 
 _product = lru_cache(_MAX_PROBLEMS)(GemmProblem)
@@ -200,7 +246,8 @@ def _bwd_weight_backward(ctx: _Context, g: Tensor) -> Gradients:
 
 def _mm_backward(ctx: _Context, g: Tensor) -> Gradients:
     a, b = ctx.saved_tensors
-    return mm(g, b.t()) if ctx.needs_input_grad[0] else None, mm(a.t(), g) if ctx.needs_input_grad[1] else None
+    da = mm(g, b.t(), *ctx.rest) if ctx.needs_input_grad[0] else None
+    return da, mm(a.t(), g, *ctx.rest) if ctx.needs_input_grad[1] else None, *(None for _ in ctx.rest)
 
 
 for _name, _fake, _backward in (
@@ -211,3 +258,4 @@ for _name, _fake, _backward in (
 ):
     torch.library.register_fake(f"tilewise::{_name}", _fake)
     torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep_for_backward)
+    choose_while_tracing(_name, _CHOICES[_name])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import TracebackType
 
@@ -11,9 +12,9 @@ import torch
 
 from tilewise.dispatch import Dispatcher
 from tilewise.dispatch.launching import device_arch
-from tilewise.errors import TilewiseError
+from tilewise.errors import KernelError, TilewiseError
 from tilewise.kernels.triton.programs import interpreted
-from tilewise.ops import Target
+from tilewise.ops import Problem, Target
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,11 @@ class use:
 
 def dispatcher_for(op: str, variant: str, tensor: torch.Tensor) -> Dispatcher | None:
     """Return the dispatcher for operands like `tensor`, or log a warning once and return None."""
-    name = _target_name(op, variant, tensor.dtype, tensor.get_device())
+    return dispatcher_named(_target_name(op, variant, tensor.dtype, tensor.get_device()))
+
+
+def dispatcher_named(name: str) -> Dispatcher | None:
+    """Return the dispatcher of a target, or log a warning once and return None."""
     if name in _installed:
         return _installed[name]
     if name not in _from_production:
@@ -59,11 +64,39 @@ def dispatcher_for(op: str, variant: str, tensor: torch.Tensor) -> Dispatcher | 
     return _from_production[name]
 
 
+def identity_of(op: str, variants: Iterable[str], dtype: torch.dtype, device: torch.device) -> str:
+    """Return a digest of the dispatchers for operands of a dtype on a device: equal ones choose alike."""
+    dispatchers = [dispatcher_named(target_name(op, variant, dtype, device)) for variant in variants]
+    return hashlib.sha256(repr([d and d.identity for d in dispatchers]).encode()).hexdigest()[:16]
+
+
+def is_left_to_pytorch(target: str, problem: Problem) -> bool:
+    """Return whether PyTorch's own call computes a target's problem: it is the selection, or no kernel can."""
+    dispatcher = dispatcher_named(target)
+    if dispatcher is None:
+        return True
+    try:
+        return dispatcher.is_left_to_pytorch(problem)
+    except KernelError as e:
+        warn_no_kernel(dispatcher, e)
+        return True
+
+
+def warn_no_kernel(dispatcher: Dispatcher, error: KernelError) -> None:
+    """Log once that PyTorch computes a problem for lack of a kernel."""
+    warn_once(f"{dispatcher.target.name}: PyTorch's own operator is used where none can run: {error}")
+
+
 def warn_once(message: str) -> None:
     """Log a warning, unless the same message was logged before."""
     if message not in _warnings:
         _warnings.add(message)
         _log.warning(message)
+
+
+def target_name(op: str, variant: str, dtype: torch.dtype, device: torch.device) -> str:
+    """Return the name of the target for operands of a dtype on a device."""
+    return _target_name(op, variant, dtype, -1 if device.index is None else device.index)
 
 
 @cache

@@ -83,5 +83,6 @@ VENDOR = Backend(
     common_columns=partial(nominal_columns, NAME),
     timed_in_background=True,
     needs_python=True,
+    in_pytorch=True,
     tagged=True,
 )

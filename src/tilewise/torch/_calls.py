@@ -1,0 +1,113 @@
+"""Problems that the layers of a network compute while it runs on examples."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tilewise.ops import GroupedConvProblem, Problem
+from tilewise.torch import _functional as functional
+from tilewise.torch import _operators as operators
+from tilewise.torch._layers import REPLACEMENTS
+
+
+class Pass(NamedTuple):
+    """One computation of a layer, and whether PyTorch's own call would add the layer's bias to it."""
+
+    variant: str
+    problem: Problem
+    dtype: torch.dtype
+    device: torch.device
+    has_bias: bool
+
+
+Calls = dict[str, list[Sequence[Pass] | str]]  # per layer: the passes of each call, or why PyTorch has to compute it
+
+
+def record_calls(model: nn.Module, inputs: Sequence[Any]) -> Calls:
+    """Run a network on its inputs and return the calls of its layers by name; the network stays as it is.
+
+    The random generators and the buffers (running statistics) are put back. A network in training mode records its
+    gradients' problems too, as a step of training would compute them.
+    """
+    calls: Calls = {name: [] for name, layer in model.named_modules() if type(layer) in REPLACEMENTS}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=_devices(model)))
+        stack.enter_context(_unchanged_buffers(model))
+        stack.enter_context(torch.set_grad_enabled(model.training))
+        for name, layer in model.named_modules():
+            if name in calls:
+                hook = layer.register_forward_pre_hook(_recorder(calls[name]), with_kwargs=True)
+                stack.callback(hook.remove)
+        model(*inputs)
+    return calls
+
+
+def _recorder(into: list[Sequence[Pass] | str]) -> Any:
+    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        into.append(_passes(layer, args[0] if args else kwargs["input"]))
+
+    return record
+
+
+def _passes(layer: nn.Module, x: Tensor) -> Sequence[Pass] | str:
+    """Return the passes of a call, or why PyTorch has to compute it."""
+    gradient_of_input = x.requires_grad
+    with torch.no_grad():
+        x, w = functional.autocast(x), functional.autocast(layer.weight)
+        if not functional.served(x, w):
+            return f"there are no kernels for {x.dtype} on {x.device.type}"
+        if isinstance(layer, nn.Linear):
+            problems = _product(x, w)
+        elif layer.padding_mode != "zeros":
+            return f"padding with {layer.padding_mode} is PyTorch's"
+        else:
+            problems = _convolution(layer, x, w)
+    if problems is None:
+        return "the call is left to PyTorch by its arguments"
+    wanted = (True, layer.training and gradient_of_input, layer.training and layer.weight.requires_grad)
+    problems = [problem for problem, is_wanted in zip(problems, wanted, strict=True) if is_wanted]
+    has_bias = isinstance(layer, nn.Linear) and layer.bias is not None
+    return [Pass(variant, p, x.dtype, x.device, has_bias and i == 0) for i, (variant, p) in enumerate(problems)]
+
+
+def _convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
+    ndim = w.dim() - 2
+    arguments = functional.Arguments(ndim, layer.stride, layer.padding, layer.dilation, layer.groups)
+    geometry = functional.geometry_of(x, w, arguments)
+    if geometry is None:
+        return None
+    batch = x.shape[0] if x.dim() == ndim + 2 else 1
+    sizes = [size + end for size, end in zip(x.shape[-ndim:], geometry.end_pads, strict=True)]
+    shape = (batch, x.shape[-ndim - 1], *sizes)
+    problem = operators.shaped_problem(
+        shape, w.shape, geometry.strides, geometry.pads, geometry.dilations, layer.groups
+    )
+    return [(variant, problem) for variant in GroupedConvProblem.variants]
+
+
+def _product(x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
+    if x.dim() < 2 or x.shape[-1] != w.shape[1]:
+        return None
+    forward = operators.mm_problem(x.reshape(-1, x.shape[-1]), w.t())
+    return [("universal", problem) for problem in (forward, *operators.mm_gradients(forward))]
+
+
+@contextlib.contextmanager
+def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in kept:
+                buffer.copy_(before)
+
+
+def _devices(model: nn.Module) -> list[int]:
+    """Return the indices of the CUDA devices that hold a part of the network."""
+    return sorted({t.get_device() for t in model.parameters() if t.device.type == "cuda"})

@@ -1,0 +1,121 @@
+"""The report on an optimised network: for each layer its problems, the picks, the expected times, and the decision."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """One computation of a layer, forward or a gradient, of one shape.
+
+    Attributes:
+        target: name of the target.
+        problem: its dimensions.
+        calls: how often the layer computes it while the example runs.
+        pick: name of the model's pick; "" without a model.
+        pytorch_ms: predicted time of PyTorch's own call; None if it is unknown.
+        expected_ms: predicted time of the pick, with the time to add a bias that PyTorch's call would have included.
+        why_unknown: why the times cannot be compared; "" if they can.
+    """
+
+    target: str
+    problem: Mapping[str, int | str]
+    calls: int
+    pick: str
+    pytorch_ms: float | None
+    expected_ms: float | None
+    why_unknown: str = ""
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """The decision on one layer.
+
+    Attributes:
+        name: the layer's name in the network.
+        passes: its computations; empty if PyTorch has to compute the layer.
+        replaced: whether selected kernels compute it from now on.
+        reason: why it was replaced, or left to PyTorch.
+    """
+
+    name: str
+    passes: tuple[PassReport, ...]
+    replaced: bool
+    reason: str
+
+    @property
+    def pytorch_ms(self) -> float | None:
+        """Predicted time of PyTorch's own calls; None if one is unknown."""
+        times = [p.calls * p.pytorch_ms for p in self.passes if p.pytorch_ms is not None]
+        return sum(times) if self.passes and len(times) == len(self.passes) else None
+
+    @property
+    def expected_ms(self) -> float | None:
+        """Predicted time of the layer as it is now; None if it is unknown."""
+        if not self.replaced:
+            return self.pytorch_ms
+        return sum(p.calls * p.expected_ms for p in self.passes if p.expected_ms is not None)
+
+
+@dataclass(frozen=True)
+class OptimizeReport:
+    """The decisions on a network. Times are predictions for the GPU alone, without the host's part of eager calls.
+
+    Attributes:
+        layers: the convolutions and linear layers, in the network's order.
+        folded: (convolution, batch normalisation) that are computed as one layer for inference.
+        why_not_folded: why nothing was searched for folding; "" if the network was.
+        models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
+    """
+
+    layers: tuple[LayerReport, ...]
+    folded: tuple[tuple[str, str], ...]
+    why_not_folded: str
+    models: Mapping[str, str]
+
+    @property
+    def pytorch_ms(self) -> float:
+        """Predicted time of PyTorch's own calls, over the layers where it is known."""
+        return sum(layer.pytorch_ms or 0.0 for layer in self.layers)
+
+    @property
+    def expected_ms(self) -> float:
+        """Predicted time of the same layers as they are now."""
+        return sum(layer.expected_ms or 0.0 for layer in self.layers)
+
+    @property
+    def digest(self) -> str:
+        """Digest of decisions and models; processes of one job compare it to see that they chose alike."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, with the totals."""
+        return {**asdict(self), "pytorch_ms": self.pytorch_ms, "expected_ms": self.expected_ms, "digest": self.digest}
+
+    def __str__(self) -> str:
+        """Return a line for each layer, and the totals."""
+        lines = [
+            f"{layer.name}: {'replaced' if layer.replaced else 'left'}, {_milliseconds(layer.pytorch_ms)} -> "
+            f"{_milliseconds(layer.expected_ms)} ms: {layer.reason}"
+            for layer in self.layers
+        ]
+        lines += [f"{conv}: {norm} is folded into it" for conv, norm in self.folded]
+        if self.why_not_folded:
+            lines.append(f"no batch normalisation is folded: {self.why_not_folded}")
+        known = [layer for layer in self.layers if layer.pytorch_ms is not None]
+        replaced = sum(layer.replaced for layer in self.layers)
+        lines.append(
+            f"{replaced} of {len(self.layers)} layers are replaced; {_milliseconds(self.pytorch_ms)} -> "
+            f"{_milliseconds(self.expected_ms)} ms expected, over the {len(known)} layers whose times are known"
+        )
+        return "\n".join(lines)
+
+
+def _milliseconds(value: float | None) -> str:
+    return "?" if value is None else f"{value:.4f}"

@@ -1,0 +1,158 @@
+"""Layers that take the place of PyTorch's in a network: same parameters, same names, other functions.
+
+Each derives from the layer that it replaces, and a network that has one can be pickled and copied. Replacing changes
+the class of a layer and nothing else, so that its parameters, hooks and place in the network stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from tilewise.torch._functional import conv2d, conv3d, linear
+
+
+class Conv2d(nn.Conv2d):  # type: ignore[misc] # torch has no types here
+    """``torch.nn.Conv2d`` by :func:`tilewise.torch.conv2d`."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv3d(nn.Conv3d):  # type: ignore[misc] # as above
+    """``torch.nn.Conv3d`` by :func:`tilewise.torch.conv3d`."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Linear(nn.Linear):  # type: ignore[misc] # as above
+    """``torch.nn.Linear`` by :func:`tilewise.torch.linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Compute the layer's output."""
+        return linear(input, self.weight, self.bias)
+
+
+REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.Linear: Linear}
+
+
+class FoldedPair:
+    """A convolution with a batch normalisation folded into it.
+
+    Both layers keep their parameters and buffers, so a ``state_dict`` has the same keys as before. The folded filter
+    and bias are buffers of the convolution that no ``state_dict`` holds. They are used where both layers are in
+    evaluation mode and no gradient of their parameters can be asked for; elsewhere both layers compute as before.
+    """
+
+    def __init__(self, conv: nn.Module, norm: nn.Module) -> None:
+        self._conv, self._norm = conv, norm
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether the convolution computes both layers now."""
+        if self._conv.training or self._norm.training:
+            return False
+        learnt = (self._conv.weight, self._conv.bias, self._norm.weight, self._norm.bias)
+        return not (torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in learnt))
+
+    def fold(self) -> None:
+        """Compute the folded filter and bias from the parameters as they are now."""
+        conv, norm = self._conv, self._norm
+        with torch.no_grad():
+            weight, bias = fuse_conv_bn_weights(
+                conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
+            weight = weight.detach().to(memory_format=_stored(conv.weight))
+        conv.register_buffer("folded_weight", weight, persistent=False)
+        conv.register_buffer("folded_bias", bias.detach(), persistent=False)
+
+
+def _stored(t: Tensor) -> torch.memory_format:
+    for layout in (torch.channels_last, torch.channels_last_3d):
+        if (t.dim() == 5) == (layout is torch.channels_last_3d) and t.is_contiguous(memory_format=layout):
+            return layout
+    return torch.contiguous_format
+
+
+class _Folded(nn.Module):  # type: ignore[misc] # as above
+    """A layer of a folded pair: the filter is folded again when parameters are loaded or evaluation mode begins."""
+
+    folded_pair: FoldedPair
+
+    def train(self, mode: bool = True) -> Any:
+        changed = super().train(mode)
+        if not mode:
+            self.folded_pair.fold()
+        return changed
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.folded_pair.fold()
+
+
+class _FoldedConv(_Folded):
+    """The convolution of a folded pair."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.folded_pair.is_active:
+            return self._conv_forward(input, self.folded_weight, self.folded_bias)
+        return super().forward(input)
+
+
+class _FoldedNorm(_Folded):
+    """The batch normalisation of a folded pair, which hands its input on where the convolution computes both."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input if self.folded_pair.is_active else super().forward(input)
+
+
+class FoldedConv2d(_FoldedConv, nn.Conv2d):  # type: ignore[misc] # as above
+    """``torch.nn.Conv2d`` with the batch normalisation after it."""
+
+
+class FoldedConv3d(_FoldedConv, nn.Conv3d):  # type: ignore[misc] # as above
+    """``torch.nn.Conv3d`` with the batch normalisation after it."""
+
+
+class FoldedOwnConv2d(_FoldedConv, Conv2d):
+    """:class:`Conv2d` with the batch normalisation after it."""
+
+
+class FoldedOwnConv3d(_FoldedConv, Conv3d):
+    """:class:`Conv3d` with the batch normalisation after it."""
+
+
+class FoldedBatchNorm2d(_FoldedNorm, nn.BatchNorm2d):  # type: ignore[misc] # as above
+    """``torch.nn.BatchNorm2d`` after a convolution that computes it."""
+
+
+class FoldedBatchNorm3d(_FoldedNorm, nn.BatchNorm3d):  # type: ignore[misc] # as above
+    """``torch.nn.BatchNorm3d`` after a convolution that computes it."""
+
+
+FOLDED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv2d: FoldedConv2d,
+    nn.Conv3d: FoldedConv3d,
+    Conv2d: FoldedOwnConv2d,
+    Conv3d: FoldedOwnConv3d,
+    nn.BatchNorm2d: FoldedBatchNorm2d,
+    nn.BatchNorm3d: FoldedBatchNorm3d,
+}
+
+
+def replace_layer(layer: nn.Module) -> None:
+    """Turn a layer of PyTorch's into the one here that computes the same, in place."""
+    layer.__class__ = REPLACEMENTS[type(layer)]
+
+
+def fold_layers(conv: nn.Module, norm: nn.Module) -> None:
+    """Fold a batch normalisation into the convolution before it, in place."""
+    pair = FoldedPair(conv, norm)
+    pair.fold()
+    for layer in (conv, norm):
+        layer.__class__ = FOLDED[type(layer)]
+        layer.folded_pair = pair

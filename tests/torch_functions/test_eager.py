@@ -1,0 +1,190 @@
+"""Eager calls that PyTorch computes by itself go to its function, and come back when something else is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.runtime import eager_overhead
+from torch.nn import functional as own
+
+import tilewise.torch as ours
+from kernels.dispatchers import dispatcher_of
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.kernels import Pool
+from tilewise.kernels.triton.programs import interpreted
+from tilewise.kernels.vendor import VendorCall
+from tilewise.ops import OPS, GroupedConvProblem, Target
+from tilewise.torch import _operators as operators
+from torch_functions.compare import assert_same, close, half
+from torch_functions.predicting import CALLS, KERNELS
+
+pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+
+
+def serve(op: str, *left: str) -> Any:
+    """Install dispatchers that leave these variants to PyTorch, and have a kernel for the others."""
+    configs = {v: CALLS[op] if v in left else KERNELS[op] for v in OPS[op].variants}
+    return ours.use(*(dispatcher_of(op, variant, config) for variant, config in configs.items()))
+
+
+def last(*shape: int) -> torch.Tensor:
+    return half(*shape).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of problems that reach a dispatcher's `run`."""
+    names: list[str] = []
+    run = Dispatcher.run
+
+    def noted(self: Dispatcher, *args: Any, **options: Any) -> Any:
+        names.append(self.target.variant)
+        return run(self, *args, **options)
+
+    monkeypatch.setattr(Dispatcher, "run", noted)
+    return names
+
+
+FUNCTIONS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {
+    "conv2d": ("grouped_conv", ours.conv2d, own.conv2d, lambda: [last(2, 4, 5, 6), last(6, 4, 3, 3), half(6)]),
+    "matmul": ("gemm", ours.matmul, torch.matmul, lambda: [half(2, 3, 8), half(8, 4)]),
+    "linear": ("gemm", ours.linear, own.linear, lambda: [half(3, 8), half(4, 8), half(4)]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_the_first_call_reaches_the_dispatcher(name: str, ran: list[str]) -> None:
+    op, mine, theirs, make = FUNCTIONS[name]
+    with serve(op, *OPS[op].variants), torch.no_grad():
+        for count in (1, 1, 1):
+            operands = make()
+            y, right = mine(*operands), theirs(*operands)
+            close(y, right)
+            assert y.stride() == right.stride()
+            assert len(ran) == count
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_right_before_and_after(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    op, mine, theirs, make = FUNCTIONS[name]
+    with serve(op, *OPS[op].variants):
+        for _ in range(3):
+            assert_same(mine, theirs, *make())
+
+
+@pytest.mark.parametrize("left", [(), ("forward",), ("forward", "bwd_data"), GroupedConvProblem.variants])
+def test_a_call_with_gradients_is_pytorch_s_only_if_all_are(
+    left: tuple[str, ...], ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    with serve("grouped_conv", *left):
+        for _ in range(2):
+            ran.clear()
+            assert_same(ours.conv2d, own.conv2d, last(1, 4, 5, 5), last(4, 4, 3, 3))
+    assert sorted(ran) == ([] if len(left) == 3 else sorted(GroupedConvProblem.variants))
+
+
+def test_gradients_outside_benchmark_mode_are_the_dispatcher_s(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidate cuDNN was measured in benchmark mode, and PyTorch's gradients would run without it."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    with serve("grouped_conv", *GroupedConvProblem.variants):
+        for _ in range(2):
+            ran.clear()
+            assert_same(ours.conv2d, own.conv2d, last(1, 4, 5, 5), last(4, 4, 3, 3))
+            assert len(ran) == 3
+        with torch.no_grad():
+            ran.clear()
+            for _ in range(2):
+                ours.conv2d(last(1, 4, 5, 5), last(4, 4, 3, 3))
+            assert len(ran) == 1
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_another_dispatcher_is_asked_at_once(ran: list[str]) -> None:
+    x, w = last(1, 4, 5, 5), last(4, 4, 3, 3)
+    with torch.no_grad(), serve("grouped_conv", "forward"):
+        for _ in range(2):
+            ours.conv2d(x, w)
+        assert ran == ["forward"]
+        with serve("grouped_conv"):
+            ours.conv2d(x, w)
+            assert ran == ["forward"] * 2
+        ours.conv2d(x, w)
+        assert ran == ["forward"] * 2
+
+
+@pytest.mark.parametrize("changed", ["shape", "filter", "stride", "groups", "dtype", "memory", "gradient", "bias"])
+def test_what_decides_a_call_separates_calls(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key separates whatever the problems separate, so the second call builds problems of its own."""
+    x, w, bias, options = last(2, 4, 5, 5), last(4, 4, 3, 3), None, {"stride": 1, "groups": 1}
+    asked: list[str] = []
+
+    def computed(*args: Any) -> torch.Tensor:
+        asked.append("operator")
+        return torch.ops.aten.convolution(*args[:2], None, *args[2:5], False, [0, 0], args[5])
+
+    with torch.no_grad(), serve("grouped_conv", *GroupedConvProblem.variants):
+        ours.conv2d(x, w, bias, **options)
+        monkeypatch.setattr(operators, "conv", computed)
+        ours.conv2d(x, w, bias, **options)
+        assert not asked
+        match changed:
+            case "shape":
+                x = last(2, 4, 6, 5)
+            case "filter":
+                w = last(8, 4, 3, 3)
+            case "stride":
+                options["stride"] = 2
+            case "groups":
+                w, options["groups"] = last(4, 2, 3, 3), 2
+            case "dtype":
+                x, w = x.bfloat16(), w.bfloat16()
+            case "memory":
+                x = x.contiguous()
+            case "gradient":
+                w.requires_grad_()
+            case "bias":
+                bias = half(4)
+        with torch.set_grad_enabled(changed == "gradient"):
+            ours.conv2d(x, w, bias, **options)
+    assert asked == ["operator"]
+
+
+def test_watched_calls_reach_the_dispatcher_each_time(ran: list[str], tmp_path: Path) -> None:
+    target = Target("grouped_conv", "forward", "fp16", "sm90")
+    pool = Pool(target.op, target.variant, target.dtype, (VendorCall("cudnn"),))
+    switches = Switches(record=str(tmp_path / "requests.jsonl"))
+    with torch.no_grad(), ours.use(Dispatcher(target, pool, None, switches=switches)):
+        for _ in range(3):
+            ours.conv2d(last(1, 4, 5, 5), last(4, 4, 3, 3))
+    assert len(ran) == 3
+
+
+def test_sizes_in_a_list_are_served_too(ran: list[str]) -> None:
+    with torch.no_grad(), serve("grouped_conv", "forward"):
+        for _ in range(2):
+            x, w = last(1, 4, 5, 5), last(4, 4, 3, 3)
+            close(ours.conv2d(x, w, stride=[2, 1]), own.conv2d(x, w, stride=[2, 1]))
+    assert len(ran) == 2
+
+
+def test_under_autocast_the_result_has_its_type() -> None:
+    x, w = torch.randn(1, 4, 5, 5).contiguous(memory_format=torch.channels_last), torch.randn(4, 4, 3, 3)
+    with torch.no_grad(), serve("grouped_conv", "forward"), torch.autocast("cpu", torch.float16):
+        for _ in range(2):
+            y = ours.conv2d(x, w)
+            assert y.dtype == torch.float16
+            close(y, own.conv2d(x, w))
+    assert ours.conv2d(x, w).dtype == torch.float32
+
+
+def test_the_benchmark_runs_without_a_gpu() -> None:
+    found = eager_overhead.measure(2, 2)
+    assert [row["function"] for row in found] == list(eager_overhead.cases("cpu"))
+    assert all(row["tilewise_us"] > 0 and row["pytorch_us"] > 0 for row in found)
+    assert "conv2d for training" in eager_overhead.text(found)

@@ -1,0 +1,326 @@
+"""An optimised network computes the same, with kernels where they win and PyTorch's layers elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tilewise.torch as ours
+from kernels.dispatchers import dispatcher_of
+from small_model import write_model
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.errors import ConfigError
+from tilewise.kernels.triton.programs import interpreted
+from tilewise.ops import GemmProblem, GroupedConvProblem
+from torch_functions.compare import close, half
+from torch_functions.predicting import KERNELS, predicting
+from torch_functions.ranks import optimise_on_rank, small_net
+
+pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+
+
+class Net(nn.Module):  # type: ignore[misc] # torch has no types here
+    """Convolutions with and without batch normalisation, one of them read twice, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.twice, self.after = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
+        self.unused = nn.Conv2d(8, 8, 1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.stem(x)).relu()
+        y = self.twice(x)
+        x = self.after(y) + y
+        return self.head(x.mean((2, 3)))
+
+
+def net() -> Net:
+    made = Net()
+    for norm in (made.norm, made.after):
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    made.half()
+    return made
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return half(2, 3, 6, 5)
+
+
+@pytest.fixture
+def _winning() -> Iterator[None]:
+    with ours.use(*predicting()):
+        yield
+
+
+def classes(model: nn.Module) -> dict[str, str]:
+    return {name: type(m).__name__ for name, m in model.named_modules() if name and "." not in name}
+
+
+class TestDecisions:
+    def test_a_layer_is_replaced_where_the_pick_wins_and_left_where_pytorch_is_the_pick(self, x: torch.Tensor) -> None:
+        with ours.use(*predicting(lambda p: isinstance(p, GroupedConvProblem) and p.Y == 3)):
+            model, report = ours.optimize(net().eval(), x, fold=False)
+        rows = {layer.name: layer for layer in report.layers}
+        assert {name: row.replaced for name, row in rows.items()} == {
+            "stem": True, "twice": False, "unused": False, "head": False,
+        }  # fmt: skip
+        assert (rows["twice"].reason, rows["unused"].reason) == (
+            "PyTorch's own call is the pick", "the example does not call it",
+        )  # fmt: skip
+        assert (rows["stem"].pytorch_ms, rows["stem"].expected_ms) == (2.0, 1.0)
+        assert (report.pytorch_ms, report.expected_ms) == (6.0, 5.0)
+        assert type(model.stem) is ours.Conv2d
+        assert type(model.twice) is nn.Conv2d
+        assert rows["stem"].passes[0].problem == GroupedConvProblem(2, 3, 8, 1, 6, 5, 3, 3, pad_h=1, pad_w=1).to_dict()
+
+    @pytest.mark.usefixtures("_winning")
+    def test_in_training_mode_the_gradients_count(self, x: torch.Tensor) -> None:
+        report = ours.optimize(net(), x).report
+        rows = {layer.name: [p.target.split("_fp16")[0] for p in layer.passes] for layer in report.layers}
+        conv = [f"grouped_conv_{v}" for v in ("forward", "bwd_data", "bwd_weight")]
+        assert rows["stem"] == [conv[0], conv[2]]  # the input needs no gradient
+        assert rows["twice"] == conv
+        assert rows["head"] == ["gemm_universal"] * 3
+        problems = [GemmProblem.from_dict(p.problem) for p in report.layers[-1].passes]
+        assert problems == [GemmProblem(2, 5, 8, "rcr"), GemmProblem(2, 8, 5, "rrr"), GemmProblem(8, 5, 2, "crr")]
+
+    @pytest.mark.usefixtures("_winning")
+    def test_a_gain_below_the_least_is_no_reason(self, x: torch.Tensor) -> None:
+        assert ours.optimize(net().eval(), x, min_gain=0.49).report.layers[0].replaced
+        assert not ours.optimize(net().eval(), x, min_gain=0.5).report.layers[0].replaced
+        with pytest.raises(ConfigError, match="min_gain must be a share of at least 0, got -1"):
+            ours.optimize(net(), x, min_gain=-1)
+
+    @pytest.mark.usefixtures("_winning")
+    def test_calls_of_several_shapes_add_up(self) -> None:
+        shared = nn.Conv2d(4, 4, 1).half()
+        model = nn.Sequential(shared, nn.MaxPool2d(2), shared).eval()
+        (layer,) = ours.optimize(model, half(1, 4, 4, 4)).report.layers
+        assert [p.problem["Hi"] for p in layer.passes] == [4, 2]
+        assert layer.pytorch_ms == 4.0
+
+    @pytest.mark.parametrize(("layer", "shape", "reason"), [
+        (lambda: nn.Conv2d(4, 4, 1), (1, 4, 4, 4), "there are no kernels for torch.float32 on cpu"),
+        (lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect").half(), (1, 4, 4, 4), "padding with reflect"),
+        (lambda: nn.Linear(4, 4).half(), (4,), "left to PyTorch by its arguments"),
+        (lambda: type("Mine", (nn.Conv2d,), {})(4, 4, 1).half(), (1, 4, 4, 4), "Mine derives from PyTorch's layer"),
+    ])  # fmt: skip
+    @pytest.mark.usefixtures("_winning")
+    def test_others_are_left_with_the_reason(self, layer: Any, shape: tuple[int, ...], reason: str) -> None:
+        model = nn.Sequential(layer()).eval()
+        example = torch.randn(shape).to(model[0].weight.dtype)
+        found, report = ours.optimize(model, example)
+        assert type(found[0]) is type(model[0])
+        assert [reason in row.reason for row in report.layers] == [True]
+
+    def test_without_a_prediction_nothing_is_guessed(self, x: torch.Tensor) -> None:
+        without_model = dispatcher_of("grouped_conv", "forward", KERNELS["grouped_conv"], "vendor_cudnn")
+        with ours.use(without_model):
+            report = ours.optimize(net().eval(), x).report
+        rows = {layer.name: layer for layer in report.layers}
+        assert "has no model, so nothing compares them" in rows["stem"].reason
+        assert rows["head"].reason == "there is no model of gemm_universal_fp16_sm90"
+        assert not any(layer.replaced for layer in report.layers)
+
+    def test_a_pool_without_pytorch_s_call_compares_nothing(self, tmp_path: Path) -> None:
+        write_model(tmp_path / "model", trees=5, target="grouped_conv_forward_fp16_sm90")
+        with ours.use(Dispatcher.from_folder(tmp_path / "model")):
+            (layer,) = ours.optimize(nn.Sequential(nn.Conv2d(8, 8, 1)).half().eval(), half(1, 8, 4, 4)).report.layers
+        assert "has no call of PyTorch's own for this problem" in layer.reason
+
+    def test_a_bias_that_pytorch_adds_within_its_call_is_counted(self) -> None:
+        biased, plain = (nn.Sequential(nn.Linear(8, 8, bias=b)).half().eval() for b in (True, False))
+        with ours.use(*predicting()):
+            expected = [ours.optimize(m, half(64, 8)).report.expected_ms for m in (biased, plain)]
+        assert expected[1] == 1.0
+        assert expected[0] == pytest.approx(1.0 + 2 * 64 * 8 * 2 / 4.8e9, abs=2e-7)
+
+
+@pytest.mark.usefixtures("_winning")
+class TestNetwork:
+    def test_results_and_gradients_are_those_of_the_original(self, x: torch.Tensor) -> None:
+        original = net()
+        model, report = ours.optimize(original, x)
+        assert sum(layer.replaced for layer in report.layers) == 3
+        dy = half(2, 5)
+        for module in (original, model):
+            module(x).backward(dy)
+        for (name, a), (_, b) in zip(model.named_parameters(), original.named_parameters(), strict=True):
+            if name.startswith("unused"):
+                assert a.grad is None
+            else:
+                close(a.grad, b.grad)
+
+    def test_the_original_is_untouched_unless_asked(self, x: torch.Tensor) -> None:
+        original = net()
+        before, state = classes(original), copy.deepcopy(original.state_dict())
+        random = torch.get_rng_state()
+        model, _ = ours.optimize(original, x)
+        assert classes(original) == before
+        assert all(torch.equal(a, b) for a, b in zip(original.state_dict().values(), state.values(), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), state.values(), strict=True))
+        assert torch.equal(torch.get_rng_state(), random)
+        assert not model.stem._forward_pre_hooks
+        assert ours.optimize(original, x, inplace=True).model is original
+        assert classes(original)["stem"] == "Conv2d"
+        assert type(original.stem) is ours.Conv2d
+
+    @pytest.mark.parametrize("training", [False, True])
+    def test_a_state_dict_fits_both_ways(self, x: torch.Tensor, training: bool) -> None:
+        original, other = net().train(training), net().train(training)
+        model, report = ours.optimize(original, x)
+        assert list(model.state_dict()) == list(original.state_dict())
+        assert report.folded == (() if training else (("stem", "norm"),))
+        model.load_state_dict(other.state_dict())
+        with torch.no_grad():
+            close(model.eval()(x), other.eval()(x))
+        original.load_state_dict(model.state_dict())
+
+    @pytest.mark.parametrize("again", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+    def test_copies_and_pickles(self, x: torch.Tensor, again: Any) -> None:
+        original = net().eval()
+        made = again(ours.optimize(original, x).model)
+        assert type(made.stem) is not nn.Conv2d
+        with torch.no_grad():
+            close(made(x), original(x))
+            made.stem.weight.zero_()
+            made.eval()  # folds again, in the copy alone
+            assert float(made.stem.folded_weight.abs().max()) == 0
+
+    def test_compiled_whole(self, x: torch.Tensor) -> None:
+        torch._dynamo.reset()
+        original = net().eval()
+        model, _ = ours.optimize(original, x)
+        with torch.no_grad():
+            close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), original(x))
+
+    def test_exported(self, x: torch.Tensor) -> None:
+        original = net().eval()
+        model, _ = ours.optimize(original, x)
+        with torch.no_grad():
+            program = torch.export.export(model, (x,))
+            close(program.module()(x), original(x))
+        targets = [str(node.target) for node in program.graph.nodes]
+        assert targets.count("tilewise.conv.default") == 2
+        assert sum("batch_norm" in target for target in targets) == 1  # of `after`, which is not folded
+
+    def test_the_report_is_plain_data(self, x: torch.Tensor) -> None:
+        report = ours.optimize(net().eval(), x).report
+        document = json.loads(json.dumps(report.to_dict()))
+        assert document["layers"][0]["passes"][0]["pick"].endswith(KERNELS["grouped_conv"])
+        assert str(report).splitlines()[-1] == (
+            "3 of 4 layers are replaced; 6.0000 -> 3.0000 ms expected, over the 3 layers whose times are known"
+        )
+
+
+@pytest.mark.usefixtures("_winning")
+class TestFolding:
+    def test_only_where_the_graph_proves_the_only_user(self, x: torch.Tensor) -> None:
+        original = net().eval()
+        model, report = ours.optimize(original, x)
+        assert report.folded == (("stem", "norm"),)  # the result of `twice` is read twice
+        with torch.no_grad():
+            close(model(x), original(x))
+            model.norm.eps = 1e9  # its own computation does not run
+            close(model(x), original(x))
+
+    def test_also_into_a_layer_that_is_left_to_pytorch(self, x: torch.Tensor) -> None:
+        original = net().eval()
+        with ours.use(*predicting(lambda p: False)):
+            model, report = ours.optimize(original, x)
+            assert not any(layer.replaced for layer in report.layers)
+            assert isinstance(model.stem, nn.Conv2d)
+            assert not isinstance(model.stem, ours.Conv2d)
+            with torch.no_grad():
+                close(model(x), original(x))
+
+    def test_not_in_training_mode_nor_of_layers_in_it(self, x: torch.Tensor) -> None:
+        assert "training mode" in ours.optimize(net(), x).report.why_not_folded
+        partly = net().eval()
+        partly.norm.train()
+        assert ours.optimize(partly, x).report.folded == ()
+
+    def test_not_with_hooks_or_without_running_statistics(self, x: torch.Tensor) -> None:
+        hooked = net().eval()
+        hooked.stem.register_forward_hook(lambda *_: None)
+        assert ours.optimize(hooked, x).report.folded == ()
+        forgetful = net().eval()
+        forgetful.norm.running_mean = forgetful.norm.running_var = None
+        assert ours.optimize(forgetful, x).report.folded == ()
+
+    def test_not_where_a_layer_is_called_twice(self) -> None:
+        conv, norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        model = nn.Sequential(conv, norm, conv, nn.BatchNorm2d(4)).half().eval()
+        assert ours.optimize(model, half(1, 4, 4, 4)).report.folded == ()
+
+    def test_not_where_the_graph_cannot_be_traced(self) -> None:
+        class Branching(nn.Module):  # type: ignore[misc] # torch has no types here
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                y = self.conv(x)
+                return self.norm(y) if y.sum() > 0 else y
+
+        report = ours.optimize(Branching().half().eval(), half(1, 4, 4, 4)).report
+        assert report.folded == ()
+        assert report.why_not_folded.startswith("torch.fx cannot trace the model: TraceError")
+
+    def test_gradients_that_can_be_asked_for_are_right(self, x: torch.Tensor) -> None:
+        """With gradients enabled both layers compute by their parameters, in evaluation mode too."""
+        original = net().eval()
+        model, _ = ours.optimize(original, x)
+        for module in (original, model):
+            module(x).backward(torch.ones(2, 5).half())
+        close(model.stem.weight.grad, original.stem.weight.grad)
+        close(model.norm.weight.grad, original.norm.weight.grad)
+
+    def test_training_goes_on_after_folding(self, x: torch.Tensor) -> None:
+        original = net().eval()
+        model, _ = ours.optimize(original, x)
+        for module in (original, model):
+            module.train()(x)  # running statistics move
+            with torch.no_grad():
+                module.stem.weight.mul_(0.5)
+            module.eval()
+        with torch.no_grad():
+            close(model(x), original(x))
+
+
+@pytest.mark.long
+def test_all_ranks_choose_alike(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", trees=20, target="grouped_conv_forward_fp16_sm90", vendor=True)
+    torch.multiprocessing.spawn(optimise_on_rank, (3, str(tmp_path)), nprocs=3)
+    digests = (tmp_path / "digests").read_text().split()
+    assert len(digests) == 3
+    assert len(set(digests)) == 1
+    with ours.use(Dispatcher.from_folder(tmp_path / "model", switches=Switches())):
+        report = ours.optimize(small_net().eval(), torch.ones(2, 8, 8, 8).half()).report
+    assert (tmp_path / "report").read_text() == str(report)
+    assert report.digest == digests[0]
+    assert report.pytorch_ms > 0
+
+
+def test_another_model_or_another_shape_is_another_digest(tmp_path: Path) -> None:
+    digests = set()
+    for sign in (1.0, -1.0):
+        folder = tmp_path / str(sign)
+        write_model(folder, trees=20, sign=sign, target="grouped_conv_forward_fp16_sm90", vendor=True)
+        with ours.use(Dispatcher.from_folder(folder)):
+            for size in (8, 9):
+                digests.add(ours.optimize(small_net()[:3].eval(), half(2, 8, size, size)).report.digest)
+    assert len(digests) == 4
