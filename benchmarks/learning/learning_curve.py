@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.learning.onboarding import onboard
 from benchmarks.learning.replay import Replay
+from benchmarks.learning.teachers import teachers_table
 from benchmarks.results import RESULTS, load, save
 from tilewise.arch import load_arch
 from tilewise.data import read_measurements, split_rule
@@ -111,7 +112,9 @@ def page(text: str, results: Path) -> str:
     """Return the page with its blocks filled from the result files."""
     curves = [load(p) for p in sorted(results.glob("learning_curve_*.json"))]
     onboarding = [load(p) for p in sorted(results.glob("onboarding_*.json"))]
-    return fill(text, {"quarter": _quarter_table(curves), "onboarding": _onboarding_table(onboarding)})
+    taught = [load(p) for p in sorted(results.glob("teachers_*.json"))]
+    blocks = {"quarter": _quarter_table(curves), "onboarding": _onboarding_table(onboarding)}
+    return fill(text, {**blocks, "teachers": teachers_table(taught)})
 
 
 _COLUMNS = {

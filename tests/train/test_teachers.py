@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.learning import teachers as benchmark
 
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
@@ -27,8 +28,8 @@ from tilewise.train import (
     make_labels,
     pool_of,
     train,
+    with_teachers,
 )
-from tilewise.train._dataset import with_teachers
 
 TARGET, TEACHER = Target.parse(CONV), Target.parse(CONV.replace("bf16", "fp16"))
 SM90 = load_arch("sm90")
@@ -145,3 +146,15 @@ def test_a_teacher_without_a_common_kernel_is_refused(own: pd.DataFrame, taught:
 def test_labels_that_start_from_a_cost_model_cannot_be_taught() -> None:
     with pytest.raises(ConfigError, match=r"teachers need a model\.label of relative or log1p, got 'lambdarank'"):
         TrainSettings(teachers=(TEACHER,))
+
+
+def test_the_benchmark_compares_on_the_same_problems(joined: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "COUNTS", (0, 8))
+    points = list(benchmark.taught_curve(joined, SETTINGS.model, 2))
+    whole = points[-1].problems
+    assert [(p.method, p.problems) for p in points] == [
+        ("taught", 0), ("alone", 8), ("taught", 8), ("alone", whole), ("taught", whole)
+    ]  # fmt: skip
+    assert whole > 8
+    assert len({p.judged for p in points}) == 1
+    assert all(0 < p.p10_efficiency <= p.mean_efficiency <= 1 for p in points)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tilewise.train._dataset import Table as Table
     from tilewise.train._dataset import build_table as build_table
     from tilewise.train._dataset import renumbered as renumbered
+    from tilewise.train._dataset import with_teachers as with_teachers
     from tilewise.train._feature_selection import rank_features as rank_features
     from tilewise.train._feature_selection import select_features as select_features
     from tilewise.train._fit import Callbacks as Callbacks
@@ -72,6 +73,7 @@ __all__, __getattr__ = lazy_face(
             "Table",
             "build_table",
             "renumbered",
+            "with_teachers",
         ),
         "_feature_selection": (
             "rank_features",
