@@ -1,7 +1,7 @@
 """Train a model on measurements, and log the training to MLflow.
 
 tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
-               [register=true] [teachers=[TARGET,...]]
+               [register=true] [teachers='[TARGET,...]']
 tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
 
 teachers are targets of the same op whose measurements `data` has as well, such as those of an older GPU or of another

@@ -1,0 +1,1 @@
+"""Whole networks with tilewise and with PyTorch alone, side by side."""

@@ -1,0 +1,214 @@
+"""Whole networks with the layers that tilewise replaces, and with PyTorch alone, in one run.
+
+    python3 -m benchmarks.networks.compare --models FOLDER [--networks NAME ...] [--batches 1 16 128]
+                                           [--modes graphs ...] [--json FILE]
+
+Needs a GPU, torchvision and transformers; `FOLDER` holds models by target (`models` after `make repro-all`). PyTorch's
+side has cuDNN in benchmark mode. Modes:
+
+* ``eager``: forward passes, called from Python;
+* ``graphs``: the same in CUDA graphs;
+* ``compiled``: compiled by Inductor on both sides, in CUDA graphs;
+* ``max-autotune``: PyTorch's side compiled with that mode, ours as in ``compiled``;
+* ``training``: forward and backward passes in CUDA graphs.
+
+Rounds of both sides alternate; a cell is the median time of each side and the median of the rounds' ratios. Errors are
+those of the outputs (in ``training``, of all parameters' gradients) against fp32, as a share of the norm. Cells are
+written as they come; a second call leaves out those that FILE has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import tilewise.torch as tw
+from benchmarks.networks.zoo import NETWORKS, prepare
+from benchmarks.results import load, machine, save
+from tilewise.dispatch import Dispatcher
+from tilewise.errors import UsageError
+
+MODES = ("eager", "graphs", "compiled", "max-autotune", "training")
+ROUNDS = 15
+ROUND_SECONDS = 0.02  # of each side in a round, at least one pass
+
+Work = Callable[[], object]
+
+
+def cells(
+    names: Sequence[str], batches: Sequence[int], modes: Sequence[str], known: set[tuple[str, int, str]], device: str
+) -> Iterator[dict[str, Any]]:
+    """Measure and yield each combination that is not known; a side that fails is stated with its error."""
+    for name in names:
+        for batch in batches:
+            for mode in modes:
+                if (name, batch, mode) not in known:
+                    about = {"network": name, "batch": batch, "mode": mode}
+                    try:
+                        yield about | cell(name, batch, mode, device)
+                    except (RuntimeError, ImportError, ValueError) as e:  # one network's fault costs its own cell
+                        yield about | {"error": f"{type(e).__name__}: {str(e).splitlines()[0][:200]}"}
+                    torch.compiler.reset()
+                    if device == "cuda":
+                        torch.cuda.empty_cache()
+
+
+def cell(name: str, batch: int, mode: str, device: str) -> dict[str, Any]:
+    """Return times, ratio and errors of one network, batch size and mode."""
+    torch.backends.cudnn.benchmark = True
+    model, x = prepare(NETWORKS[name], batch, torch.bfloat16, device)
+    if mode == "training":
+        model.train()
+    start = time.perf_counter()
+    ours, report = tw.optimize(model, x)
+    optimize_s = time.perf_counter() - start
+    works = {
+        "pytorch": work(model, x, mode, "max-autotune-no-cudagraphs" if mode == "max-autotune" else None),
+        "tilewise": work(ours, x, mode, None),
+    }
+    times = alternate(works, ROUNDS if device == "cuda" else 1)
+    ratios = [a / b for a, b in zip(times["pytorch"], times["tilewise"], strict=True)]
+    return {
+        "layers": len(report.layers),
+        "replaced": sum(layer.replaced for layer in report.layers),
+        "folded": len(report.folded),
+        "expected": report.pytorch_ms / report.expected_ms if report.expected_ms else None,
+        "pytorch_ms": statistics.median(times["pytorch"]),
+        "tilewise_ms": statistics.median(times["tilewise"]),
+        "ratio": statistics.median(ratios),
+        "optimize_s": optimize_s,
+        **errors({"pytorch": model, "tilewise": ours}, name, batch, mode, device),
+    }
+
+
+def work(model: nn.Module, x: Tensor, mode: str, compiler: str | None) -> Work:
+    """Return a function that makes one pass."""
+    if mode in ("compiled", "max-autotune"):
+        model = torch.compile(model, mode=compiler)
+    step = _training(model, x) if mode == "training" else _forward(model, x)
+    return step if mode == "eager" or x.device.type == "cpu" else captured(step)
+
+
+def _forward(model: nn.Module, x: Tensor) -> Work:
+    def forward() -> Tensor:
+        with torch.no_grad():
+            y: Tensor = model(x)
+        return y
+
+    return forward
+
+
+def _training(model: nn.Module, x: Tensor) -> Work:
+    def step() -> None:
+        for p in model.parameters():
+            p.grad = None
+        model(x).float().square().mean().backward()
+
+    return step
+
+
+def captured(step: Work) -> Work:
+    """Return a function that replays `step` as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = step()
+
+    def replay() -> object:
+        graph.replay()
+        return kept  # the graph writes into these tensors
+
+    return replay
+
+
+def alternate(works: dict[str, Work], rounds: int) -> dict[str, list[float]]:
+    """Return the milliseconds of a pass by side and round; sides alternate, and each begins every second round."""
+    passes = {}
+    for side, once in works.items():
+        once()
+        passes[side] = max(1, int(ROUND_SECONDS / max(_seconds(once, 3), 1e-6)))
+    times: dict[str, list[float]] = {side: [] for side in works}
+    order = list(works)
+    for _ in range(rounds):
+        for side in order:
+            times[side].append(_seconds(works[side], passes[side]) * 1e3)
+        order.reverse()
+    return times
+
+
+def _seconds(once: Work, passes: int) -> float:
+    """Return the seconds of a pass, from the first call to the end of the last one's work."""
+    _wait()
+    start = time.perf_counter()
+    for _ in range(passes):
+        once()
+    _wait()
+    return (time.perf_counter() - start) / passes
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def errors(models: dict[str, nn.Module], name: str, batch: int, mode: str, device: str) -> dict[str, float]:
+    """Return the error of each side against the same network in fp32."""
+    exact, x = prepare(NETWORKS[name], batch, torch.float32, device)
+    if mode == "training":
+        exact.train()
+    truth = _results(exact, x, mode)
+    found = {}
+    for side, model in models.items():
+        got = _results(model, x.to(torch.bfloat16), mode)
+        found[f"{side}_error"] = float((got - truth).norm() / truth.norm())
+    return found
+
+
+def _results(model: nn.Module, x: Tensor, mode: str) -> Tensor:
+    """Return the output, or all gradients of training, as one vector in fp32."""
+    if mode != "training":
+        with torch.no_grad():
+            y: Tensor = model(x)
+        return y.float().flatten()
+    _training(model, x)()
+    return torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True, help="folder with a model's folder for each target")
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 128])
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/networks.json"))
+    args = parser.parse_args(argv)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    folders = sorted(path for path in args.models.iterdir() if path.is_dir())
+    if not folders:
+        raise UsageError(f"{args.models} has no models; run `make repro-all` first")
+    result: dict[str, Any] = load(args.json) if args.json.exists() else {"machine": machine(), "cells": []}
+    known = {(c["network"], c["batch"], c["mode"]) for c in result["cells"]}
+    with tw.use(*map(Dispatcher.from_folder, folders)):
+        for found in cells(args.networks, args.batches, args.modes, known, device):
+            print(found, file=sys.stderr, flush=True)
+            result["cells"].append(found)
+            save(args.json, result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
