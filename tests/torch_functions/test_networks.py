@@ -1,0 +1,62 @@
+"""The benchmark of whole networks, on the CPU: its U-Net, its cells, and what a failing cell costs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from benchmarks.networks import compare, zoo
+from torch import nn
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+
+
+def broken() -> nn.Module:
+    return nn.Conv2d(5, 4, 3)
+
+
+@pytest.fixture
+def networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"small": zoo.Network(convolution, (3, 8, 8)), "broken": zoo.Network(broken, (3, 8, 8))}
+    monkeypatch.setattr(compare, "NETWORKS", known)
+
+
+def test_the_u_net_gives_two_scores_for_each_pixel() -> None:
+    model, x = zoo.prepare(zoo.Network(zoo.UNet, (3, 32, 48)), 1, torch.float32, "cpu")
+    with torch.no_grad():
+        assert model(x).shape == (1, 2, 32, 48)
+    parameters = sum(p.numel() for p in model.parameters())
+    assert parameters == pytest.approx(31.0e6, rel=0.01)  # as published implementations have
+
+
+def test_equal_calls_prepare_equal_networks() -> None:
+    (first, x), (second, z) = (
+        zoo.prepare(zoo.Network(convolution, (3, 8, 8)), 2, dtype, "cpu") for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert torch.equal(x.bfloat16(), z)
+    assert all(torch.equal(p.bfloat16(), q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert not first.training
+
+
+@pytest.mark.usefixtures("networks")
+@pytest.mark.parametrize("mode", ["eager", "graphs", "training"])
+def test_a_cell_has_times_and_errors_of_both_sides(mode: str) -> None:
+    found = compare.cell("small", 2, mode, "cpu")
+    assert found["ratio"] == pytest.approx(found["pytorch_ms"] / found["tilewise_ms"])
+    assert found["folded"] == (mode != "training")
+    assert found["replaced"] == 0  # there are no kernels for the CPU
+    for side in ("pytorch", "tilewise"):
+        assert 0 < found[f"{side}_error"] < 0.1
+    assert math.isfinite(found["ratio"])
+
+
+@pytest.mark.usefixtures("networks")
+def test_a_network_that_fails_costs_its_own_cell_only() -> None:
+    cells = list(compare.cells(["broken", "small"], [1, 2], ["eager"], {("small", 2, "eager")}, "cpu"))
+    assert [(c["network"], c["batch"], "error" in c) for c in cells] == [
+        ("broken", 1, True), ("broken", 2, True), ("small", 1, False)
+    ]  # fmt: skip
