@@ -26,6 +26,7 @@ from tilewise.data.describe._description import (
 )
 from tilewise.errors import DataError
 from tilewise.evaluate import noise_ceiling
+from tilewise.kernels import backend
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
@@ -47,6 +48,18 @@ def test_every_row_is_counted_once(described: Description) -> None:
     assert described.failures["rows"].sum() == (~TABLE["is_valid"]).sum()
     assert sum(run.rows for run in described.runs) == len(TABLE)
     assert [(run.run_id, run.problems) for run in described.runs] == [("synthetic-1", 30), ("synthetic-2", 10)]
+
+
+def test_kernels_known_by_name_only_are_described_by_it(described: Description) -> None:
+    solver = "Solver" + pd.factorize(TABLE["kernel_name"])[0].astype(str).astype(object)
+    own = backend("triton").kernel.column_names()
+    named = TABLE.drop(columns=list(own)).assign(
+        backend="miopen", algorithm=solver, kernel_name=f"{CONV.removesuffix('_sm90')}_miopen_" + solver
+    )
+    found = describe(named, TARGET, 0.3).problems
+    assert found["tflops"].to_list() == described.problems["tflops"].to_list()
+    assert (found["pipeline"] == found["kernel_name"].str.removeprefix(f"{CONV.removesuffix('_sm90')}_")).all()
+    assert found["tile_m"].nunique() == 1
 
 
 def test_the_best_kernel_is_the_fastest_by_its_label(described: Description) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tilewise.data._backends import backend_of_frame
 from tilewise.data._columns import TARGET_COLUMNS
 from tilewise.data._labels import judge_runs, labelled
 from tilewise.data._repeats import repeated_pairs
@@ -206,8 +208,15 @@ def problem_table(labels: pd.DataFrame, number: npt.NDArray[np.int64], target: T
     )
     valid = labels.assign(problem=number)[labels["is_valid"].to_numpy()]
     best = valid.loc[valid.groupby("problem")["tflops"].idxmax()].set_index("problem")
-    columns = ["kernel_name", "pipeline", "tile_m", "tile_n", "tile_k", "latency_ms", "tflops"]
-    return shapes.join(best[columns])
+    return shapes.join(best[["kernel_name", "latency_ms", "tflops"]].join(_tiles(best)))
+
+
+def _tiles(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return pipeline and tile of each row's kernel; nominal ones for kernels that are known by name only."""
+    backend = backend_of_frame(rows)
+    kernels = SimpleNamespace(**{name: rows[name].to_numpy() for name in backend.column_kinds()})
+    columns = vars(backend.common_columns(kernels))
+    return pd.DataFrame({name: columns[name] for name in ("pipeline", "tile_m", "tile_n", "tile_k")}, index=rows.index)
 
 
 def efficiencies(labels: pd.DataFrame, number: npt.NDArray[np.int64]) -> tuple[Floats, tuple[str, ...]]:
