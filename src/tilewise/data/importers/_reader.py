@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+
+from tilewise.errors import KernelError
+from tilewise.kernels.ck import name_with_split
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -96,15 +100,27 @@ def number(value: object) -> float:
         return float("inf")
 
 
-def split_fault(split_k: object) -> str:
-    """Return the reason why a run with this split of K is no measurement of a CK Tile kernel, "" if it is one.
+def split_name(name: str, split_k: object) -> tuple[str, str]:
+    """Return the name of a CK Tile kernel that ran with a split of K, and the fault of that split, "" if it has none.
 
-    The split is an argument of the launch. Neither a kernel's name nor its parameters have it, so a split run would be
-    taken for a contradicting run of the unsplit kernel.
+    The split is an argument of the launch. It becomes part of the name, so that the runs of one kernel with several
+    splits are those of several candidates and do not contradict each other.
+
+    Args:
+        name: the kernel's name.
+        split_k: the split that the file states; None if it states none, and the name decides.
     """
+    if split_k is None:
+        return name, ""
     if type(split_k) is not int or split_k < 1:
-        return f"split_k must be a whole number of 1 or more, got {str(split_k)[:40]!r}"
-    return "" if split_k == 1 else f"split_k is {split_k}: only unsplit launches are imported"
+        return "", f"split_k must be a whole number of 1 or more, got {str(split_k)[:40]!r}"
+    try:
+        return _split_name(name, split_k), ""
+    except KernelError as e:
+        return "", str(e)
+
+
+_split_name = lru_cache(maxsize=1 << 16)(name_with_split)  # a file repeats the same names
 
 
 def cut(text: str) -> str:

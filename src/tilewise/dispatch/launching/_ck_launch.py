@@ -156,8 +156,8 @@ class CkLauncher:
             yield ready
         runnable, selected = dict(self._chosen(problem, reasons)), self._select(problem).kernel_name
         if selected not in runnable:
-            reasons.append(f"no library runs {selected}")
-            _log.warning("no library runs %s: the next in rank is launched", selected)
+            reasons.append(f"no library runs {selected}{_split_note(selected)}")
+            _log.warning("%s: the next in rank is launched", reasons[-1])
         ranked = (choice.kernel_name for choice in self._rank(problem))
         for name in dict.fromkeys((selected, *ranked, *runnable)):
             if name in runnable and (problem, name) not in self._failed:
@@ -239,3 +239,13 @@ class CkLauncher:
         if memory == "device" and array.pointer % _ALIGNMENT:
             raise ProblemError(name, f"must begin at a multiple of {_ALIGNMENT} bytes")
         return array
+
+
+def _split_note(name: str) -> str:
+    """Return why a kernel that splits K needs a library of its own, "" for the name of another kernel."""
+    try:
+        if not parse_name(name).kernel.split_k:
+            return ""
+    except KernelError:  # a kernel of another backend, whose pool mixes several
+        return ""
+    return ", and CK Tile's C functions take no split of K: name a library whose kernel's name states the split"

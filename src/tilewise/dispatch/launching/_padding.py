@@ -32,10 +32,14 @@ def padded_problems(problem: Problem, kernels: Iterable[CkKernel]) -> list[GemmP
 
 
 def _padded(problem: GemmProblem, kernel: CkKernel) -> GemmProblem:
-    """Enlarge each size to a multiple of the tile, unless the kernel pads it itself, and of the vectors along it."""
+    """Enlarge each size to a multiple of the tile, unless the kernel pads it itself, and of the vectors along it.
+
+    Every part of a split K takes whole tiles.
+    """
     multiple = {
         size: 1 if getattr(kernel, f"pad_{size.lower()}") else getattr(kernel, f"tile_{size.lower()}") for size in "MNK"
     }
+    multiple["K"] *= 1 if kernel.pad_k else max(kernel.split_k, 1)
     rows = stored_rows(replace(problem, M=1, N=2, K=3))  # tells which size is contiguous in each matrix
     for matrix, marked in rows.items():
         size = "MNK"[int(marked) - 1]

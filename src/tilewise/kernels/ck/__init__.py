@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._backend import CK_TILE as CK_TILE
     from tilewise.kernels.ck._ck_kernel import CkKernel as CkKernel
     from tilewise.kernels.ck._ck_kernel import canonical_name as canonical_name
+    from tilewise.kernels.ck._ck_kernel import name_with_split as name_with_split
     from tilewise.kernels.ck._ck_kernel import parse_name as parse_name
     from tilewise.kernels.ck._conf import convert_conf as convert_conf
     from tilewise.kernels.ck._conf_fields import ConfHeader as ConfHeader
@@ -57,6 +58,7 @@ __all__, __getattr__ = lazy_face(
         "_ck_kernel": (
             "CkKernel",
             "canonical_name",
+            "name_with_split",
             "parse_name",
         ),
         "_conf": ("convert_conf",),
