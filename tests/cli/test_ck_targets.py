@@ -10,16 +10,18 @@ import pytest
 
 from ck_files import CONV_KERNELS, conv_problems, csv_lines
 from extending.test_extending import SMALL
-from kernels.ck.stubs import conv_name, model_of, needs_compiler
+from kernels.ck.stubs import conv_name, gemm_name, model_of, needs_compiler
 from tilewise.arch import load_arch
 from tilewise.campaigns.search import SearchSettings, search
 from tilewise.cli.main import main
 from tilewise.collect import load_plan
 from tilewise.data import read_measurements
 from tilewise.data.importers import ingest_file
+from tilewise.errors import KernelError
 from tilewise.kernels import illegal, unsupported
+from tilewise.kernels.ck import CkKernel
 from tilewise.model import write_artefact
-from tilewise.ops import GroupedConvProblem, Target
+from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 from tilewise.train import pool_of, train
 
 TARGET = "grouped_conv_forward_bf16_gfx950"
@@ -62,6 +64,30 @@ def test_a_search_finds_legal_kernels_beyond_the_pool(tmp_path: Path) -> None:
         assert illegal(f.kernel, model.target, model.arch) is None
         assert unsupported(f.kernel, problem, model.target.variant) is None
     assert search(model, replace(problem, N=3), SearchSettings(n_evaluations=5), 1).evaluations == 5
+
+
+@needs_compiler
+def test_a_search_combines_the_values_of_the_pools_matrix_products(tmp_path: Path) -> None:
+    padded = gemm_name(32, pads=True).replace("compv3", "mem")
+    names = (gemm_name(16), f"{gemm_name(64)}_splitk2", padded, gemm_name(48, layout="rrr"))
+    model, _ = model_of(tmp_path, *names)
+    problem = GemmProblem(64, 128, 64)
+    found = search(model, problem, SearchSettings(n_evaluations=80, caution=0.0), 80).found
+    new = [f.kernel for f in found if not f.in_pool and isinstance(f.kernel, CkKernel)]
+    assert {k.tile_m for k in new} == {16, 32, 64}  # 48 belongs to a kernel of another layout
+    assert {k.split_k for k in new} == {0, 2}
+    assert {(k.pipeline, k.pad_m, k.pad_n, k.pad_k) for k in new} == {
+        ("compv3", False, False, False),
+        ("mem", True, True, True),
+    }
+    warp_tiles = {(k.warp_tile_m, k.warp_tile_n, k.warp_tile_k) for k in new}
+    assert warp_tiles == {(16, 16, 16), (64, 4, 16)}  # those of the arch that divide a tile
+    assert {k.gemm_layout for k in new} == {"rcr"}
+    for f in found:
+        assert illegal(f.kernel, model.target, model.arch) is None
+        assert unsupported(f.kernel, problem, model.target.variant) is None
+    with pytest.raises(KernelError, match="no kernel of the pool is compiled for layout ccr"):
+        search(model, replace(problem, layout="ccr"), SearchSettings(n_evaluations=5), 1)
 
 
 def write_gradient_model(variant: str, folder: Path) -> None:
