@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._libraries import TensorMemory as TensorMemory
     from tilewise.kernels.ck._libraries import chosen_kernel as chosen_kernel
     from tilewise.kernels.ck._library import CkLibrary as CkLibrary
+    from tilewise.kernels.ck._traits import expand_gemm_sweep as expand_gemm_sweep
     from tilewise.kernels.ck._traits import expand_sweep as expand_sweep
+    from tilewise.kernels.ck._traits import is_gemm_sweep as is_gemm_sweep
     from tilewise.kernels.ck._traits import is_sweep as is_sweep
     from tilewise.kernels.ck._traits import legal_kernels as legal_kernels
 
@@ -84,7 +86,9 @@ __all__, __getattr__ = lazy_face(
         ),
         "_library": ("CkLibrary",),
         "_traits": (
+            "expand_gemm_sweep",
             "expand_sweep",
+            "is_gemm_sweep",
             "is_sweep",
             "legal_kernels",
         ),
