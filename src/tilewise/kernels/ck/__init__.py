@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._ck_kernel import canonical_name as canonical_name
     from tilewise.kernels.ck._ck_kernel import name_with_split as name_with_split
     from tilewise.kernels.ck._ck_kernel import parse_name as parse_name
+    from tilewise.kernels.ck._ck_rules import VECTORS as VECTORS
     from tilewise.kernels.ck._conf import convert_conf as convert_conf
     from tilewise.kernels.ck._conf_fields import ConfHeader as ConfHeader
     from tilewise.kernels.ck._conf_write import builder_string as builder_string
@@ -63,6 +64,7 @@ __all__, __getattr__ = lazy_face(
             "name_with_split",
             "parse_name",
         ),
+        "_ck_rules": ("VECTORS",),
         "_conf": ("convert_conf",),
         "_conf_fields": ("ConfHeader",),
         "_conf_write": ("builder_string",),
