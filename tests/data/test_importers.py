@@ -308,6 +308,33 @@ def test_an_impossible_split_of_a_json_costs_itself(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_a_table_may_state_the_split_of_each_row(as_parquet: bool, tmp_path: Path) -> None:
+    kernel, p = ck_files.GEMM_KERNELS[0], PROBLEMS[0]
+    stated = [(kernel, 1), (kernel, 4), (kernel, None), (f"{kernel}_splitk4", 2), (kernel, 0), ("no name", 2)]
+    rows = [
+        {"kernel": name, "M": p.M, "N": p.N, "K": p.K, "latency_ms": ck_files.latency(p, i), "split_k": split}
+        for i, (name, split) in enumerate(stated)
+    ]
+    table, sink = pa.Table.from_pylist(rows), pa.BufferOutputStream()
+    pq.write_table(table, sink) if as_parquet else pacsv.write_csv(table, sink)
+    report, frame = imported(tmp_path, sink.getvalue().to_pybytes(), GEMM)
+    assert frame["kernel_name"].tolist() == [kernel, f"{kernel}_splitk4", kernel]
+    assert frame["split_k"].tolist() == [0, 4, 0]
+    assert [loss["reason"][:40] for loss in lost(report)] == [
+        "split_k is 2, but the kernel's name stat",
+        "split_k must be a whole number of 1 or m",
+        "'no name' is not a CK Tile kernel name s",
+    ]
+
+
+def test_a_split_of_a_convolution_is_a_loss(tmp_path: Path) -> None:
+    header, line, other = csv_text(1)[:3]
+    report, frame = imported(tmp_path, f"{header},split_k\n{line},1\n{other},2\n")
+    assert frame["kernel_name"].tolist() == [ck_files.CONV_KERNELS[0]]
+    assert lost(report)[0]["reason"] == "split_k must be 0 for a convolution, whose name cannot state it; got 2"
+
+
 def test_objects_may_share_a_line(tmp_path: Path) -> None:
     objects = [json.dumps(json.loads(ck_files.log_object(PROBLEMS[0], k, 0))) for k in ck_files.GEMM_KERNELS[:3]]
     report, _ = imported(tmp_path, f"[{objects[0]}, {objects[1]},\n{objects[2]}]\n", GEMM)

@@ -58,6 +58,7 @@ class Records:
         tflops: as stated; NaN if the file does not state it.
         outcomes: (status, error) by index, for rows that failed. A row without a positive latency need not be listed.
         text: function that returns the text of a row, for losses found later.
+        faults: the reason why a row is no measurement, by index.
     """
 
     line: Ints
@@ -67,6 +68,7 @@ class Records:
     tflops: Floats
     outcomes: Mapping[int, tuple[str, str]]
     text: Callable[[int], str]
+    faults: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.line)
@@ -118,6 +120,23 @@ def split_name(name: str, split_k: object) -> tuple[str, str]:
         return _split_name(name, split_k), ""
     except KernelError as e:
         return "", str(e)
+
+
+def split_names(kernel: Coded, split_k: Ints) -> tuple[Coded, dict[int, str]]:
+    """Return the names of :func:`split_name` for a table's rows, and the faults by row.
+
+    Args:
+        kernel: the kernels' names, of shape (rows,).
+        split_k: the stated splits, of shape (rows,); :data:`EMPTY` where a row states none.
+    """
+    pairs, row_pair = np.unique(np.stack([kernel.codes, split_k], axis=1), axis=0, return_inverse=True)
+    row_pair = row_pair.reshape(-1)  # NumPy 2.0 keeps an axis
+    found = [split_name(kernel.words[code], None if split == EMPTY else split) for code, split in pairs.tolist()]
+    faulty = np.array([bool(fault) for _, fault in found], dtype=bool)[row_pair]
+    names = coded([name for name, _ in found])
+    return Coded(names.codes[row_pair], names.words), {
+        i: found[row_pair[i]][1] for i in np.flatnonzero(faulty).tolist()
+    }
 
 
 _split_name = lru_cache(maxsize=1 << 16)(name_with_split)  # a file repeats the same names
