@@ -107,13 +107,13 @@ def benchmark_json(problems: Sequence[GemmProblem], kernels: Sequence[str] = GEM
     }
 
 
-def log_object(p: GemmProblem, kernel: str, number: int) -> str:
-    """Return one measurement of a streaming log."""
-    ms = latency(p, number)
+def log_object(p: GemmProblem, kernel: str, number: int, split_k: int = 1, ms: float | None = None) -> str:
+    """Return one measurement of a streaming log; `ms` is a plausible latency by default."""
+    ms = latency(p, number) if ms is None else ms
     value = {
         "name": kernel,
         "problem": {
-            "split_k": 1,
+            "split_k": split_k,
             **{"m": p.M, "n": p.N, "k": p.K, "stride_a": p.K, "stride_b": p.K, "stride_c": p.N},
             **{"dtype_a": "fp8", "dtype_b": "fp8", "dtype_acc": "fp32", "dtype_c": "fp16"},
             **{"layout_a": "RowMajor", "layout_b": "ColumnMajor", "layout_c": "RowMajor", "structured_sparsity": False},

@@ -84,6 +84,27 @@ def test_without_input_the_shipped_pool_is_listed(capsys: pytest.CaptureFixture[
     assert all(name.startswith("gemm_universal_bf16_") and "_persistent_" in name for name in names)
 
 
+def test_a_sweep_of_matrix_products_takes_its_type_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes: dict[str, object] = {"tile_m": 128, "tile_n": 128, "tile_k": 128, "warp_m": 2, "warp_n": 2, "warp_k": 1}
+    sizes |= {"warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 16}
+    traits: dict[str, object] = {
+        "pipeline": "compv3",
+        "scheduler": "intrawave",
+        "epilogue": "cshuffle",
+        "persistent": False,
+    }
+    traits |= dict.fromkeys(("pad_m", "pad_n", "pad_k"), False)
+    parts = {"tile_config": sizes, "trait_config": traits}
+    document = {name: {n: {"values": [v]} for n, v in values.items()} for name, values in parts.items()}
+    Path("gemm.json").write_text(json.dumps(document))
+    command = ["expand", "input=gemm.json", "arch=gfx950", "filter=c.gemm_layout == 'rrr'"]
+    flags = "False_False_False_False"
+    for dtype in ("fp8", "bf16"):
+        assert run(*command, f"dtype={dtype}") == 0
+        name = f"gemm_universal_{dtype}_rrr_compv3_cshuffle_intrawave_{flags}_128x128x128_2x2x1_32x32x16"
+        assert capsys.readouterr().out.splitlines() == [name]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -251,7 +251,7 @@ def log_with(change: Any) -> str:
         (lambda t: t.replace("perf_result", "result"), "the object has no 'perf_result'"),
         (lambda t: t.replace('"m": ', '"m": 1'), "m is 1"),
         (lambda t: t.replace('"m": ', '"m": -'), "m, n and k must be positive whole numbers"),
-        (lambda t: t.replace('"split_k": 1', '"split_k": 4'), "split_k is 4: only unsplit launches"),
+        (lambda t: t.replace("_16x16x128", "_16x16x128_splitk4"), "split_k is 1, but the kernel's name states 4"),
         (lambda t: t.replace('"split_k": 1', '"split_k": 0'), "split_k must be a whole number of 1 or more, got '0'"),
         (lambda t: t.replace('"split_k": 1', '"split_k": true'), "split_k must be a whole number of 1 or more"),
         (lambda t: t.replace('"split_k": 1', '"split_k": "auto"'), "split_k must be a whole number of 1 or more"),
@@ -272,21 +272,67 @@ def test_a_broken_object_costs_itself(change: Any, reason: str, tmp_path: Path) 
     assert len(frame) == 7
 
 
-def test_split_runs_are_counted_as_one_kind_whatever_the_split(tmp_path: Path) -> None:
-    """A CK Tile kernel has no split among its parameters, so its split runs would contradict its unsplit ones."""
-    text = "".join(ck_files.log_pieces(PROBLEMS[:1], ck_files.GEMM_KERNELS[:3]))
-    splits = text.replace('"split_k": 1', '"split_k": 2', 1) + text.replace('"split_k": 1', '"split_k": 16')
-    report, _ = imported(tmp_path, splits, GEMM)
-    assert (report.rows, report.kinds) == (2, {"split_k is #: only unsplit launches are imported": 4})
+def test_each_split_of_a_log_is_a_kernel_of_its_own(tmp_path: Path) -> None:
+    """So the runs of one CK Tile kernel with several splits do not contradict each other."""
+    kernel, p = ck_files.GEMM_KERNELS[0], PROBLEMS[0]
+    stated = [(kernel, 1), (kernel, 2), (kernel, 16), (f"{kernel}_splitk4", 4)]
+    objects = [ck_files.log_object(p, name, i, split) for i, (name, split) in enumerate(stated)]
+    unstated = ck_files.log_object(p, f"{kernel}_splitk8", 4).replace('    "split_k": 1,\n', "")
+    report, frame = imported(tmp_path, "\n".join([*objects, unstated]), GEMM)
+    assert (report.rows, report.lost) == (5, 0)
+    assert frame["split_k"].tolist() == [0, 2, 16, 4, 8]
+    assert frame["kernel_name"].tolist() == [kernel, *(f"{kernel}_splitk{n}" for n in (2, 16, 4, 8))]
+    np.testing.assert_allclose(frame["latency_ms"], [ck_files.latency(p, i) for i in range(5)])
+    read_measurements(report.path, GEMM)
 
 
-def test_a_split_run_of_a_json_costs_itself(tmp_path: Path) -> None:
-    value = ck_files.benchmark_json(PROBLEMS[:2], ck_files.GEMM_KERNELS[:1])
+def test_a_split_run_of_a_json_is_a_kernel_of_its_own(tmp_path: Path) -> None:
+    value = ck_files.benchmark_json(PROBLEMS[:2], [MEM])
     value["results"][0]["benchmarks"][0]["split_k"] = 4
     value["results"][0]["benchmarks"][1]["split_k"] = 1
-    report, _ = imported(tmp_path, json.dumps(value, indent=1), GEMM)
-    assert report.rows == 1
-    assert lost(report)[0]["reason"] == "split_k is 4: only unsplit launches are imported"
+    report, frame = imported(tmp_path, json.dumps(value, indent=1), GEMM)
+    padded = MEM.replace("False_False_False_False", "True_True_True_False")
+    assert (report.rows, report.lost) == (2, 0)
+    assert frame["kernel_name"].tolist() == [f"{padded}_splitk4", padded]
+
+
+def test_an_impossible_split_of_a_json_costs_itself(tmp_path: Path) -> None:
+    value = ck_files.benchmark_json(PROBLEMS[:3], ck_files.GEMM_KERNELS[:1])
+    for benchmark, split in zip(value["results"][0]["benchmarks"], (0, 10**9, 2), strict=True):
+        benchmark["split_k"] = split
+    report, frame = imported(tmp_path, json.dumps(value, indent=1), GEMM)
+    assert frame["split_k"].tolist() == [2]
+    assert [loss["reason"][:50] for loss in lost(report)] == [
+        "split_k must be a whole number of 1 or more, got '",
+        "split_k must be 0 (K is not split) or 2 or more, a",
+    ]
+
+
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_a_table_may_state_the_split_of_each_row(as_parquet: bool, tmp_path: Path) -> None:
+    kernel, p = ck_files.GEMM_KERNELS[0], PROBLEMS[0]
+    stated = [(kernel, 1), (kernel, 4), (kernel, None), (f"{kernel}_splitk4", 2), (kernel, 0), ("no name", 2)]
+    rows = [
+        {"kernel": name, "M": p.M, "N": p.N, "K": p.K, "latency_ms": ck_files.latency(p, i), "split_k": split}
+        for i, (name, split) in enumerate(stated)
+    ]
+    table, sink = pa.Table.from_pylist(rows), pa.BufferOutputStream()
+    pq.write_table(table, sink) if as_parquet else pacsv.write_csv(table, sink)
+    report, frame = imported(tmp_path, sink.getvalue().to_pybytes(), GEMM)
+    assert frame["kernel_name"].tolist() == [kernel, f"{kernel}_splitk4", kernel]
+    assert frame["split_k"].tolist() == [0, 4, 0]
+    assert [loss["reason"][:40] for loss in lost(report)] == [
+        "split_k is 2, but the kernel's name stat",
+        "split_k must be a whole number of 1 or m",
+        "'no name' is not a CK Tile kernel name s",
+    ]
+
+
+def test_a_split_of_a_convolution_is_a_loss(tmp_path: Path) -> None:
+    header, line, other = csv_text(1)[:3]
+    report, frame = imported(tmp_path, f"{header},split_k\n{line},1\n{other},2\n")
+    assert frame["kernel_name"].tolist() == [ck_files.CONV_KERNELS[0]]
+    assert lost(report)[0]["reason"] == "split_k must be 0 for a convolution, whose name cannot state it; got 2"
 
 
 def test_objects_may_share_a_line(tmp_path: Path) -> None:

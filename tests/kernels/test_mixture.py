@@ -118,3 +118,9 @@ def test_names_of_candidates_are_checked() -> None:
 def test_the_number_of_a_name_is_fixed() -> None:
     """Trained models hold these numbers."""
     assert (number_of("vendor_cudnn"), number_of("miopen_ConvAsm1x1U")) == (902628, 168298)
+
+
+def test_columns_that_came_later_stay_later_where_no_part_has_always_had_them() -> None:
+    assert backend("ck_tile").later_columns == {"split_k": 0}
+    assert backend("ck_tile+miopen").later_columns == {"split_k": 0}
+    assert backend("triton+ck_tile").later_columns == {}  # Triton's kernels have always had split_k

@@ -58,6 +58,8 @@ def ck_kernels(op: str) -> tuple[CkKernel, ...]:
             double_smem_buffer=bool(rng.integers(2)),
             vector_a=int(rng.choice([0, 1, 4, 8])),
             vector_c=int(rng.choice([0, 2])),
+            warp_tile_k=int(rng.choice([0, 16])),
+            split_k=0 if op == "grouped_conv" else int(rng.choice([0, 2, 3])),
             num_groups_to_merge=int(rng.choice([0, 1, 2])),
         )
         for _ in range(70)

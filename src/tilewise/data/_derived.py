@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tilewise.data._backends import backend_of_frame
 from tilewise.data._rows import problem_index
 from tilewise.errors import ProblemError, UsageError
+from tilewise.kernels import KernelValue
 from tilewise.ops import OPS
 
 Floats = npt.NDArray[np.float64]
@@ -59,18 +61,26 @@ def with_rates(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 
 
 def with_later_columns(frame: pd.DataFrame, op: str) -> pd.DataFrame:
-    """Return the table with any missing column of :attr:`Problem.later_columns` added: each row has the default."""
-    defaults = OPS[op].defaults()
-    return frame.assign(**{n: str(defaults[n]) for n in OPS[op].later_columns if n not in frame})
+    """Return the table with any missing later column added: each row has the default.
+
+    Later columns are those of :attr:`Problem.later_columns` and :attr:`Backend.later_columns`.
+    """
+    return frame.assign(**{name: value for name, value in _implied(frame, op).items() if name not in frame})
 
 
 def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     """Return the table without later columns in which every row has the default, as files and digests have it.
 
-    So files and digests of a table stay as they were before the op had these columns.
+    So files and digests of a table stay as they were before the op or the backend had these columns.
     """
+    implied = _implied(frame, op).items()
+    return frame.drop(columns=[name for name, value in implied if name in frame and (frame[name] == value).all()])
+
+
+def _implied(frame: pd.DataFrame, op: str) -> dict[str, KernelValue]:
+    """Return the later columns of the op and of the table's kernels, with their defaults."""
     defaults = OPS[op].defaults()
-    return frame.drop(columns=[n for n in OPS[op].later_columns if n in frame and (frame[n] == defaults[n]).all()])
+    return {n: defaults[n] for n in OPS[op].later_columns} | backend_of_frame(frame).later_columns
 
 
 def _facts(op: str, row: dict[str, object]) -> tuple[str, float, float]:

@@ -15,8 +15,8 @@ from tilewise.ops import OPS
 def table_hash(frame: pd.DataFrame) -> str:
     """Return the SHA-256 of the columns' names and values, in order; equal tables hash alike on any machine.
 
-    A later column of the op (:attr:`Problem.later_columns`) that holds only defaults is left out, so that a table keeps
-    its hash when a version adds a column.
+    A later column of the op or the backend that holds only defaults is left out, so that a table keeps its hash when a
+    version adds a column (:attr:`Problem.later_columns`, :attr:`Backend.later_columns`).
     """
     for op in set(frame["op"].astype(str)) & set(OPS) if "op" in frame else ():
         frame = without_implied(frame, op)

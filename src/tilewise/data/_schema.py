@@ -282,7 +282,7 @@ def _typed(table: arrow.Table, op: str, file: Path, target: Target | None) -> pd
     if repeated:
         raise DataError(f"{file}: column names must be unique, got {', '.join(repeated)} more than once")
     stored = [c for c in columns if c.name in table.column_names]
-    later = OPS[op].later_columns
+    later = (*OPS[op].later_columns, *backend_of_columns(table.column_names, _tags(table, file)).later_columns)
     missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")

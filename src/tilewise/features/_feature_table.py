@@ -203,7 +203,7 @@ class FeatureTable:
         k, backend = SimpleNamespace(), None
         if kernel:
             backend = backend_of_columns(kernel, np.atleast_1d(kernel.get(BACKEND_COLUMN, ())).tolist())
-            k = _columns(kernel, backend.column_kinds(), _kernel_error)
+            k = _columns({**backend.later_columns, **kernel}, backend.column_kinds(), _kernel_error)
         lengths = {len(column) for column in (*vars(p).values(), *vars(k).values())} - {1}
         if len(lengths) > 1:
             raise KernelError(f"problem and kernel columns must have one length (or be single), got {sorted(lengths)}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tilewise.kernels._contract import Backend as Backend
     from tilewise.kernels._contract import FieldKind as FieldKind
     from tilewise.kernels._contract import KernelBase as KernelBase
+    from tilewise.kernels._contract import KernelValue as KernelValue
     from tilewise.kernels._contract import ParsedName as ParsedName
     from tilewise.kernels._contract import RegistryEntry as RegistryEntry
     from tilewise.kernels._contract import Rules as Rules
@@ -73,6 +74,7 @@ __all__, __getattr__ = lazy_face(
             "FILL",
             "FieldKind",
             "KernelBase",
+            "KernelValue",
             "ParsedName",
             "RegistryEntry",
             "Rules",

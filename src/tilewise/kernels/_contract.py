@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
@@ -58,7 +58,13 @@ class KernelBase(ABC):
 
     A field is an integer, a text or a flag. Within a target a name belongs to one kernel, and its configuration (the
     part of the name that does not depend on the target) parses back to the kernel.
+
+    Attributes:
+        later_columns: columns that tables and pools of earlier versions lack. Reading adds them with their value of
+            :data:`FILL`; files and digests leave them out where every row has that value.
     """
+
+    later_columns: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def column_names(cls) -> tuple[str, ...]:
@@ -96,14 +102,22 @@ class KernelBase(ABC):
         Raises:
             KernelError: a column is missing, or its value is not of its kind.
         """
+        kinds = cls.column_kinds()
+        if cls.later_columns:
+            values = {**{name: FILL[kinds[name]] for name in cls.later_columns}, **values}
         try:
-            return cls(**{name: _CONVERT[kind](values[name]) for name, kind in cls.column_kinds().items()})
+            return cls(**{name: _CONVERT[kind](values[name]) for name, kind in kinds.items()})
         except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise KernelError(f"not a kernel: {e}; needed are {', '.join(cls.column_names())}") from e
 
     def to_dict(self) -> dict[str, KernelValue]:
         """Return the kernel columns as a plain dict."""
         return {name: getattr(self, name) for name in self.column_names()}  # asdict would take ten times as long
+
+    def stated(self) -> dict[str, KernelValue]:
+        """Return :meth:`to_dict` without later columns that have their fill value: the form of stored pools."""
+        kinds = self.column_kinds()
+        return {n: v for n, v in self.to_dict().items() if n not in self.later_columns or v != FILL[kinds[n]]}
 
     @property
     def compiled_layout(self) -> str | None:
@@ -236,6 +250,14 @@ class Backend:
         for source in self.sources:
             kinds |= source.kernel.column_kinds()
         return kinds
+
+    @property
+    def later_columns(self) -> dict[str, KernelValue]:
+        """The kernel columns that tables of earlier versions lack, with the value that reading adds."""
+        kinds = self.column_kinds()
+        types = [source.kernel for source in self.sources]
+        always = {name for kind in types for name in kind.column_names() if name not in kind.later_columns}
+        return {name: FILL[kinds[name]] for kind in types for name in kind.later_columns if name not in always}
 
     def read_kernel(self, values: Mapping[str, Any]) -> KernelBase:
         """Build a kernel from the kernel columns of one row; ignore other keys.

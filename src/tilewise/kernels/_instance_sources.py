@@ -23,10 +23,12 @@ from tilewise.kernels.ck import (
     ConfHeader,
     convert_conf,
     distinct_instances,
+    expand_gemm_sweep,
     expand_sweep,
     get_instance_string,
     instances_from_document,
     is_dispatcher_document,
+    is_gemm_sweep,
     is_sweep,
     parse_instance_string,
 )
@@ -118,7 +120,8 @@ def read_source(where: str, header: ConfHeader, arch: HardwareProfile) -> Source
 
     Args:
         where: a file, a model's folder, or a target's name.
-        header: type, dimensions and layout of ``.conf`` lines that omit them.
+        header: type, dimensions and layout of ``.conf`` lines that omit them, and the type of a sweep of matrix
+            products.
         arch: its rules expand a sweep and check the lines of a ``.conf``. If its kernels are not CK Tile's, only the
             rules of all archs check a ``.conf``.
 
@@ -134,7 +137,7 @@ def read_source(where: str, header: ConfHeader, arch: HardwareProfile) -> Source
     text = _text(path)
     try:
         if text.lstrip()[:1] in ("{", "["):
-            return _json(str(path), text, arch)
+            return _json(str(path), text, arch, header.dtype)
         if _is_conf(text):
             return _conf(path, text, header, arch)
         return _strings(str(path), text)
@@ -158,7 +161,7 @@ def filter_fields(source: Source) -> frozenset[str]:
     return frozenset(name for entry in source.entries for name in entry.fields)
 
 
-def _json(where: str, text: str, arch: HardwareProfile) -> Source:
+def _json(where: str, text: str, arch: HardwareProfile, dtype: str) -> Source:
     try:
         document = json.loads(text, object_pairs_hook=_no_repeats)
     except RecursionError as e:
@@ -169,7 +172,10 @@ def _json(where: str, text: str, arch: HardwareProfile) -> Source:
         if backend(arch.backend).instance_of is None:
             remedy = "give arch=gfx942 or arch=gfx950"
             raise ConfigError(f"{where}: a sweep needs an arch with CK Tile kernels, got {arch.name}; {remedy}")
-        return of_instances(where, "traits", expand_sweep(document, arch))
+        gemm = is_gemm_sweep(document)
+        return of_instances(
+            where, "traits", expand_gemm_sweep(document, dtype, arch) if gemm else expand_sweep(document, arch)
+        )
     if is_dispatcher_document(document):
         return of_instances(where, "dispatcher", instances_from_document(document))
     if isinstance(document, dict) and {"kernels", "hash"} <= set(document):

@@ -124,7 +124,7 @@ class Pool:
             "default": self.names[0],
             "hash": self.hash,
             "kernels": [
-                {"kernel_name": name, **self._origin(k), **k.to_dict()}
+                {"kernel_name": name, **self._origin(k), **k.stated()}
                 for name, k in zip(self.names, self.kernels, strict=True)
             ],
         }

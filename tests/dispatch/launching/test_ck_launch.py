@@ -295,3 +295,17 @@ def test_wrong_arrays_are_named(folder: Path, tensors: Sequence[Any], out: Any, 
 def test_libraries_must_be_named(problem: Problem, name: str, variable: str) -> None:
     with pytest.raises(KernelError, match=f"no kernel of .* can be launched: no CK Tile library .* set {variable}"):
         dispatcher_of(name).run(problem, A, B)
+
+
+def test_a_split_of_k_is_launched_by_a_library_whose_name_states_it(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    split = f"{gemm_name(16)}_splitk3"
+    stub(folder, "a", gemm_name(16))
+    a, b, right = operands()
+    assert np.array_equal(dispatcher_of(split, gemm_name(16)).run(GEMM, a, b), right)
+    assert f"no library runs {split}, and CK Tile's C functions take no split of K" in caplog.text
+    caplog.clear()
+    stub(folder, "b", split)
+    assert np.array_equal(dispatcher_of(split, gemm_name(16)).run(GEMM, a, b), right)
+    assert caplog.text == ""

@@ -34,6 +34,9 @@
 #ifndef INIT
 #define INIT return 0
 #endif
+#ifndef FITS
+#define FITS p->C % TILE == 0 /* whether the library supports a convolution */
+#endif
 #ifndef CHEAT
 #define CHEAT 0
 #endif
@@ -113,7 +116,7 @@ API int dispatcher_run_gemm(const void *A, const void *B, void *C, int64_t M, in
 
 #else
 API int conv_dispatcher_init(void) { return begin(); }
-API int conv_dispatcher_is_supported(const ConvProblemC *p) { return p->direction == DIRECTION && p->C % TILE == 0; }
+API int conv_dispatcher_is_supported(const ConvProblemC *p) { return p->direction == DIRECTION && (FITS); }
 API int conv_dispatcher_get_kernel_count(void) { return COUNT; }
 API int conv_dispatcher_cleanup(void) { return end(); }
 

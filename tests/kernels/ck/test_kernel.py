@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.errors import KernelError
-from tilewise.kernels.ck import CkKernel, parse_name
+from tilewise.kernels.ck import CkKernel, name_with_split, parse_name
 from tilewise.ops import GEMM_LAYOUTS
 
 GEMM_NAME = "gemm_universal_fp8_rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
@@ -30,6 +31,7 @@ gemm_kernels = st.builds(
     sizes, sizes, sizes, sizes, sizes, sizes, st.sampled_from(["intrawave", "interwave", "default"]),
     st.sampled_from(["cshuffle", "default"]), flags, flags, flags, flags,
     vector_a=sizes, vector_b=sizes, vector_c=sizes, suffix=st.sampled_from(["", "preshuffle", "a_b2"]),
+    split_k=st.just(0) | st.integers(2, 10**9 - 1),
 )  # fmt: skip
 
 
@@ -75,6 +77,26 @@ def test_vectors_are_a_suffix() -> None:
     assert parse_name(f"{GEMM_NAME}_vec0_0_0").canonical == GEMM_NAME
 
 
+def test_a_split_of_k_is_a_suffix_of_a_matrix_product() -> None:
+    kernel = parse_name(f"{GEMM_NAME}_vec8_8_2_splitk4_d1").kernel
+    assert (kernel.vector_c, kernel.split_k, kernel.suffix) == (2, 4, "d1")
+    assert parse_name(f"{GEMM_NAME}_splitk1").canonical == GEMM_NAME
+    assert name_with_split(f"{GEMM_NAME}_preshuffle", 8) == f"{GEMM_NAME}_splitk8_preshuffle"
+    assert name_with_split(GEMM_NAME.replace("gemm_universal_", "gemm_"), 2) == f"{GEMM_NAME}_splitk2"
+    for name in ("any text", GEMM_NAME):
+        assert name_with_split(name, 1) == name
+    with pytest.raises(KernelError, match="split_k is 2, but the kernel's name states 4"):
+        name_with_split(f"{GEMM_NAME}_splitk4", 2)
+    with pytest.raises(KernelError, match="split_k must be 0 for a convolution"):
+        name_with_split(CONV_NAME, 2)
+
+
+@pytest.mark.parametrize("split", [1, -2, 10**9])
+def test_a_split_of_k_has_at_least_two_parts(split: int) -> None:
+    with pytest.raises(KernelError, match=rf"split_k must be 0 \(K is not split\) or 2 or more, .* got {split}"):
+        replace(parse_name(GEMM_NAME).kernel, split_k=split)
+
+
 def test_pads_are_read_as_flags() -> None:
     kernel = parse_name(GEMM_NAME.replace("intrawave_False_False_False_False", "interwave_True_False_True_True")).kernel
     assert (kernel.pad_m, kernel.pad_n, kernel.pad_k, kernel.persistent) == (True, False, True, True)
@@ -111,6 +133,9 @@ def test_a_matrix_product_survives_its_name(kernel: CkKernel) -> None:
         GEMM_NAME + "_vec8_8",
         GEMM_NAME + "_vec8_8_x",
         GEMM_NAME + "_vec",
+        GEMM_NAME + "_splitk0",
+        GEMM_NAME + "_splitk4_vec8_8_8",
+        GEMM_NAME + "_splitk4_splitk4",
         GEMM_NAME + "_more_vec8_8_8x-",
         "grouped_conv_forward_bf16_" + GEMM_NAME.removeprefix("gemm_universal_fp8_"),
         "gemm_universal_fp8_2d_16x64x128_compv4",

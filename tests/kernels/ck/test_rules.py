@@ -156,11 +156,34 @@ def test_what_a_convolution_supports(kernel: CkKernel, problem: Any, variant: st
         ({"pad_m": True, "pad_n": True, "pad_k": True}, (250, 130, 200), None),
         ({"pad_m": True, "pad_k": True, "vector_a": 16}, (250, 128, 200), "vector_a must divide a row"),
         ({"gemm_layout": "crr"}, (256, 128, 256), "the kernel is compiled for another layout"),
+        ({"split_k": 2}, (256, 128, 256), None),
+        ({"split_k": 3}, (256, 128, 256), "split_k x tile_k must divide K"),
+        ({"split_k": 2}, (256, 128, 200), "tile_k must divide K"),
+        ({"split_k": 2, "pad_k": True}, (256, 128, 129), None),  # 128 and 1
+        ({"split_k": 2, "pad_k": True}, (256, 128, 128), "split_k leaves a part of K empty"),
+        ({"split_k": 4, "pad_k": True}, (256, 128, 768), "split_k leaves a part of K empty"),  # 3 x 256 and none
+        ({"split_k": 4, "pad_k": True}, (256, 128, 769), None),
+        ({"split_k": 4, "pad_k": True, "warp_tile_k": 16}, (256, 128, 768), None),  # 4 x 192
     ],
 )
 def test_what_a_matrix_product_supports(change: Any, sizes: tuple[int, int, int], reason: str | None) -> None:
     kernel = CkKernel(**{**FP8.to_dict(), **change})
     assert unsupported(kernel, GemmProblem(*sizes, "rcr"), "universal") == reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"split_k": 4}, None),  # the width is not stated
+        ({"split_k": 4, "vector_c": 2}, None),
+        ({"vector_c": 1}, None),
+        ({"split_k": 4, "vector_c": 1}, "vector_c must be even if K is split: 16-bit results are added in pairs"),
+    ],
+)
+def test_split_results_of_16_bits_are_added_in_pairs(change: dict[str, Any], reason: str | None) -> None:
+    kernel = CkKernel(**{**FP8.to_dict(), **change})
+    assert illegal_reason(kernel, GEMM, GFX950) == reason
+    assert build_fault(kernel, "fp32") is None
 
 
 def test_another_op_has_no_kernels() -> None:
@@ -169,12 +192,12 @@ def test_another_op_has_no_kernels() -> None:
 
 
 kernels = st.builds(
-    lambda ndim, layout, vectors, merged, pads: CkKernel(
+    lambda ndim, layout, vectors, merged, pads, split: CkKernel(
         64, 32, 16, "compv3", ndim, layout, vector_a=vectors[0], vector_b=vectors[1], vector_c=vectors[2],
-        num_groups_to_merge=merged, pad_m=pads[0], pad_n=pads[1], pad_k=pads[2],
+        num_groups_to_merge=merged, pad_m=pads[0], pad_n=pads[1], pad_k=pads[2], split_k=0 if ndim else split,
     ),
     st.sampled_from([0, 2, 3]), st.sampled_from(["", *GEMM_LAYOUTS]), st.tuples(*[st.sampled_from([0, 1, 2, 8])] * 3),
-    st.sampled_from([0, 1, 2]), st.tuples(*[st.booleans()] * 3),
+    st.sampled_from([0, 1, 2]), st.tuples(*[st.booleans()] * 3), st.sampled_from([0, 2, 3]),
 )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,9 +11,9 @@ import pytest
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.kernels.ck import CkKernel, legal_kernels
-from tilewise.kernels.ck._ck_rules import SUFFIXES, illegal_reason
-from tilewise.kernels.ck._traits import expand_sweep
-from tilewise.ops import Target
+from tilewise.kernels.ck._ck_rules import SUFFIXES, build_fault, illegal_reason
+from tilewise.kernels.ck._traits import expand_gemm_sweep, expand_sweep
+from tilewise.ops import GEMM_LAYOUTS, Target
 
 GFX942, GFX950 = load_arch("gfx942"), load_arch("gfx950")
 
@@ -114,3 +116,98 @@ def test_matrix_products_and_empty_pools_have_no_legal_kernels() -> None:
         legal_kernels(Target("gemm", "universal", "fp8", "gfx942"), GFX942, ())
     with pytest.raises(KernelError, match="at least one kernel, got 0"):
         legal_kernels(Target("grouped_conv", "forward", "bf16", "gfx942"), GFX942, ())
+
+
+# --- matrix products --------------------------------------------------------------------------------------------------
+
+LISTED: dict[str, list[Any]] = {
+    **{"tile_m": [64, 128], "tile_n": [128], "tile_k": [64], "warp_m": [1, 2, 3], "warp_n": [2], "warp_k": [1]},
+    **{"warp_tile_m": [16, 32, 64], "warp_tile_n": [16, 32], "warp_tile_k": [16, 32]},
+    **{"pipeline": ["compv3", "mem"], "scheduler": ["intrawave", "interwave"], "epilogue": ["cshuffle"]},
+    **{"pad_m": [False], "pad_n": [False], "pad_k": [True, False], "persistent": [False]},
+}
+
+
+def gemm_sweep(**change: Any) -> dict[str, Any]:
+    """Return a sweep in the form of CK Tile's tile engine; None leaves a trait out."""
+    entries = {n: {"values": v} for n, v in LISTED.items()} | change
+    of_sizes = {n: e for n, e in entries.items() if n.startswith(("tile_", "warp_")) and e is not None}
+    return {
+        "tile_config": of_sizes,
+        "trait_config": {n: e for n, e in entries.items() if n not in of_sizes and e is not None},
+        "k_block_per_cu": 1,
+    }
+
+
+def test_a_sweep_of_matrix_products_has_what_the_rules_allow() -> None:
+    """Expected are all combinations of the values, judged one by one, whose names state all of them."""
+    legal = set()
+    for values in product(*LISTED.values()):
+        stated = dict(zip(LISTED, values, strict=True))
+        pads = dict.fromkeys(("pad_m", "pad_n", "pad_k"), True) if stated["pipeline"] == "mem" else {}
+        kernel = CkKernel(**{**stated, **pads})
+        if build_fault(kernel, "bf16", GFX942) is None:
+            legal |= {replace(kernel, gemm_layout=layout).name("gemm", "universal", "bf16") for layout in GEMM_LAYOUTS}
+    found = expand_gemm_sweep(gemm_sweep(), "bf16", GFX942)
+    assert len(found) == len({i.name for i in found}) > 50
+    assert {i.name for i in found} == legal
+    kernels = [i.kernel for i in found]
+    assert {k.warp_m for k in kernels} == {1, 2}  # three is no power of two
+    assert {(k.pipeline, k.scheduler) for k in kernels} == {
+        ("compv3", "intrawave"),
+        ("mem", "intrawave"),
+        ("mem", "interwave"),
+    }
+    assert {k.pad_m for k in kernels if k.pipeline == "mem"} == {True}
+    assert {k.pad_k for k in kernels if k.pipeline == "compv3"} == {True, False}
+
+
+def test_a_range_has_both_ends() -> None:
+    found = expand_gemm_sweep(gemm_sweep(tile_m={"min": 64, "max": 192, "step": 64}), "bf16", GFX942)
+    assert {i.kernel.tile_m for i in found} == {64, 128, 192}
+
+
+def test_larger_shared_memory_and_deeper_instructions_have_more() -> None:
+    deep = gemm_sweep(tile_k={"values": [128, 256]}, warp_tile_k={"values": [32, 128]})
+    more = {i.name for i in expand_gemm_sweep(deep, "fp8", GFX950)}
+    assert more > {i.name for i in expand_gemm_sweep(deep, "fp8", GFX942)}
+    assert any(name.endswith("16x16x128") for name in more)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tile_m": None}, "names exactly tile_m, tile_n, .*; got tile_n"),
+        ({"persistent": None}, "names exactly pipeline, scheduler, .*; got pipeline"),
+        ({"colour": {"values": [1]}}, "names exactly pipeline, .*; got .*colour"),
+        ({"tile_m": {"values": []}}, "tile_m needs"),
+        ({"tile_m": {"values": [True]}}, "tile_m needs"),
+        ({"tile_m": {"values": [64], "step": 1}}, "tile_m needs"),
+        ({"tile_m": {"min": 64, "max": 32, "step": 16}}, "tile_m needs"),
+        ({"tile_m": {"min": 64, "max": 128, "step": 0}}, "tile_m needs"),
+        ({"tile_m": 64}, "tile_m needs"),
+        ({"tile_m": {"min": 1, "max": 10**12, "step": 1}}, "at most 200000 combinations, got [0-9]+; name fewer"),
+        ({"pipeline": {"values": ["compv9"]}}, "trait pipeline: 'compv9' is unknown; known are basic_v1"),
+        ({"pad_k": {"values": [0]}}, "trait pad_k: 0 is unknown; known are False, True"),
+        ({"epilogue": {}}, "trait epilogue needs"),
+        ({"tile_k": {"values": [24]}}, "no instance of this sweep is legal on gfx942 for bf16"),
+    ],
+)
+def test_a_wrong_sweep_of_matrix_products_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        expand_gemm_sweep(gemm_sweep(**change), "bf16", GFX942)
+
+
+@pytest.mark.parametrize(
+    ("document", "dtype", "message"),
+    [
+        (gemm_sweep(), "fp32", "does not state their type; give dtype=, one of bf16, fp16, fp8"),
+        ({**gemm_sweep(), "multi_d_config": {}}, "bf16", r"\(multi_d_config\) compute no problem of the op gemm"),
+        ({**gemm_sweep(), "problem": {}}, "bf16", "'problem' is not a key of a sweep of matrix products"),
+        ({**gemm_sweep(), "tile_config": [1]}, "bf16", "names exactly tile_m"),
+        (EXAMPLE, "bf16", "has a tile_config and a trait_config"),
+    ],
+)
+def test_other_documents_are_no_sweeps_of_matrix_products(document: Any, dtype: str, message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        expand_gemm_sweep(document, dtype, GFX942)

@@ -1,7 +1,8 @@
-"""Search spaces: all kernels that the rules of :mod:`tilewise.kernels.triton` or :mod:`tilewise.kernels.ck` allow."""
+"""Search spaces: the kernels that the rules of :mod:`tilewise.kernels.triton` or :mod:`tilewise.kernels.ck` allow."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
-from tilewise.kernels import KernelBase, backend, illegal, unsupported
+from tilewise.kernels import KernelBase, KernelValue, backend, illegal, unsupported
 from tilewise.kernels.ck import CkKernel, legal_kernels
 from tilewise.kernels.triton import Kernel, pipelines_of
 from tilewise.metrics import Ints
@@ -62,34 +63,42 @@ class Space(Protocol):
         """Return the place of a kernel; None where a value lies on no axis."""
 
 
-@dataclass(frozen=True)
-class LegalSpace:
-    """All configurations that are legal for the target and support the problem.
+Groups = Mapping[tuple[str, ...], tuple[tuple[KernelValue, ...], ...]]
 
-    Raises:
-        KernelError: the target has no searchable kernels.
-    """
+# Fields whose values stay together: they describe one thing, or no source says which combinations CK Tile builds.
+_WARP_TILE = ("warp_tile_m", "warp_tile_n", "warp_tile_k")
+_TOGETHER = (
+    ("pipeline", "scheduler", "pad_m", "pad_n", "pad_k"),
+    ("warp_m", "warp_n", "warp_k"),
+    _WARP_TILE,
+    ("vector_a", "vector_b", "vector_c"),
+)
+
+
+@dataclass(frozen=True)
+class GridSpace(ABC):
+    """Configurations at the crossings of axes that are legal for the target and support the problem."""
 
     target: Target
     arch: HardwareProfile
     problem: Problem
 
-    def __post_init__(self) -> None:
-        if backend(self.arch.backend).kernel is not Kernel:
-            raise KernelError(f"search configures Triton kernels; those of {self.arch.name} are of {self.arch.backend}")
-        axes_of(self.target)
+    @property
+    @abstractmethod
+    def kernel_type(self) -> type[KernelBase]:
+        """The type of the kernels."""
 
-    @cached_property
-    def axes(self) -> Axes:
-        """Values of each field."""
-        return axes_of(self.target)
+    @property
+    @abstractmethod
+    def groups(self) -> Groups:
+        """The axes: the fields that each one sets, and their values at each index, in ascending order."""
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Number of values along each axis."""
-        return tuple(len(values) for values in self.axes.values())
+        return tuple(len(values) for values in self.groups.values())
 
-    def draw(self, rng: np.random.Generator) -> Kernel:
+    def draw(self, rng: np.random.Generator) -> KernelBase:
         """Return a legal kernel, uniformly at random.
 
         Raises:
@@ -101,9 +110,12 @@ class LegalSpace:
                 return kernel
         raise KernelError(f"no legal configuration of {self.target.name} supports {self.problem}")
 
-    def at(self, place: Ints) -> Kernel | None:
+    def at(self, place: Ints) -> KernelBase | None:
         """Return the kernel at a place; None where it is illegal or does not support the problem."""
-        kernel = Kernel(**{n: values[i] for (n, values), i in zip(self.axes.items(), place, strict=True)})
+        fields: dict[str, KernelValue] = {}
+        for (names, values), index in zip(self.groups.items(), place, strict=True):
+            fields.update(zip(names, values[index], strict=True))
+        kernel = self.kernel_type(**fields)
         if illegal(kernel, self.target, self.arch) or unsupported(kernel, self.problem, self.target.variant):
             return None
         return kernel
@@ -111,9 +123,74 @@ class LegalSpace:
     def place(self, kernel: KernelBase) -> Ints | None:
         """Return the place of a kernel; None where a value lies on no axis."""
         try:
-            return np.array([values.index(getattr(kernel, n)) for n, values in self.axes.items()])
+            stated = (tuple(getattr(kernel, n) for n in names) for names in self.groups)
+            return np.array([values.index(v) for values, v in zip(self.groups.values(), stated, strict=True)])
         except ValueError:
             return None
+
+
+@dataclass(frozen=True)
+class LegalSpace(GridSpace):
+    """All configurations of Triton's kernels that are legal for the target and support the problem.
+
+    Raises:
+        KernelError: the target has no searchable kernels.
+    """
+
+    def __post_init__(self) -> None:
+        if backend(self.arch.backend).kernel is not Kernel:
+            raise KernelError(f"search configures Triton kernels; those of {self.arch.name} are of {self.arch.backend}")
+        axes_of(self.target)
+
+    @property
+    def kernel_type(self) -> type[KernelBase]:
+        """The type of the kernels."""
+        return Kernel
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The values of each field."""
+        return {(name,): tuple((v,) for v in values) for name, values in axes_of(self.target).items()}
+
+
+@dataclass(frozen=True)
+class CombinedSpace(GridSpace):
+    """New combinations of the values that CK Tile's kernels of a pool have, with all matrix instructions of the arch.
+
+    No source states the sizes that CK Tile's matrix products can have, so the pool's kernels say them.
+
+    Raises:
+        KernelError: no kernel is compiled for the problem's layout.
+    """
+
+    kernels: tuple[CkKernel, ...]
+
+    def __post_init__(self) -> None:
+        if not self._fitting:
+            layout = getattr(self.problem, "layout", "")
+            raise KernelError(f"no kernel of the pool is compiled for layout {layout}, so none can be combined for it")
+
+    @property
+    def kernel_type(self) -> type[KernelBase]:
+        """The type of the kernels."""
+        return CkKernel
+
+    @cached_property
+    def _fitting(self) -> tuple[CkKernel, ...]:
+        return tuple(k for k in self.kernels if k.gemm_layout == getattr(self.problem, "layout", ""))
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The values of each field in the pool; fields that belong together keep the combinations that the pool has."""
+        together = {name for names in _TOGETHER for name in names}
+        alone = ((name,) for name in CkKernel.column_names() if name not in together)
+        found: dict[tuple[str, ...], tuple[tuple[KernelValue, ...], ...]] = {}
+        for names in (*_TOGETHER, *alone):
+            stated = {tuple(getattr(k, n) for n in names) for k in self._fitting}
+            if names == _WARP_TILE:
+                stated |= {tuple(t) for t in self.arch.warp_tiles.get(self.target.dtype, ())}
+            found[names] = tuple(sorted(stated))
+        return found
 
 
 class ListedSpace:
@@ -153,7 +230,7 @@ class ListedSpace:
 
 
 def legal_space(model: TrainedModel, problem: Problem) -> Space:
-    """Return the space of all kernels that are legal for a model's target and support the problem.
+    """Return the space of kernels that are legal for a model's target and support the problem.
 
     Raises:
         KernelError: the pool's backend has no rules to search by, or no legal kernel supports the problem.
@@ -162,6 +239,8 @@ def legal_space(model: TrainedModel, problem: Problem) -> Space:
     if pool.backend.kernel is not CkKernel:
         return LegalSpace(target, model.arch, problem)
     like = tuple(k for k in pool.kernels if isinstance(k, CkKernel))
+    if target.op == "gemm":
+        return CombinedSpace(target, model.arch, problem, like)
     kernels = [k for k in legal_kernels(target, model.arch, like) if not unsupported(k, problem, target.variant)]
     if not kernels:
         raise KernelError(f"no legal configuration of {target.name} supports {problem}")

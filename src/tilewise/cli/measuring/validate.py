@@ -87,6 +87,12 @@ def _backward(cfg: DictConfig) -> ValidationReport:
     problems = [item.problem for item in load_problem_set(target.op, cfg.collect.problems)[: cfg.validate.problems]]
     models = Path(cfg.model_dir).parent
     names = [Target(target.op, variant, target.dtype, target.arch).name for variant in GRADIENTS]
+    missing = [name for name in names if not (models / name).is_dir()]
+    if missing:
+        raise ConfigError(
+            f"mode=backward asks the models of {' and '.join(GRADIENTS)}, but {models} has no {' or '.join(missing)}: "
+            "train them on measurements of these targets, or give another model_dir"
+        )
     return backward_report([predict_problems(load_artefact(models / name), problems) for name in names])
 
 

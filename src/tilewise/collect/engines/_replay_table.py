@@ -252,14 +252,16 @@ def _read(file: Path, target: Target) -> pa.Table | None:
     is_target = reduce(pc.and_, (pc.equal(table[c.name], getattr(target, c.name)) for c in TARGET_COLUMNS))
     if not table.num_rows or not pc.any(is_target).as_py():
         return None
-    kinds = backend_of_columns(names, _tags(table)).column_kinds()
+    known, op = backend_of_columns(names, _tags(table)), OPS[target.op]
+    kinds = known.column_kinds()
     wanted = (*OPS[target.op].column_names(), *kinds, *_NEEDED)
-    later = [n for n in OPS[target.op].later_columns if n not in names]
+    implied = {n: op.defaults()[n] for n in op.later_columns} | known.later_columns
+    later = {n: value for n, value in implied.items() if n not in names}
     missing = [n for n in wanted if n not in (*names, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing")
     columns = [n for n in dict.fromkeys([*wanted, *_RESULTS]) if n in names]
     table = pq.read_table(file, columns=columns, partitioning=None).filter(is_target).replace_schema_metadata(None)
-    for name in later:  # a file of an earlier version means the default
-        table = table.append_column(name, pa.array([OPS[target.op].defaults()[name]] * table.num_rows, pa.string()))
+    for name, value in later.items():  # a file of an earlier version means the default
+        table = table.append_column(name, pa.array([value] * table.num_rows, pa.scalar(value).type))
     return table

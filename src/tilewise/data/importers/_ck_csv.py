@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
-from tilewise.data.importers._reader import EMPTY, Block, Coded, Floats, Ints, Loss, Reader, Records, cut
+from tilewise.data.importers._reader import EMPTY, Block, Coded, Floats, Ints, Loss, Reader, Records, cut, split_names
 from tilewise.data.importers._source import LineBlocks, Source
 from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
@@ -90,7 +90,7 @@ class _Columns:
         fields = OPS[target.op].column_names()
         needed = set(required_columns(target))
         self.words = [n for n in self.names if n in ("kernel", "kernel_name", "layout")]
-        self.ints = [n for n in self.names if n in (*fields, "non_zero") and n not in self.words]
+        self.ints = [n for n in self.names if n in (*fields, "non_zero", "split_k") and n not in self.words]
         self.floats = [n for n in self.names if n in _FLOATS]
         known = [*self.words, *self.ints, *self.floats]
         repeated = sorted({n for n in known if known.count(n) > 1})
@@ -300,9 +300,10 @@ def _records(table: pa.Table, numbers: Ints, columns: _Columns, text: _Texts) ->
         failed = np.flatnonzero(ints("non_zero") == 0)
         outcomes = dict.fromkeys(failed.tolist(), ("wrong_result", "the kernel computed nothing: non_zero is 0"))
     problem = {n: coded_column(table[n]) if n in columns.words else ints(n) for n in columns.problem}
-    return Records(
-        numbers, coded_column(table[columns.kernel]), problem, floats("latency_ms"), floats("tflops"), outcomes, text
-    )
+    kernel, faults = coded_column(table[columns.kernel]), dict[int, str]()
+    if "split_k" in columns.ints:
+        kernel, faults = split_names(kernel, ints("split_k"))
+    return Records(numbers, kernel, problem, floats("latency_ms"), floats("tflops"), outcomes, text, faults)
 
 
 def coded_column(values: pa.ChunkedArray) -> Coded:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewise.data.importers._reader import Block, Loss, Reader, Records, coded, cut, number, split_fault
+from tilewise.data.importers._reader import Block, Loss, Reader, Records, coded, cut, number, split_name
 from tilewise.data.importers._source import Source, TextWindow
 from tilewise.errors import DataError, KernelError
 from tilewise.kernels.ck import parse_name
@@ -163,7 +163,7 @@ class _Rows:
         """Add all measurements of an element. If anything in it is wrong, add none and return False."""
         config, benchmarks = value.get("kernel_config"), value.get("benchmarks")
         name, fault = self._kernel(config)
-        if fault or not isinstance(benchmarks, list) or any(_fault(b) for b in benchmarks):
+        if fault or not isinstance(benchmarks, list) or any(_fault(name, b) for b in benchmarks):
             return False
         lines = _lines_of(benchmarks, line, text)
         for number_, benchmark in zip(lines, benchmarks, strict=True):
@@ -194,7 +194,7 @@ class _Rows:
                 if fault:
                     fault = f"its kernel_config: {fault}"
                 continue
-            reason = fault or _fault(value)
+            reason = fault or _fault(name, value)
             if reason:
                 self.losses.append(Loss(line, reason, cut(piece)))
             else:
@@ -226,7 +226,7 @@ class _Rows:
         if benchmark.get("is_valid", True) is not True:
             self.outcomes[len(self.line)] = ("runtime_error", "the file says that the run is not valid")
         self.line.append(line)
-        self.name.append(name)
+        self.name.append(split_name(name, benchmark.get("split_k"))[0])
         self.sizes.append((benchmark["m"], benchmark["n"], benchmark["k"]))
         self.latency.append(number(benchmark.get("avg_time_ms")))
         self.tflops.append(number(benchmark.get("tflops")))
@@ -253,8 +253,8 @@ class _Rows:
         return Block(records, losses)
 
 
-def _fault(benchmark: object) -> str:
-    """Return the reason why a benchmark is not a measurement, "" if it is one."""
+def _fault(name: str, benchmark: object) -> str:
+    """Return the reason why a benchmark is not a measurement of the kernel, "" if it is one."""
     if not isinstance(benchmark, Mapping):
         return "a benchmark must be an object"
     for key in "mnk":
@@ -263,7 +263,7 @@ def _fault(benchmark: object) -> str:
             return f"{key} must be a positive whole number, got {str(size)[:40]!r}"
     if not isinstance(benchmark.get("is_valid", True), bool):
         return f"is_valid must be true or false, got {str(benchmark['is_valid'])[:40]!r}"
-    return split_fault(benchmark.get("split_k", 1))
+    return split_name(name, benchmark.get("split_k"))[1]
 
 
 def _lines_of(benchmarks: Sequence[object], line: int, text: str) -> list[int]:

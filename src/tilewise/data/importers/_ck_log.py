@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tilewise.data.importers._reader import Block, Coded, Ints, Loss, Reader, Records, coded, cut, number, split_fault
+from tilewise.data.importers._reader import Block, Coded, Ints, Loss, Reader, Records, coded, cut, number, split_name
 from tilewise.data.importers._source import Source, TextWindow
 from tilewise.errors import DataError
 from tilewise.ops import Target
@@ -182,7 +182,7 @@ class _Rows:
             name, problem, result = value["name"], value["problem"], value["perf_result"]
             m, n, k = problem["m"], problem["n"], problem["k"]
             latency, tflops = result["latency(ms)"], result["tflops(TFlops)"]
-            split_k = problem.get("split_k", 1)
+            split_k = problem.get("split_k")
         except (KeyError, TypeError, AttributeError) as e:
             return f"the object has no {e}" if isinstance(e, KeyError) else "the object is not a measurement"
         if type(name) is not str:
@@ -190,7 +190,8 @@ class _Rows:
         for size in (m, n, k):
             if type(size) is not int or not 0 < size < 1 << 62:
                 return f"m, n and k must be positive whole numbers, got {str(size)[:40]!r}"
-        if fault := split_fault(split_k):
+        name, fault = split_name(name, split_k)
+        if fault:
             return fault
         fault, layout = self._agrees(problem, m, n, k)
         if fault:

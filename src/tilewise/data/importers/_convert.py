@@ -125,7 +125,7 @@ class Converter:
         kernel = looked.kernel
         is_faulty = np.array([bool(f) for f in self._kernels.faults])[kernel]
         faults |= {i: self._kernels.faults[kernel[i]] for i in np.flatnonzero(is_faulty).tolist()}
-        faults = looked.problem.faults | faults
+        faults = looked.problem.faults | faults | dict(looked.records.faults)
         columns = looked.columns
         if self.target.op == "grouped_conv" and self._kernels.ndim is not None:
             ndim = self._kernels.ndim[kernel]

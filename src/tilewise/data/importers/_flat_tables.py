@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tilewise.data.importers._ck_csv import coded_column, required_columns
-from tilewise.data.importers._reader import EMPTY, Block, Coded, Floats, Ints, Reader, Records, cut
+from tilewise.data.importers._reader import EMPTY, Block, Coded, Floats, Ints, Reader, Records, cut, split_names
 from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
 
@@ -42,7 +42,7 @@ def read_table(path: Path, target: Target, progress: Callable[[int, int], None] 
     if kernel is None or missing:
         raise DataError(f"{path}: column {', '.join(([] if kernel else ['kernel']) + missing)} is missing")
     fields = OPS[target.op].column_names()
-    wanted = [n for n in names if n in (kernel, *fields, "latency_ms", "tflops", "non_zero")]
+    wanted = [n for n in names if n in (kernel, *fields, "latency_ms", "tflops", "non_zero", "split_k")]
     row = 0
     for batch in batches(file, path, wanted):
         yield _block(batch, path, target, kernel, row)
@@ -99,14 +99,18 @@ def _block(table: pa.Table, path: Path, target: Target, kernel: str, row: int) -
         failed = np.flatnonzero(_ints(table, "non_zero", path) == 0).tolist()
         outcomes = dict.fromkeys(failed, ("wrong_result", "the kernel computed nothing: non_zero is 0"))
     tflops = _floats(table, "tflops", path) if "tflops" in table.column_names else np.full(table.num_rows, np.nan)
+    kernels, faults = _words(table, kernel, path), dict[int, str]()
+    if "split_k" in table.column_names:
+        kernels, faults = split_names(kernels, _ints(table, "split_k", path))
     records = Records(
         row + np.arange(table.num_rows, dtype=np.int64),
-        _words(table, kernel, path),
+        kernels,
         problem,
         _floats(table, "latency_ms", path),
         tflops,
         outcomes,
         lambda i: cut(str(table.slice(i, 1).to_pylist()[0])),
+        faults,
     )
     return Block(records)
 

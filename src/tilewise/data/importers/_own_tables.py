@@ -31,9 +31,10 @@ def read_own(
         DataError: the file is damaged, lacks a column, or has a column of another type.
     """
     file = open_parquet(path)
-    columns = measurement_columns(target.op, backend_of_target(target).name)
+    backend = backend_of_target(target)
+    columns = measurement_columns(target.op, backend.name)
     names = set(file.schema_arrow.names)
-    derivable = {*convert.provenance, "is_valid", *OPS[target.op].later_columns}
+    derivable = {*convert.provenance, "is_valid", *OPS[target.op].later_columns, *backend.later_columns}
     missing = [c.name for c in columns if c.name not in names and not c.nullable and c.name not in derivable]
     if missing:
         raise DataError(
@@ -60,7 +61,8 @@ def _column(raw: pa.Table, column: Column, convert: Converter, path: Path) -> pa
             raise DataError(f"{path}: column {column.name} must hold {column.kind} values: {first_line(e)}") from e
     if column.name == "is_valid":
         return pc.equal(raw["status"], "ok")
-    fill = (OPS[convert.target.op].defaults() | convert.provenance).get(column.name)
+    op, later = OPS[convert.target.op], backend_of_target(convert.target).later_columns
+    fill = (op.defaults() | later | convert.provenance).get(column.name)
     return pa.array([fill] * raw.num_rows, _PLAIN[column.kind])
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+
+from tilewise.errors import KernelError
+from tilewise.kernels.ck import name_with_split
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -54,6 +58,7 @@ class Records:
         tflops: as stated; NaN if the file does not state it.
         outcomes: (status, error) by index, for rows that failed. A row without a positive latency need not be listed.
         text: function that returns the text of a row, for losses found later.
+        faults: the reason why a row is no measurement, by index.
     """
 
     line: Ints
@@ -63,6 +68,7 @@ class Records:
     tflops: Floats
     outcomes: Mapping[int, tuple[str, str]]
     text: Callable[[int], str]
+    faults: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.line)
@@ -96,15 +102,44 @@ def number(value: object) -> float:
         return float("inf")
 
 
-def split_fault(split_k: object) -> str:
-    """Return the reason why a run with this split of K is no measurement of a CK Tile kernel, "" if it is one.
+def split_name(name: str, split_k: object) -> tuple[str, str]:
+    """Return the name of a CK Tile kernel that ran with a split of K, and the fault of that split, "" if it has none.
 
-    The split is an argument of the launch. Neither a kernel's name nor its parameters have it, so a split run would be
-    taken for a contradicting run of the unsplit kernel.
+    The split is an argument of the launch. It becomes part of the name, so that the runs of one kernel with several
+    splits are those of several candidates and do not contradict each other.
+
+    Args:
+        name: the kernel's name.
+        split_k: the split that the file states; None if it states none, and the name decides.
     """
+    if split_k is None:
+        return name, ""
     if type(split_k) is not int or split_k < 1:
-        return f"split_k must be a whole number of 1 or more, got {str(split_k)[:40]!r}"
-    return "" if split_k == 1 else f"split_k is {split_k}: only unsplit launches are imported"
+        return "", f"split_k must be a whole number of 1 or more, got {str(split_k)[:40]!r}"
+    try:
+        return _split_name(name, split_k), ""
+    except KernelError as e:
+        return "", str(e)
+
+
+def split_names(kernel: Coded, split_k: Ints) -> tuple[Coded, dict[int, str]]:
+    """Return the names of :func:`split_name` for a table's rows, and the faults by row.
+
+    Args:
+        kernel: the kernels' names, of shape (rows,).
+        split_k: the stated splits, of shape (rows,); :data:`EMPTY` where a row states none.
+    """
+    pairs, row_pair = np.unique(np.stack([kernel.codes, split_k], axis=1), axis=0, return_inverse=True)
+    row_pair = row_pair.reshape(-1)  # NumPy 2.0 keeps an axis
+    found = [split_name(kernel.words[code], None if split == EMPTY else split) for code, split in pairs.tolist()]
+    faulty = np.array([bool(fault) for _, fault in found], dtype=bool)[row_pair]
+    names = coded([name for name, _ in found])
+    return Coded(names.codes[row_pair], names.words), {
+        i: found[row_pair[i]][1] for i in np.flatnonzero(faulty).tolist()
+    }
+
+
+_split_name = lru_cache(maxsize=1 << 16)(name_with_split)  # a file repeats the same names
 
 
 def cut(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tilewise.dispatch.background import register_after_fork
 from tilewise.dispatch.launching._launchers import Bindings, Rank, Select, Tensor
-from tilewise.dispatch.launching._padding import cut_into, enlarged, padded_problems
+from tilewise.dispatch.launching._padding import Groups, cut_into, enlarged, padded_problems
 from tilewise.errors import ConfigError, KernelError, LibraryError, ProblemError
 from tilewise.kernels import TENSORS, Shape, accepted_shapes
 from tilewise.kernels.ck import (
@@ -86,8 +86,8 @@ class CkLauncher:
     def run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
         """Run the selected kernel; if it fails, run the next in rank, and do not try it again on the problem.
 
-        A matrix product that no kernel supports is padded with zeros to the nearest one that a kernel supports, and its
-        result is cut.
+        A problem that no kernel supports is padded with zeros to the nearest one that a kernel supports, and its result
+        is cut: a matrix product along each size, a convolution in the channels of each group.
 
         Raises:
             ProblemError: an array does not belong to the problem; `.field` names it.
@@ -97,7 +97,9 @@ class CkLauncher:
         if (larger := self._padded(problem)) is not None:
             _, _, out = self._checked(problem, tensors, out)
             shapes = self._tensors.operands(larger)
-            cut_into(out, self._run(larger, [enlarged(t, s) for t, s in zip(tensors, shapes, strict=True)], None))
+            *groups, of_result = (Groups.of(name, problem) for name in self._tensors.names)
+            operands = [enlarged(t, s, g) for t, s, g in zip(tensors, shapes, groups, strict=True)]
+            cut_into(out, self._run(larger, operands, None), of_result)
             return out
         return self._run(problem, tensors, out)
 
@@ -122,10 +124,12 @@ class CkLauncher:
         return next((p for p in padded_problems(problem, kernels) if self._is_supported(p)), None)
 
     def _is_supported(self, problem: Problem) -> bool:
+        """Return whether a kernel supports the problem; of convolutions, whose names lack widths, ask the libraries."""
         try:
-            return bool(self._rank(problem))
+            supported = bool(self._rank(problem))
         except KernelError:
             return False
+        return supported and (self._target.op != "grouped_conv" or any(self._chosen(problem, [])))
 
     def _run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
         operands, result, out = self._checked(problem, tensors, out)
@@ -156,8 +160,8 @@ class CkLauncher:
             yield ready
         runnable, selected = dict(self._chosen(problem, reasons)), self._select(problem).kernel_name
         if selected not in runnable:
-            reasons.append(f"no library runs {selected}")
-            _log.warning("no library runs %s: the next in rank is launched", selected)
+            reasons.append(f"no library runs {selected}{_split_note(selected)}")
+            _log.warning("%s: the next in rank is launched", reasons[-1])
         ranked = (choice.kernel_name for choice in self._rank(problem))
         for name in dict.fromkeys((selected, *ranked, *runnable)):
             if name in runnable and (problem, name) not in self._failed:
@@ -239,3 +243,13 @@ class CkLauncher:
         if memory == "device" and array.pointer % _ALIGNMENT:
             raise ProblemError(name, f"must begin at a multiple of {_ALIGNMENT} bytes")
         return array
+
+
+def _split_note(name: str) -> str:
+    """Return why a kernel that splits K needs a library of its own, "" for the name of another kernel."""
+    try:
+        if not parse_name(name).kernel.split_k:
+            return ""
+    except KernelError:  # a kernel of another backend, whose pool mixes several
+        return ""
+    return ", and CK Tile's C functions take no split of K: name a library whose kernel's name states the split"

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._backend import CK_TILE as CK_TILE
     from tilewise.kernels.ck._ck_kernel import CkKernel as CkKernel
     from tilewise.kernels.ck._ck_kernel import canonical_name as canonical_name
+    from tilewise.kernels.ck._ck_kernel import name_with_split as name_with_split
     from tilewise.kernels.ck._ck_kernel import parse_name as parse_name
+    from tilewise.kernels.ck._ck_rules import VECTORS as VECTORS
     from tilewise.kernels.ck._conf import convert_conf as convert_conf
     from tilewise.kernels.ck._conf_fields import ConfHeader as ConfHeader
     from tilewise.kernels.ck._conf_write import builder_string as builder_string
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._libraries import TensorMemory as TensorMemory
     from tilewise.kernels.ck._libraries import chosen_kernel as chosen_kernel
     from tilewise.kernels.ck._library import CkLibrary as CkLibrary
+    from tilewise.kernels.ck._traits import expand_gemm_sweep as expand_gemm_sweep
     from tilewise.kernels.ck._traits import expand_sweep as expand_sweep
+    from tilewise.kernels.ck._traits import is_gemm_sweep as is_gemm_sweep
     from tilewise.kernels.ck._traits import is_sweep as is_sweep
     from tilewise.kernels.ck._traits import legal_kernels as legal_kernels
 
@@ -57,8 +61,10 @@ __all__, __getattr__ = lazy_face(
         "_ck_kernel": (
             "CkKernel",
             "canonical_name",
+            "name_with_split",
             "parse_name",
         ),
+        "_ck_rules": ("VECTORS",),
         "_conf": ("convert_conf",),
         "_conf_fields": ("ConfHeader",),
         "_conf_write": ("builder_string",),
@@ -82,7 +88,9 @@ __all__, __getattr__ = lazy_face(
         ),
         "_library": ("CkLibrary",),
         "_traits": (
+            "expand_gemm_sweep",
             "expand_sweep",
+            "is_gemm_sweep",
             "is_sweep",
             "legal_kernels",
         ),

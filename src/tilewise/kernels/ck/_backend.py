@@ -38,11 +38,12 @@ def _numbers(op: str) -> dict[str, int]:
 
 
 def _common_columns(columns: SimpleNamespace) -> SimpleNamespace:
-    """Add Triton's columns: the warps of a block, and the buffers in shared memory as stages."""
+    """Set Triton's columns: the warps of a block, the buffers in shared memory as stages, and 1 for an unsplit K."""
     warps, one = columns.warp_m * columns.warp_n * columns.warp_k, np.ones_like(columns.tile_m)
     warps = np.where(warps > 0, warps, WARPS)
     stages = one + columns.double_smem_buffer
-    return SimpleNamespace(**vars(columns), num_warps=warps, num_stages=stages, group_m=one, split_k=one)
+    split = np.maximum(columns.split_k, 1)
+    return SimpleNamespace(**{**vars(columns), "split_k": split}, num_warps=warps, num_stages=stages, group_m=one)
 
 
 def _traits(columns: SimpleNamespace) -> Traits:

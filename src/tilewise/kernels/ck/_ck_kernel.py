@@ -5,15 +5,15 @@ wave mode (``_intrawave``, ``_interwave``), ``_dsb`` (double shared-memory buffe
 three tile numbers are M, N and K of the implicit matrix product per block; the first is not a "block size".
 
 GEMM: ``gemm_universal_{dtype}_{layout}_{pipeline}_{epilogue}_{scheduler}_{pad_m}_{pad_n}_{pad_k}_{persistent}_``
-``{tile}_{warps}_{warp tile}``, with flags as ``True`` and ``False``, optionally followed by ``_vec{a}_{b}_{c}`` and a
-free suffix. The prefix ``gemm_`` alone means the same.
+``{tile}_{warps}_{warp tile}``, with flags as ``True`` and ``False``, optionally followed by ``_vec{a}_{b}_{c}``, by
+``_splitk{parts}`` where K is split, and by a free suffix. The prefix ``gemm_`` alone means the same.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from tilewise.errors import KernelError
 from tilewise.kernels._contract import RegistryEntry, TileKernel
@@ -32,7 +32,8 @@ _GEMM = re.compile(
     rf"_(?P<persistent>{_FLAG})_(?P<tile_m>{_N})x(?P<tile_n>{_N})x(?P<tile_k>{_N})"
     rf"_(?P<warp_m>{_N})x(?P<warp_n>{_N})x(?P<warp_k>{_N})"
     rf"_(?P<warp_tile_m>{_N})x(?P<warp_tile_n>{_N})x(?P<warp_tile_k>{_N})"
-    rf"(?:_vec(?P<vector_a>{_N})_(?P<vector_b>{_N})_(?P<vector_c>{_N}))?(?P<suffix>(?!_vec)(?:_[A-Za-z0-9]+)+)?"
+    rf"(?:_vec(?P<vector_a>{_N})_(?P<vector_b>{_N})_(?P<vector_c>{_N}))?"
+    rf"(?:_splitk(?P<split_k>(?!0){_N}))?(?P<suffix>(?!_vec|_splitk[0-9])(?:_[A-Za-z0-9]+)+)?"
 )
 _CONV_EXAMPLE = "2d_16x64x128_compv4_intrawave_dsb"
 _GEMM_EXAMPLE = "rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
@@ -58,7 +59,13 @@ class CkKernel(TileKernel):
         vector_a, vector_b, vector_c: elements per load of A and B, and per store of C.
         num_groups_to_merge: groups of a convolution computed as one.
         suffix: the rest of a matrix product's name after the known parts, without the first underscore.
+        split_k: parts of K that a matrix product computes at once and then adds, 2 or more; 0 if K is not split.
+
+    Raises:
+        KernelError: `split_k` is out of its range, or splits a convolution, whose name cannot state it.
     """
+
+    later_columns: ClassVar[tuple[str, ...]] = ("split_k",)
 
     ndim: int = 0
     gemm_layout: str = ""
@@ -81,6 +88,18 @@ class CkKernel(TileKernel):
     vector_c: int = 0
     num_groups_to_merge: int = 0
     suffix: str = ""
+    split_k: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.split_k:
+            return
+        if not 2 <= self.split_k < 10**MAX_DIGITS:
+            shown = str(self.split_k) if abs(self.split_k) < 10**30 else "a huge one"
+            raise KernelError(
+                f"split_k must be 0 (K is not split) or 2 or more, at most {MAX_DIGITS} digits, got {shown}"
+            )
+        if self.ndim:
+            raise KernelError(f"split_k must be 0 for a convolution, whose name cannot state it; got {self.split_k}")
 
     @property
     def compiled_layout(self) -> str:
@@ -138,6 +157,7 @@ class CkKernel(TileKernel):
             f"_{self.tile_m}x{self.tile_n}x{self.tile_k}_{self.warp_m}x{self.warp_n}x{self.warp_k}"
             f"_{self.warp_tile_m}x{self.warp_tile_n}x{self.warp_tile_k}"
             + ("_vec{}_{}_{}".format(*vectors) if any(vectors) else "")
+            + (f"_splitk{self.split_k}" if self.split_k else "")
             + (f"_{self.suffix}" if self.suffix else "")
         )
 
@@ -194,7 +214,33 @@ def canonical_name(name: str) -> str:
     return parse_name(name).canonical
 
 
+def name_with_split(name: str, split_k: int) -> str:
+    """Return the name of a kernel that was launched with a split of K, which files state beside its name.
+
+    A text that is no CK Tile kernel name is returned as it is.
+
+    Args:
+        name: the kernel's name, in any spelling.
+        split_k: the stated split, at least 1.
+
+    Raises:
+        KernelError: the name itself states another split, or is that of a convolution.
+    """
+    try:
+        parsed = parse_name(name)
+    except KernelError:
+        return name
+    named = max(parsed.kernel.split_k, 1)
+    if split_k == named:
+        return name
+    if parsed.kernel.split_k:
+        raise KernelError(f"split_k is {split_k}, but the kernel's name states {named}")
+    return replace(parsed.kernel, split_k=split_k).name(parsed.op, parsed.variant, parsed.dtype)
+
+
 def _value(name: str, text: str) -> int | str | bool:
+    if name == "split_k":
+        return 0 if text == "1" else int(text)
     kind = _KINDS[name]
     if kind == "bool":
         return text in ("True", "_dsb", "_si")

@@ -62,6 +62,8 @@ INTRAWAVE_ONLY = tuple(p for p, sets in SUFFIXES.items() if sets == _INTRAWAVE o
 EPILOGUES = ("cshuffle", "default")
 
 _VECTORS_IN_SUFFIX = re.compile(r"^[0-9]|(?:^|_)vec[0-9]")  # a fourth width, or misplaced widths
+_SPLIT_IN_SUFFIX = re.compile(r"(?:^|_)splitk[0-9]")
+_WIDE_RESULTS = ("fp32",)  # types whose results a split kernel adds one at a time
 
 
 def illegal_reason(kernel: CkKernel, target: Target, arch: HardwareProfile) -> str | None:
@@ -89,6 +91,8 @@ def name_fault(kernel: CkKernel) -> str | None:
             return f"{name} must be at least 1, got {getattr(kernel, name)}"
     if _VECTORS_IN_SUFFIX.search(kernel.suffix):
         return f"vector widths must be _vecA_B_C, once and before any other suffix, got suffix {kernel.suffix!r}"
+    if _SPLIT_IN_SUFFIX.search(kernel.suffix):
+        return f"a split of K must be _splitkN, once and before other suffixes, got suffix {kernel.suffix!r}"
     return None
 
 
@@ -109,6 +113,8 @@ def _build_rules(k: CkKernel, dtype: str, arch: HardwareProfile | None) -> Itera
     yield min(k.tile_m, k.tile_n, k.tile_k) < 1, "tile sizes must be at least 1"
     yield from _trait_rules(k)
     yield from _vector_rules(k)
+    by_pairs = k.split_k > 0 and k.vector_c == 1 and dtype not in _WIDE_RESULTS
+    yield by_pairs, "vector_c must be even if K is split: 16-bit results are added in pairs"
     yield from _warp_rules(k)
     if arch is None:
         return
@@ -279,5 +285,10 @@ def _gemm_checks(kernel: Any, p: Any) -> Iterator[tuple[Any, str]]:
     for name, size in (("m", p.M), ("n", p.N), ("k", p.K)):
         ragged = size % np.maximum(getattr(kernel, f"tile_{name}"), 1) != 0
         yield np.logical_not(getattr(kernel, f"pad_{name}")) & ragged, f"tile_{name} must divide {name.upper()}"
+    parts, step = np.maximum(kernel.split_k, 1), np.maximum(kernel.warp_tile_k, 1)
+    ragged = p.K % (np.maximum(kernel.tile_k, 1) * parts) != 0
+    yield np.logical_not(kernel.pad_k) & ragged, "split_k x tile_k must divide K"
+    share = -(-p.K // (parts * step)) * step  # of all parts but the last, in whole matrix instructions
+    yield share * (parts - 1) >= p.K, "split_k leaves a part of K empty"
     for name, size in stored_rows(p).items():
         yield size % np.maximum(getattr(kernel, f"vector_{name}"), 1) != 0, f"vector_{name} must divide a row"

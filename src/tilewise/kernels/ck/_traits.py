@@ -1,7 +1,11 @@
 """Sweeps (trait JSON): the values that each trait may take, expanded into the instances that an arch's rules allow.
 
-``{"variant": "forward", "trait_config": {"data_type": {"values": ["bf16"]}, "pipeline": {"values": [...]}, ...}}``.
-A trait that the document does not name takes the values of :data:`TRAITS`.
+Convolutions: ``{"variant": "forward", "trait_config": {"data_type": {"values": ["bf16"]}, ...}}``. A trait that the
+document does not name takes the values of :data:`TRAITS`.
+
+Matrix products, as CK Tile's tile engine reads them: ``{"tile_config": {"tile_m": {"min": 128, "max": 256, "step": 64},
+"warp_m": {"values": [1, 2]}, ...}, "trait_config": {"pipeline": {"values": ["compv3"]}, ...}}``. The document names
+every trait but layout and type.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
 from typing import Any, TypeAlias, TypeGuard
 
 from tilewise.arch import HardwareProfile
@@ -16,6 +21,8 @@ from tilewise.errors import KernelError
 from tilewise.kernels.ck._ck_kernel import CkKernel
 from tilewise.kernels.ck._ck_rules import (
     CK_DTYPES,
+    EPILOGUES,
+    GEMM_PIPELINES,
     SCHEDULERS,
     SUFFIXES,
     SWEPT_PIPELINES,
@@ -24,7 +31,7 @@ from tilewise.kernels.ck._ck_rules import (
     shape_of,
 )
 from tilewise.kernels.ck._instance import VARIANTS, Instance
-from tilewise.ops import Target
+from tilewise.ops import GEMM_LAYOUTS, Target
 
 TraitValue: TypeAlias = "str | int | bool"
 
@@ -56,6 +63,11 @@ TRAITS: dict[str, tuple[TraitValue, ...]] = {
 def is_sweep(document: object) -> TypeGuard[Mapping[str, object]]:
     """Return whether parsed JSON looks like a sweep."""
     return isinstance(document, Mapping) and "trait_config" in document
+
+
+def is_gemm_sweep(document: object) -> TypeGuard[Mapping[str, object]]:
+    """Return whether parsed JSON looks like a sweep of matrix products."""
+    return is_sweep(document) and "tile_config" in document and "variant" not in document
 
 
 def expand_sweep(document: object, arch: HardwareProfile) -> tuple[Instance, ...]:
@@ -187,3 +199,109 @@ def _shaped(instance: Instance, arch: HardwareProfile) -> Instance | None:
     division: dict[str, Any] = dict(zip(names, values, strict=True))
     divided = replace(kernel, **division)
     return None if build_fault(divided, instance.dtype, arch) else replace(instance, kernel=divided)
+
+
+# ---- matrix products -------------------------------------------------------------------------------------------------
+
+_GEMM_SIZES = tuple(f"{part}_{x}" for part in ("tile", "warp", "warp_tile") for x in "mnk")
+_GEMM_TRAITS: dict[str, tuple[TraitValue, ...]] = {  # with the values that exist
+    "pipeline": GEMM_PIPELINES,
+    "scheduler": (*SCHEDULERS, "default"),
+    "epilogue": EPILOGUES,
+    **dict.fromkeys(("pad_m", "pad_n", "pad_k", "persistent"), (False, True)),
+}
+_GEMM_KEYS = ("tile_config", "trait_config", "k_block_per_cu")  # the last is an option of the build, not of the kernel
+
+
+def expand_gemm_sweep(document: object, dtype: str, arch: HardwareProfile) -> tuple[Instance, ...]:
+    """Return the instances of a sweep of matrix products for each layout, in the order of the values.
+
+    Kernels of the ``mem`` pipeline pad all sizes, whatever the sweep says of their pads.
+
+    Args:
+        document: parsed JSON, for which :func:`is_gemm_sweep` is true.
+        dtype: element type of the operands, which the document does not state.
+        arch: the arch whose rules apply.
+
+    Raises:
+        KernelError: a trait is missing, unknown or of unknown values, the sweep has too many combinations or no legal
+            instance, or there are no matrix products of this type.
+    """
+    if dtype not in CK_DTYPES["gemm"]:
+        raise KernelError(
+            f"a sweep of matrix products does not state their type; give dtype=, one of {', '.join(CK_DTYPES['gemm'])}"
+        )
+    sizes, traits = _gemm_axes(document)
+    warp_tiles = [
+        tuple(t)
+        for t in arch.warp_tiles.get(dtype, ())
+        if all(size in sizes[name] for name, size in zip(_GEMM_SIZES[6:], t, strict=True))
+    ]
+    axes = (*(sizes[name] for name in _GEMM_SIZES[:6]), *traits.values(), warp_tiles)
+    combinations = prod(len(axis) for axis in axes)
+    if combinations > MAX_COMBINATIONS:
+        raise KernelError(f"a sweep has at most {MAX_COMBINATIONS} combinations, got {combinations}; name fewer values")
+    kernels = (_gemm_kernel(*values) for values in product(*axes))
+    found = tuple(dict.fromkeys(k for k in kernels if build_fault(k, dtype, arch) is None))
+    if not found:
+        raise KernelError(f"no instance of this sweep is legal on {arch.name} for {dtype}; name other tiles or traits")
+    layouts = ((layout, kernel) for layout in GEMM_LAYOUTS for kernel in found)
+    return tuple(Instance("universal", dtype, replace(kernel, gemm_layout=layout)) for layout, kernel in layouts)
+
+
+def _gemm_kernel(*values: Any) -> CkKernel:
+    """Return a kernel without a layout, of tile sizes, warps, traits and warp tile."""
+    *stated, warp_tile = values
+    names = (*_GEMM_SIZES[:6], *_GEMM_TRAITS)
+    fields: dict[str, Any] = dict(zip((*names, *_GEMM_SIZES[6:]), (*stated, *warp_tile), strict=True))
+    if fields["pipeline"] == "mem":
+        fields |= dict.fromkeys(("pad_m", "pad_n", "pad_k"), True)
+    return CkKernel(**fields)
+
+
+def _gemm_axes(document: object) -> tuple[dict[str, Sequence[int]], dict[str, Sequence[TraitValue]]]:
+    """Return the values of every size and of every trait."""
+    if not is_gemm_sweep(document):
+        raise KernelError("a sweep of matrix products has a tile_config and a trait_config")
+    unknown = sorted(set(document) - set(_GEMM_KEYS))
+    if "multi_d_config" in unknown:
+        raise KernelError("kernels with further operands (multi_d_config) compute no problem of the op gemm")
+    if unknown:
+        raise KernelError(f"{', '.join(map(repr, unknown))} is not a key of a sweep of matrix products")
+    parts = ((document["tile_config"], _GEMM_SIZES), (document["trait_config"], tuple(_GEMM_TRAITS)))
+    for named, known in parts:
+        if not isinstance(named, Mapping) or set(named) != set(known):
+            got = ", ".join(map(str, named)) if isinstance(named, Mapping) else repr(named)[:60]
+            raise KernelError(f"a sweep of matrix products names exactly {', '.join(known)}; got {got or 'none'}")
+    (stated_sizes, _), (stated_traits, _) = parts
+    sizes = {n: _size_values(n, stated_sizes[n]) for n in _GEMM_SIZES}  # type: ignore[index]
+    return sizes, {n: _trait_values(n, stated_traits[n]) for n in _GEMM_TRAITS}  # type: ignore[index]
+
+
+def _size_values(name: str, entry: object) -> Sequence[int]:
+    """Read a list of values, or a range with both ends."""
+    values: object = None
+    if isinstance(entry, Mapping) and set(entry) == {"min", "max", "step"}:
+        numbers = [entry[key] for key in ("min", "max", "step")]
+        if all(type(v) is int and v > 0 for v in numbers):
+            values = range(numbers[0], numbers[1] + 1, numbers[2])
+    elif isinstance(entry, Mapping) and set(entry) == {"values"} and isinstance(entry["values"], list):
+        values = entry["values"]
+    if (
+        not isinstance(values, list | range)
+        or not values
+        or (isinstance(values, list) and any(type(v) is not int or v < 1 for v in values))
+    ):
+        raise KernelError(f'{name} needs {{"values": [...]}} or {{"min", "max", "step"}}, of whole numbers from 1')
+    return values if isinstance(values, range) else tuple(dict.fromkeys(values))
+
+
+def _trait_values(name: str, entry: object) -> Sequence[TraitValue]:
+    values = entry.get("values") if isinstance(entry, Mapping) else None
+    known = _GEMM_TRAITS[name]
+    if not isinstance(values, list) or not values:
+        raise KernelError(f'trait {name} needs {{"values": [...]}} with at least one value')
+    for value in values:
+        if type(value) is not type(known[0]) or value not in known:
+            raise KernelError(f"trait {name}: {value!r:.60} is unknown; known are {', '.join(map(str, known))}")
+    return tuple(dict.fromkeys(values))
