@@ -11,7 +11,13 @@ import pytest
 
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
-from tilewise.kernels.ck import CkKernel, Instance, legal_kernels
+from tilewise.kernels.ck import (
+    CkKernel,
+    Instance,
+    get_instance_string,
+    legal_kernels,
+    parse_instance_string,
+)
 from tilewise.kernels.ck._ck_rules import SUFFIXES, build_fault, illegal_reason
 from tilewise.kernels.ck._traits import expand_gemm_sweep, expand_sweep
 from tilewise.ops import GEMM_LAYOUTS, Target
@@ -235,6 +241,22 @@ def test_a_sweep_of_matrix_products_has_what_the_rules_allow() -> None:
     assert {k.pad_k for k in kernels if k.pipeline == "compv3"} == {True, False}
 
 
+def test_a_sweep_with_reduction_strategies_has_stream_k_instances() -> None:
+    """CK Tile's stream-K sweeps differ from plain ones in this trait and in an empty object."""
+    plain = expand_gemm_sweep(gemm_sweep(persistent={"values": [False, True]}), "bf16", GFX942)
+    strategies = {"values": ["atomic", "linear", "tree"]}
+    document = {**gemm_sweep(persistent={"values": [False, True]}, reduction_strategy=strategies), "problem": {}}
+    found = expand_gemm_sweep(document, "bf16", GFX942)
+    assert len(found) == len(set(found)) == 3 * len(plain)
+    assert {i.name for i in found} == {i.name for i in plain}  # a name does not state the strategy
+    assert not any(i.streamk_enabled for i in plain)
+    for i in found:
+        assert i.streamk_enabled
+        assert i.streamk_persistent == i.kernel.persistent
+        assert parse_instance_string(get_instance_string(i)) == i
+    assert Counter(i.streamk_reduction_strategy for i in found) == dict.fromkeys(strategies["values"], len(plain))
+
+
 def test_a_range_has_both_ends() -> None:
     found = expand_gemm_sweep(gemm_sweep(tile_m={"min": 64, "max": 192, "step": 64}), "bf16", GFX942)
     assert {i.kernel.tile_m for i in found} == {64, 128, 192}
@@ -263,6 +285,11 @@ def test_larger_shared_memory_and_deeper_instructions_have_more() -> None:
         ({"pipeline": {"values": ["compv9"]}}, "trait pipeline: 'compv9' is unknown; known are basic_v1"),
         ({"pad_k": {"values": [0]}}, "trait pad_k: 0 is unknown; known are False, True"),
         ({"epilogue": {}}, "trait epilogue needs"),
+        ({"reduction_strategy": {"values": []}}, "trait reduction_strategy needs"),
+        (
+            {"reduction_strategy": {"values": ["ring"]}},
+            "trait reduction_strategy: 'ring' is unknown; known are atomic, l",
+        ),
         ({"tile_k": {"values": [24]}}, "no instance of this sweep is legal on gfx942 for bf16"),
     ],
 )
@@ -276,7 +303,7 @@ def test_a_wrong_sweep_of_matrix_products_is_refused(change: dict[str, Any], mes
     [
         (gemm_sweep(), "fp32", "does not state their type; give dtype=, one of bf16, fp16, fp8"),
         ({**gemm_sweep(), "multi_d_config": {}}, "bf16", r"\(multi_d_config\) compute no problem of the op gemm"),
-        ({**gemm_sweep(), "problem": {}}, "bf16", "'problem' is not a key of a sweep of matrix products"),
+        ({**gemm_sweep(), "problem": {"layout_a": {}}}, "bf16", "'problem' is not a key of a sweep of matrix products"),
         ({**gemm_sweep(), "tile_config": [1]}, "bf16", "names exactly tile_m"),
         (EXAMPLE, "bf16", "has a tile_config and a trait_config"),
     ],

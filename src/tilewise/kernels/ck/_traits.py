@@ -6,7 +6,7 @@ the tiles of :data:`CK_TILES` and no suffix that their pipelines do not need.
 
 Matrix products, as CK Tile's tile engine reads them: ``{"tile_config": {"tile_m": {"min": 128, "max": 256, "step": 64},
 "warp_m": {"values": [1, 2]}, ...}, "trait_config": {"pipeline": {"values": ["compv3"]}, ...}}``. The document names
-every trait but layout and type.
+every trait but layout and type. Sweeps of stream-K kernels name ``reduction_strategy`` as well.
 """
 
 from __future__ import annotations
@@ -245,13 +245,15 @@ _GEMM_TRAITS: dict[str, tuple[TraitValue, ...]] = {  # with the values that exis
     "epilogue": EPILOGUES,
     **dict.fromkeys(("pad_m", "pad_n", "pad_k", "persistent"), (False, True)),
 }
+_STREAMK_TRAIT, _STRATEGIES = "reduction_strategy", ("atomic", "linear", "tree")
 _GEMM_KEYS = ("tile_config", "trait_config", "k_block_per_cu")  # the last is an option of the build, not of the kernel
 
 
 def expand_gemm_sweep(document: object, dtype: str, arch: HardwareProfile) -> tuple[Instance, ...]:
     """Return the instances of a sweep of matrix products for each layout, in the order of the values.
 
-    Kernels of the ``mem`` pipeline pad all sizes, whatever the sweep says of their pads.
+    Kernels of the ``mem`` pipeline pad all sizes, whatever the sweep says of their pads. A sweep that names reduction
+    strategies has a stream-K kernel for each.
 
     Args:
         document: parsed JSON, for which :func:`is_gemm_sweep` is true.
@@ -266,22 +268,33 @@ def expand_gemm_sweep(document: object, dtype: str, arch: HardwareProfile) -> tu
         raise KernelError(
             f"a sweep of matrix products does not state their type; give dtype=, one of {', '.join(CK_DTYPES['gemm'])}"
         )
-    sizes, traits = _gemm_axes(document)
+    sizes, traits, strategies = _gemm_axes(document)
     warp_tiles = [
         tuple(t)
         for t in arch.warp_tiles.get(dtype, ())
         if all(size in sizes[name] for name, size in zip(_GEMM_SIZES[6:], t, strict=True))
     ]
     axes = (*(sizes[name] for name in _GEMM_SIZES[:6]), *traits.values(), warp_tiles)
-    combinations = prod(len(axis) for axis in axes)
+    combinations = prod(len(axis) for axis in (*axes, strategies))
     if combinations > MAX_COMBINATIONS:
         raise KernelError(f"a sweep has at most {MAX_COMBINATIONS} combinations, got {combinations}; name fewer values")
     kernels = (_gemm_kernel(*values) for values in product(*axes))
     found = tuple(dict.fromkeys(k for k in kernels if build_fault(k, dtype, arch) is None))
     if not found:
         raise KernelError(f"no instance of this sweep is legal on {arch.name} for {dtype}; name other tiles or traits")
-    layouts = ((layout, kernel) for layout in GEMM_LAYOUTS for kernel in found)
-    return tuple(Instance("universal", dtype, replace(kernel, gemm_layout=layout)) for layout, kernel in layouts)
+    return tuple(
+        _gemm_instance(replace(kernel, gemm_layout=layout), dtype, strategy)
+        for layout, kernel, strategy in product(GEMM_LAYOUTS, found, strategies)
+    )
+
+
+def _gemm_instance(kernel: CkKernel, dtype: str, strategy: str) -> Instance:
+    """Return a stream-K instance, or a plain one where the strategy is ""."""
+    plain = Instance("universal", dtype, kernel)
+    if not strategy:
+        return plain
+    persistent = bool(kernel.persistent)
+    return replace(plain, streamk_enabled=True, streamk_reduction_strategy=strategy, streamk_persistent=persistent)
 
 
 def _gemm_kernel(*values: Any) -> CkKernel:
@@ -294,23 +307,30 @@ def _gemm_kernel(*values: Any) -> CkKernel:
     return CkKernel(**fields)
 
 
-def _gemm_axes(document: object) -> tuple[dict[str, Sequence[int]], dict[str, Sequence[TraitValue]]]:
-    """Return the values of every size and of every trait."""
+def _gemm_axes(
+    document: object,
+) -> tuple[dict[str, Sequence[int]], dict[str, Sequence[TraitValue]], Sequence[str]]:
+    """Return the values of every size and of every trait, and the reduction strategies of stream-K, else one ""."""
     if not is_gemm_sweep(document):
         raise KernelError("a sweep of matrix products has a tile_config and a trait_config")
-    unknown = sorted(set(document) - set(_GEMM_KEYS))
+    unknown = sorted(key for key in set(document) - set(_GEMM_KEYS) if (key, document[key]) != ("problem", {}))
     if "multi_d_config" in unknown:
         raise KernelError("kernels with further operands (multi_d_config) compute no problem of the op gemm")
     if unknown:
         raise KernelError(f"{', '.join(map(repr, unknown))} is not a key of a sweep of matrix products")
     parts = ((document["tile_config"], _GEMM_SIZES), (document["trait_config"], tuple(_GEMM_TRAITS)))
     for named, known in parts:
-        if not isinstance(named, Mapping) or set(named) != set(known):
+        optional = {_STREAMK_TRAIT} if known != _GEMM_SIZES else set[str]()
+        if not isinstance(named, Mapping) or set(named) - optional != set(known):
             got = ", ".join(map(str, named)) if isinstance(named, Mapping) else repr(named)[:60]
             raise KernelError(f"a sweep of matrix products names exactly {', '.join(known)}; got {got or 'none'}")
     (stated_sizes, _), (stated_traits, _) = parts
     sizes = {n: _size_values(n, stated_sizes[n]) for n in _GEMM_SIZES}  # type: ignore[index]
-    return sizes, {n: _trait_values(n, stated_traits[n]) for n in _GEMM_TRAITS}  # type: ignore[index]
+    traits = {n: _trait_values(n, stated_traits[n], known) for n, known in _GEMM_TRAITS.items()}  # type: ignore[index]
+    if _STREAMK_TRAIT not in stated_traits:  # type: ignore[operator]
+        return sizes, traits, ("",)
+    found = _trait_values(_STREAMK_TRAIT, stated_traits[_STREAMK_TRAIT], _STRATEGIES)  # type: ignore[index]
+    return sizes, traits, [str(strategy) for strategy in found]
 
 
 def _size_values(name: str, entry: object) -> Sequence[int]:
@@ -331,9 +351,8 @@ def _size_values(name: str, entry: object) -> Sequence[int]:
     return values if isinstance(values, range) else tuple(dict.fromkeys(values))
 
 
-def _trait_values(name: str, entry: object) -> Sequence[TraitValue]:
+def _trait_values(name: str, entry: object, known: Sequence[TraitValue]) -> Sequence[TraitValue]:
     values = entry.get("values") if isinstance(entry, Mapping) else None
-    known = _GEMM_TRAITS[name]
     if not isinstance(values, list) or not values:
         raise KernelError(f'trait {name} needs {{"values": [...]}} with at least one value')
     for value in values:
