@@ -331,14 +331,14 @@ def test_a_table_may_state_the_split_of_each_row(as_parquet: bool, tmp_path: Pat
 def test_ck_tiles_training_data_comes_through(tmp_path: Path) -> None:
     """CK Tile's data pipeline writes parquet files with these names; a row that failed has zeros and is_valid false."""
     kernel, p = ck_files.GEMM_KERNELS[0], PROBLEMS[0]
-    common = {"op_type": "gemm_universal", "dtype": "fp8", "layout": p.layout, "arch": GEMM.arch, "kernel_name": kernel}
+    common = {"op_type": "gemm_universal", "dtype": "fp8", "layout": p.layout, "kernel_name": kernel}
     latency = ck_files.latency(p, 0)
-    stated = [(1, latency, {}), (4, 2 * latency, {}), (8, 0.0, {"arch": None}), (1, latency, {"arch": "gfx90a"})]
+    stated = [(1, latency, GEMM.arch), (4, 2 * latency, GEMM.arch), (8, 0.0, None), (1, latency, "gfx90a")]
     rows = [
         common
-        | {"m": p.M, "n": p.N, "k": p.K, "split_k": split, "latency_ms": ms, "is_valid": ms > 0}
-        | {"measured_tflops": p.flops / ms * 1e-9 if ms else 0.0, "bandwidth_gb_s": 1.0, "tile_m": 1, **change}
-        for split, ms, change in stated
+        | {"arch": arch, "m": p.M, "n": p.N, "k": p.K, "split_k": split, "latency_ms": ms, "is_valid": ms > 0}
+        | {"measured_tflops": p.flops / ms * 1e-9 if ms else 0.0, "bandwidth_gb_s": 1.0, "tile_m": 1}
+        for split, ms, arch in stated
     ]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows), sink)
