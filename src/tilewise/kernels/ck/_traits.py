@@ -43,7 +43,7 @@ _SIDES, _K_DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
 _LAYOUTS = {1: "nwgc", 2: "nhwgc", 3: "ndhwgc"}
 
 # The tiles (M, N, K) of CK Tile's own convolutions, as its sweep builder and its table of gfx950 have them (ROCm's
-# composable_kernel, 2026). Later builders have other lists. Each has one arrangement of warps and one of vector widths.
+# composable_kernel, 2026). Its other sets of rules have longer lists. A tile has one division into warps and vectors.
 _WIDTHS = (4, 8, 8)
 CK_TILES: dict[tuple[int, int, int], Shape] = {
     (16, 64, 64): Shape((1, 4, 1), (16, 16, 16), _WIDTHS),
