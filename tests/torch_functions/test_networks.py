@@ -1,4 +1,4 @@
-"""The benchmark of whole networks, on the CPU: its U-Net, its cells, and what a failing cell costs."""
+"""The benchmark of whole networks, on the CPU: its U-Net, its cells, and the price of a failing one."""
 
 from __future__ import annotations
 
