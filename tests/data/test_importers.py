@@ -328,6 +328,38 @@ def test_a_table_may_state_the_split_of_each_row(as_parquet: bool, tmp_path: Pat
     ]
 
 
+def test_ck_tiles_training_data_comes_through(tmp_path: Path) -> None:
+    """CK Tile's data pipeline writes parquet files with these names; a row that failed has zeros and is_valid false."""
+    kernel, p = ck_files.GEMM_KERNELS[0], PROBLEMS[0]
+    common = {"op_type": "gemm_universal", "dtype": "fp8", "layout": p.layout, "kernel_name": kernel}
+    latency = ck_files.latency(p, 0)
+    stated = [(1, latency, GEMM.arch), (4, 2 * latency, GEMM.arch), (8, 0.0, None), (1, latency, "gfx90a")]
+    rows = [
+        common
+        | {"arch": arch, "m": p.M, "n": p.N, "k": p.K, "split_k": split, "latency_ms": ms, "is_valid": ms > 0}
+        | {"measured_tflops": p.flops / ms * 1e-9 if ms else 0.0, "bandwidth_gb_s": 1.0, "tile_m": 1}
+        for split, ms, arch in stated
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    report, frame = imported(tmp_path, sink.getvalue().to_pybytes(), GEMM)
+    assert frame["kernel_name"].tolist() == [kernel, f"{kernel}_splitk4", f"{kernel}_splitk8"]
+    assert frame["status"].tolist() == ["ok", "ok", "runtime_error"]
+    assert frame["latency_ms"].tolist()[:2] == [latency, 2 * latency]
+    assert frame[["M", "N", "K"]].to_numpy().tolist() == [[p.M, p.N, p.K]] * 3
+    assert [loss["reason"] for loss in lost(report)] == [f"arch is 'gfx90a', but the target is of {GEMM.arch}"]
+
+
+def test_rates_of_training_data_are_compared_with_the_latency(tmp_path: Path) -> None:
+    p = PROBLEMS[0]
+    row = {"kernel_name": ck_files.GEMM_KERNELS[0], "m": p.M, "n": p.N, "k": p.K, "latency_ms": 1.0}
+    sink = pa.BufferOutputStream()
+    right = p.flops * 1e-9
+    pq.write_table(pa.Table.from_pylist([row | {"measured_tflops": rate} for rate in (right, 2 * right)]), sink)
+    report, _ = imported(tmp_path, sink.getvalue().to_pybytes(), GEMM)
+    assert (report.rows, report.lost) == (1, 1)
+
+
 def test_a_split_of_a_convolution_is_a_loss(tmp_path: Path) -> None:
     header, line, other = csv_text(1)[:3]
     report, frame = imported(tmp_path, f"{header},split_k\n{line},1\n{other},2\n")

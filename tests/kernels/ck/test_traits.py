@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,7 +11,13 @@ import pytest
 
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
-from tilewise.kernels.ck import CkKernel, legal_kernels
+from tilewise.kernels.ck import (
+    CkKernel,
+    Instance,
+    get_instance_string,
+    legal_kernels,
+    parse_instance_string,
+)
 from tilewise.kernels.ck._ck_rules import SUFFIXES, build_fault, illegal_reason
 from tilewise.kernels.ck._traits import expand_gemm_sweep, expand_sweep
 from tilewise.ops import GEMM_LAYOUTS, Target
@@ -22,6 +29,11 @@ def sweep(variant: str = "forward", **traits: list[Any]) -> dict[str, Any]:
     return {"variant": variant, "trait_config": {name: {"values": values} for name, values in traits.items()}}
 
 
+TILE_SIDES: dict[str, list[Any]] = {"tile_m": [16, 32, 64, 128, 256]}
+TABLE_TILES = (  # of the kernels that CK Tile measured on gfx950
+    *("16x64x64", "16x64x128", "32x64x64", "32x64x128", "32x128x64"),
+    *("64x64x64", "64x64x128", "64x128x64", "128x64x128", "128x128x64"),
+)
 EXAMPLE = sweep(data_type=["bf16"], pipeline=["compv3", "compv4", "compv5"], ndim_spatial=[2])
 
 
@@ -29,7 +41,7 @@ def test_the_example_sweep() -> None:
     found = expand_sweep(EXAMPLE, GFX950)
     assert {i.kernel.pipeline for i in found} == {"compv3", "compv4", "compv5"}
     assert {i.header for i in found} == {("forward", 2, "nhwgc", "bf16")}
-    assert len({i.name for i in found}) == len(found) > 500
+    assert len({i.name for i in found}) == len(found) == 30
     target = Target("grouped_conv", "forward", "bf16", "gfx950")
     assert [illegal_reason(i.kernel, target, GFX950) for i in found] == [None] * len(found)
 
@@ -58,10 +70,54 @@ def test_a_named_trait_keeps_its_values_only() -> None:
     }
 
 
+def sizes_of(instance: Instance) -> str:
+    return "x".join(str(getattr(instance.kernel, f"tile_{x}")) for x in "mnk")
+
+
+@pytest.mark.parametrize(
+    ("variant", "pipelines", "kernels"),
+    [
+        ("forward", ["compv3", "compv4", "compv5"], 30),
+        ("bwd_data", ["compv3", "mem"], 20),
+        ("bwd_weight", ["compv3", "mem"], 20),
+    ],
+)
+def test_sweeps_without_tile_sizes_have_ck_tiles_own_kernels(variant: str, pipelines: list[str], kernels: int) -> None:
+    """The numbers are those that CK Tile's tile engine states for its sweep files; the tiles are those of its table."""
+    traits: dict[str, list[Any]] = {"pipeline": pipelines, "scheduler": ["intrawave"], "ndim_spatial": [2]}
+    for dtype in ("bf16", "fp16"):
+        found = expand_sweep(sweep(variant, data_type=[dtype], **traits), GFX950)
+        assert len({i.name for i in found}) == len(found) == kernels
+        for pipeline in pipelines:
+            assert {sizes_of(i) for i in found if i.kernel.pipeline == pipeline} == set(TABLE_TILES)
+        assert {i.kernel.double_smem_buffer for i in found if i.kernel.pipeline != "compv4"} == {False}
+        assert not any(i.kernel.store_immediate for i in found)
+
+
+def test_ck_tiles_own_tiles_fill_their_block_exactly() -> None:
+    """CK Tile requires that the warps along M cover tile_m once."""
+    for instance in expand_sweep(sweep(pipeline=["compv3"], data_type=["bf16"]), GFX950):
+        k = instance.kernel
+        assert k.warp_m * k.warp_tile_m == k.tile_m
+        assert (k.vector_a, k.vector_b, k.vector_c) == (4, 8, 8)
+
+
+def test_a_sweep_with_a_tile_size_has_every_tile_and_suffix_with_it() -> None:
+    traits: dict[str, list[Any]] = {"pipeline": ["compv3"], "data_type": ["bf16"]}
+    own, wide = (expand_sweep(sweep("forward", **more), GFX950) for more in (traits, traits | TILE_SIDES))
+    assert set(own) < set(wide)
+    assert len({sizes_of(i) for i in wide}) > 80
+    assert {(i.kernel.double_smem_buffer, i.kernel.store_immediate) for i in wide} == set(
+        product((False, True), (False, True))
+    )
+    buffers = expand_sweep(sweep(pipeline=["compv3"], data_type=["bf16"], double_smem_buffer=[False, True]), GFX950)
+    assert len(buffers) == 2 * len(own)
+
+
 def test_an_arch_with_less_shared_memory_has_fewer() -> None:
     less, more = ({i.name for i in expand_sweep(EXAMPLE, arch)} for arch in (GFX942, GFX950))
+    assert more - less == {"grouped_conv_forward_bf16_2d_128x64x128_compv4_intrawave_dsb"}
     assert less < more
-    assert "grouped_conv_forward_bf16_2d_128x128x128_compv4_intrawave_dsb" in more - less
 
 
 def test_other_dimensions_and_variants() -> None:
@@ -139,6 +195,29 @@ def gemm_sweep(**change: Any) -> dict[str, Any]:
     }
 
 
+def test_ck_tiles_default_sweep_of_matrix_products() -> None:
+    """CK Tile's generator builds blocks of four warps only: 798 kernels of compv3, and 617 with two buffers."""
+    sides = {"min": 128, "max": 256, "step": 64}
+    warps = {"values": [4, 2, 1]}
+    document = gemm_sweep(
+        tile_m=sides,
+        tile_n=sides,
+        tile_k={"min": 32, "max": 256, "step": 32},
+        warp_m=warps,
+        warp_n=warps,
+        warp_tile_n={"values": [16, 32, 64]},
+        warp_tile_m={"values": [16, 32]},
+        warp_tile_k={"values": [8, 16, 32, 64, 128]},
+        pipeline={"values": ["compv3", "compv4"]},
+        scheduler={"values": ["intrawave"]},
+        pad_k={"values": [False]},
+        persistent={"values": [True]},
+    )
+    kernels = [i.kernel for i in expand_gemm_sweep(document, "fp8", GFX950) if i.kernel.gemm_layout == "rcr"]
+    assert len(kernels) == 3363
+    assert Counter(k.pipeline for k in kernels if k.warp_m * k.warp_n == 4) == {"compv3": 798, "compv4": 617}
+
+
 def test_a_sweep_of_matrix_products_has_what_the_rules_allow() -> None:
     """Expected are all combinations of the values, judged one by one, whose names state all of them."""
     legal = set()
@@ -160,6 +239,22 @@ def test_a_sweep_of_matrix_products_has_what_the_rules_allow() -> None:
     }
     assert {k.pad_m for k in kernels if k.pipeline == "mem"} == {True}
     assert {k.pad_k for k in kernels if k.pipeline == "compv3"} == {True, False}
+
+
+def test_a_sweep_with_reduction_strategies_has_stream_k_instances() -> None:
+    """CK Tile's stream-K sweeps differ from plain ones in this trait and in an empty object."""
+    plain = expand_gemm_sweep(gemm_sweep(persistent={"values": [False, True]}), "bf16", GFX942)
+    strategies = {"values": ["atomic", "linear", "tree"]}
+    document = {**gemm_sweep(persistent={"values": [False, True]}, reduction_strategy=strategies), "problem": {}}
+    found = expand_gemm_sweep(document, "bf16", GFX942)
+    assert len(found) == len(set(found)) == 3 * len(plain)
+    assert {i.name for i in found} == {i.name for i in plain}  # a name does not state the strategy
+    assert not any(i.streamk_enabled for i in plain)
+    for i in found:
+        assert i.streamk_enabled
+        assert i.streamk_persistent == i.kernel.persistent
+        assert parse_instance_string(get_instance_string(i)) == i
+    assert Counter(i.streamk_reduction_strategy for i in found) == dict.fromkeys(strategies["values"], len(plain))
 
 
 def test_a_range_has_both_ends() -> None:
@@ -190,6 +285,11 @@ def test_larger_shared_memory_and_deeper_instructions_have_more() -> None:
         ({"pipeline": {"values": ["compv9"]}}, "trait pipeline: 'compv9' is unknown; known are basic_v1"),
         ({"pad_k": {"values": [0]}}, "trait pad_k: 0 is unknown; known are False, True"),
         ({"epilogue": {}}, "trait epilogue needs"),
+        ({"reduction_strategy": {"values": []}}, "trait reduction_strategy needs"),
+        (
+            {"reduction_strategy": {"values": ["ring"]}},
+            "trait reduction_strategy: 'ring' is unknown; known are atomic, l",
+        ),
         ({"tile_k": {"values": [24]}}, "no instance of this sweep is legal on gfx942 for bf16"),
     ],
 )
@@ -203,7 +303,7 @@ def test_a_wrong_sweep_of_matrix_products_is_refused(change: dict[str, Any], mes
     [
         (gemm_sweep(), "fp32", "does not state their type; give dtype=, one of bf16, fp16, fp8"),
         ({**gemm_sweep(), "multi_d_config": {}}, "bf16", r"\(multi_d_config\) compute no problem of the op gemm"),
-        ({**gemm_sweep(), "problem": {}}, "bf16", "'problem' is not a key of a sweep of matrix products"),
+        ({**gemm_sweep(), "problem": {"layout_a": {}}}, "bf16", "'problem' is not a key of a sweep of matrix products"),
         ({**gemm_sweep(), "tile_config": [1]}, "bf16", "names exactly tile_m"),
         (EXAMPLE, "bf16", "has a tile_config and a trait_config"),
     ],

@@ -1,8 +1,8 @@
-"""Reader of parquet tables with the columns of the benchmark CSV."""
+"""Reader of parquet tables with the columns of the benchmark CSV, or with those of CK Tile's own training data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from tilewise.ops import OPS, Target
 ROWS = 1 << 16
 READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
 _NAMES = ("kernel", "kernel_name")
+# Names that CK Tile's data pipeline gives the columns of its training data.
+_TRAINING_NAMES = {"m": "M", "n": "N", "k": "K", "measured_tflops": "tflops"}
 
 
 def is_measurements(path: Path) -> bool:
@@ -30,25 +32,34 @@ def is_measurements(path: Path) -> bool:
 
 
 def read_table(path: Path, target: Target, progress: Callable[[int, int], None] | None = None) -> Reader:
-    """Yield the records of a parquet file with the CSV's columns; `line` is the row, from 0.
+    """Yield the records of a parquet file; `line` is the row, from 0.
 
     Raises:
         DataError: the file is damaged, lacks a column, or has a column of another type.
     """
     file = open_parquet(path)
-    names = file.schema_arrow.names
+    stored = {_name(n, file.schema_arrow.names): n for n in file.schema_arrow.names}
+    names = list(stored)
     kernel = next((n for n in _NAMES if n in names), None)
     missing = [n for n in (*required_columns(target), "latency_ms") if n not in names]
     if kernel is None or missing:
         raise DataError(f"{path}: column {', '.join(([] if kernel else ['kernel']) + missing)} is missing")
     fields = OPS[target.op].column_names()
-    wanted = [n for n in names if n in (kernel, *fields, "latency_ms", "tflops", "non_zero", "split_k")]
+    known = (kernel, *fields, "latency_ms", "tflops", "non_zero", "split_k", "arch")
+    wanted = {stored[n]: n for n in names if n in known}
     row = 0
-    for batch in batches(file, path, wanted):
-        yield _block(batch, path, target, kernel, row)
+    for batch in batches(file, path, list(wanted)):
+        table = batch.rename_columns([wanted[n] for n in batch.column_names])
+        yield _block(table, path, target, kernel, row)
         row += batch.num_rows
         if progress:
             progress(row, file.metadata.num_rows)
+
+
+def _name(stored: str, names: Collection[str]) -> str:
+    """Return the CSV's name of a column."""
+    name = _TRAINING_NAMES.get(stored, stored)
+    return stored if name in names else name
 
 
 def batches(file: pq.ParquetFile, path: Path, columns: list[str]) -> Iterator[pa.Table]:
@@ -102,6 +113,8 @@ def _block(table: pa.Table, path: Path, target: Target, kernel: str, row: int) -
     kernels, faults = _words(table, kernel, path), dict[int, str]()
     if "split_k" in table.column_names:
         kernels, faults = split_names(kernels, _ints(table, "split_k", path))
+    if "arch" in table.column_names:
+        faults |= _other_archs(_words(table, "arch", path), target)
     records = Records(
         row + np.arange(table.num_rows, dtype=np.int64),
         kernels,
@@ -113,6 +126,15 @@ def _block(table: pa.Table, path: Path, target: Target, kernel: str, row: int) -
         faults,
     )
     return Block(records)
+
+
+def _other_archs(arch: Coded, target: Target) -> dict[int, str]:
+    """Return a fault for each row that states another arch than the target's."""
+    other = np.array([word not in ("", target.arch) for word in arch.words], dtype=bool)[arch.codes]
+    return {
+        i: f"arch is {arch.words[arch.codes[i]][:40]!r}, but the target is of {target.arch}"
+        for i in np.flatnonzero(other).tolist()
+    }
 
 
 def _words(table: pa.Table, name: str, path: Path) -> Coded:

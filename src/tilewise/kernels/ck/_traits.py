@@ -1,11 +1,12 @@
 """Sweeps (trait JSON): the values that each trait may take, expanded into the instances that an arch's rules allow.
 
 Convolutions: ``{"variant": "forward", "trait_config": {"data_type": {"values": ["bf16"]}, ...}}``. A trait that the
-document does not name takes the values of :data:`TRAITS`.
+document does not name takes the values of :data:`TRAITS`; a document without tile sizes, such as CK Tile ships, takes
+the tiles of :data:`CK_TILES` and no suffix that their pipelines do not need.
 
 Matrix products, as CK Tile's tile engine reads them: ``{"tile_config": {"tile_m": {"min": 128, "max": 256, "step": 64},
 "warp_m": {"values": [1, 2]}, ...}, "trait_config": {"pipeline": {"values": ["compv3"]}, ...}}``. The document names
-every trait but layout and type.
+every trait but layout and type. Sweeps of stream-K kernels name ``reduction_strategy`` as well.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tilewise.kernels.ck._ck_rules import (
     SCHEDULERS,
     SUFFIXES,
     SWEPT_PIPELINES,
+    Shape,
     Suffixes,
     build_fault,
     shape_of,
@@ -39,6 +41,23 @@ MAX_COMBINATIONS = 200_000  # a larger sweep is probably a mistake
 
 _SIDES, _K_DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
 _LAYOUTS = {1: "nwgc", 2: "nhwgc", 3: "ndhwgc"}
+
+# The tiles (M, N, K) of CK Tile's own convolutions, as its sweep builder and its table of gfx950 have them (ROCm's
+# composable_kernel, 2026). Its other sets of rules have longer lists. A tile has one division into warps and vectors.
+_WIDTHS = (4, 8, 8)
+CK_TILES: dict[tuple[int, int, int], Shape] = {
+    (16, 64, 64): Shape((1, 4, 1), (16, 16, 16), _WIDTHS),
+    (32, 64, 64): Shape((2, 2, 1), (16, 16, 16), _WIDTHS),
+    (64, 64, 64): Shape((4, 1, 1), (16, 16, 16), _WIDTHS),
+    (32, 128, 64): Shape((1, 4, 1), (32, 32, 16), _WIDTHS),
+    (64, 128, 64): Shape((2, 2, 1), (32, 32, 16), _WIDTHS),
+    (128, 128, 64): Shape((4, 4, 1), (32, 32, 16), _WIDTHS),
+    (16, 64, 128): Shape((1, 4, 1), (16, 16, 32), _WIDTHS),
+    (32, 64, 128): Shape((2, 2, 1), (16, 16, 32), _WIDTHS),
+    (64, 64, 128): Shape((4, 1, 1), (16, 16, 32), _WIDTHS),
+    (128, 64, 128): Shape((8, 2, 1), (16, 16, 32), _WIDTHS),
+}
+_TILE_SIZES = ("tile_m", "tile_n", "tile_k")
 
 # Values of each trait that a sweep does not name.
 TRAITS: dict[str, tuple[TraitValue, ...]] = {
@@ -73,8 +92,9 @@ def is_gemm_sweep(document: object) -> TypeGuard[Mapping[str, object]]:
 def expand_sweep(document: object, arch: HardwareProfile) -> tuple[Instance, ...]:
     """Return the instances of a sweep, in the order of the traits' values.
 
-    Warps, warp tile and vector widths follow from the tile, one choice each (:func:`._ck_rules.shape_of`). A tile that
-    breaks a rule, or that no matrix instruction of the arch divides, is left out.
+    Warps, warp tile and vector widths follow from the tile, one choice each: that of :data:`CK_TILES`, or else
+    :func:`._ck_rules.shape_of`. A tile that breaks a rule, or that no matrix instruction of the arch divides, is left
+    out.
 
     Args:
         document: parsed JSON.
@@ -84,13 +104,11 @@ def expand_sweep(document: object, arch: HardwareProfile) -> tuple[Instance, ...
         KernelError: the document is not a sweep, names an unknown trait or value, has too many combinations, or has no
             legal instance.
     """
-    variant, traits = _traits(document)
-    combinations = 1
-    for values in traits.values():
-        combinations *= len(values)
+    variant, named, traits = _traits(document)
+    combinations = prod(len(values) for values in traits.values())
     if combinations > MAX_COMBINATIONS:
         raise KernelError(f"a sweep has at most {MAX_COMBINATIONS} combinations, got {combinations}; name fewer values")
-    buildable = tuple(i for i in _instances(variant, traits) if build_fault(i.kernel, i.dtype, arch) is None)
+    buildable = tuple(i for i in _instances(variant, named, traits) if build_fault(i.kernel, i.dtype, arch) is None)
     shaped = tuple(s for s in (_shaped(i, arch) for i in buildable) if s is not None)
     if not shaped:
         raise KernelError(f"no instance of this sweep is legal on {arch.name}; name other tiles or traits")
@@ -100,7 +118,8 @@ def expand_sweep(document: object, arch: HardwareProfile) -> tuple[Instance, ...
 def legal_kernels(target: Target, arch: HardwareProfile, like: Sequence[CkKernel]) -> tuple[CkKernel, ...]:
     """Return the kernels of the full sweep of a target, stated as far as the kernels of a pool state theirs.
 
-    A parameter that no kernel of `like` states stays unstated, so a model that learnt from `like` can score the result.
+    The sweep has all tile sizes and suffixes, not only those of CK Tile's own sweeps. A parameter that no kernel of
+    `like` states stays unstated, so a model that learnt from `like` can score the result.
 
     Args:
         target: a convolution's target.
@@ -116,7 +135,11 @@ def legal_kernels(target: Target, arch: HardwareProfile, like: Sequence[CkKernel
         )
     if not like:
         raise KernelError(f"{target.name}: the pool must have at least one kernel, got 0")
-    traits = {"data_type": [target.dtype], "ndim_spatial": sorted({k.ndim for k in like})}
+    traits: dict[str, Sequence[TraitValue]] = {
+        "data_type": [target.dtype],
+        "ndim_spatial": sorted({k.ndim for k in like}),
+    }
+    traits |= {name: list(TRAITS[name]) for name in _TILE_SIZES}
     document = {"variant": target.variant, "trait_config": {name: {"values": v} for name, v in traits.items()}}
     blank = CkKernel(0, 0, 0, "").to_dict()
     unstated: dict[str, Any] = {n: v for n, v in blank.items() if all(getattr(k, n) == v for k in like)}
@@ -125,8 +148,8 @@ def legal_kernels(target: Target, arch: HardwareProfile, like: Sequence[CkKernel
     return tuple(dict.fromkeys(replace(i.kernel, **unstated) for i in expand_sweep(document, arch)))
 
 
-def _traits(document: object) -> tuple[str, dict[str, tuple[TraitValue, ...]]]:
-    """Return the variant and the values of every trait, named or not."""
+def _traits(document: object) -> tuple[str, frozenset[str], dict[str, tuple[TraitValue, ...]]]:
+    """Return the variant, the named traits, and the values of every trait, named or not."""
     named = document["trait_config"] if is_sweep(document) else None
     if not is_sweep(document) or not isinstance(named, Mapping):
         raise KernelError("a sweep has a variant and a trait_config, an object of traits")
@@ -141,7 +164,8 @@ def _traits(document: object) -> tuple[str, dict[str, tuple[TraitValue, ...]]]:
     for name in named:
         if name not in TRAITS:
             raise KernelError(f"trait {name!r} is unknown; known are {', '.join(TRAITS)}")
-    return variant, {n: _values(n, named[n]) if n in named else default for n, default in TRAITS.items()}
+    values = {n: _values(n, named[n]) if n in named else default for n, default in TRAITS.items()}
+    return variant, frozenset(named), values
 
 
 def _values(name: str, entry: object) -> tuple[TraitValue, ...]:
@@ -161,12 +185,15 @@ def _values(name: str, entry: object) -> tuple[TraitValue, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _instances(variant: str, traits: Mapping[str, tuple[Any, ...]]) -> Iterator[Instance]:
+def _instances(variant: str, named: frozenset[str], traits: Mapping[str, tuple[Any, ...]]) -> Iterator[Instance]:
     """Yield all combinations whose suffix set exists."""
     rest = ("epilogue", "num_groups_to_merge", "specialization", "two_stage", "explicit_gemm", "split_image")
-    names = ("data_type", "ndim_spatial", "tile_m", "tile_n", "tile_k", "pipeline")
-    for dtype, ndim, m, n, k, pipeline in product(*(traits[name] for name in names)):
-        for suffixes in (s for s in SUFFIXES[pipeline] if _allowed(s, traits)):
+    of_ck_tile = named.isdisjoint(_TILE_SIZES)
+    tiles = CK_TILES if of_ck_tile else product(*(traits[name] for name in _TILE_SIZES))
+    outer = (traits["data_type"], traits["ndim_spatial"], tiles, traits["pipeline"])
+    for dtype, ndim, (m, n, k), pipeline in product(*outer):
+        found = [s for s in SUFFIXES[pipeline] if _allowed(s, traits)]
+        for suffixes in _plain(found, named) if of_ck_tile else found:
             for epilogue, merged, specialization, *flags in product(*(traits[name] for name in rest)):
                 kernel = CkKernel(
                     m, n, k, pipeline, ndim, epilogue=epilogue, num_groups_to_merge=merged, **suffixes._asdict()
@@ -184,6 +211,13 @@ def _instances(variant: str, traits: Mapping[str, tuple[Any, ...]]) -> Iterator[
                 )
 
 
+def _plain(found: Sequence[Suffixes], named: frozenset[str]) -> Sequence[Suffixes]:
+    """Return the suffix sets with no flag that the sweep does not name and that the pipeline does not need."""
+    unnamed = [flag for flag in ("double_smem_buffer", "store_immediate") if flag not in named]
+    needed = {flag: all(getattr(s, flag) for s in found) for flag in unnamed}
+    return [s for s in found if all(getattr(s, flag) == need for flag, need in needed.items())]
+
+
 def _allowed(suffixes: Suffixes, traits: Mapping[str, tuple[TraitValue, ...]]) -> bool:
     return all(value in traits[name] for name, value in suffixes._asdict().items())
 
@@ -191,7 +225,8 @@ def _allowed(suffixes: Suffixes, traits: Mapping[str, tuple[TraitValue, ...]]) -
 def _shaped(instance: Instance, arch: HardwareProfile) -> Instance | None:
     """Return the instance with warps, warp tile and vectors; None if that breaks a rule."""
     kernel = instance.kernel
-    shape = shape_of((kernel.tile_m, kernel.tile_n, kernel.tile_k), instance.dtype, arch)
+    tile = (kernel.tile_m, kernel.tile_n, kernel.tile_k)
+    shape = CK_TILES.get(tile) or shape_of(tile, instance.dtype, arch)
     if shape is None:
         return None
     names = (*(f"warp_{x}" for x in "mnk"), *(f"warp_tile_{x}" for x in "mnk"), *(f"vector_{x}" for x in "abc"))
@@ -210,13 +245,15 @@ _GEMM_TRAITS: dict[str, tuple[TraitValue, ...]] = {  # with the values that exis
     "epilogue": EPILOGUES,
     **dict.fromkeys(("pad_m", "pad_n", "pad_k", "persistent"), (False, True)),
 }
+_STREAMK_TRAIT, _STRATEGIES = "reduction_strategy", ("atomic", "linear", "tree")
 _GEMM_KEYS = ("tile_config", "trait_config", "k_block_per_cu")  # the last is an option of the build, not of the kernel
 
 
 def expand_gemm_sweep(document: object, dtype: str, arch: HardwareProfile) -> tuple[Instance, ...]:
     """Return the instances of a sweep of matrix products for each layout, in the order of the values.
 
-    Kernels of the ``mem`` pipeline pad all sizes, whatever the sweep says of their pads.
+    Kernels of the ``mem`` pipeline pad all sizes, whatever the sweep says of their pads. A sweep that names reduction
+    strategies has a stream-K kernel for each.
 
     Args:
         document: parsed JSON, for which :func:`is_gemm_sweep` is true.
@@ -231,22 +268,33 @@ def expand_gemm_sweep(document: object, dtype: str, arch: HardwareProfile) -> tu
         raise KernelError(
             f"a sweep of matrix products does not state their type; give dtype=, one of {', '.join(CK_DTYPES['gemm'])}"
         )
-    sizes, traits = _gemm_axes(document)
+    sizes, traits, strategies = _gemm_axes(document)
     warp_tiles = [
         tuple(t)
         for t in arch.warp_tiles.get(dtype, ())
         if all(size in sizes[name] for name, size in zip(_GEMM_SIZES[6:], t, strict=True))
     ]
     axes = (*(sizes[name] for name in _GEMM_SIZES[:6]), *traits.values(), warp_tiles)
-    combinations = prod(len(axis) for axis in axes)
+    combinations = prod(len(axis) for axis in (*axes, strategies))
     if combinations > MAX_COMBINATIONS:
         raise KernelError(f"a sweep has at most {MAX_COMBINATIONS} combinations, got {combinations}; name fewer values")
     kernels = (_gemm_kernel(*values) for values in product(*axes))
     found = tuple(dict.fromkeys(k for k in kernels if build_fault(k, dtype, arch) is None))
     if not found:
         raise KernelError(f"no instance of this sweep is legal on {arch.name} for {dtype}; name other tiles or traits")
-    layouts = ((layout, kernel) for layout in GEMM_LAYOUTS for kernel in found)
-    return tuple(Instance("universal", dtype, replace(kernel, gemm_layout=layout)) for layout, kernel in layouts)
+    return tuple(
+        _gemm_instance(replace(kernel, gemm_layout=layout), dtype, strategy)
+        for layout, kernel, strategy in product(GEMM_LAYOUTS, found, strategies)
+    )
+
+
+def _gemm_instance(kernel: CkKernel, dtype: str, strategy: str) -> Instance:
+    """Return a stream-K instance, or a plain one where the strategy is ""."""
+    plain = Instance("universal", dtype, kernel)
+    if not strategy:
+        return plain
+    persistent = bool(kernel.persistent)
+    return replace(plain, streamk_enabled=True, streamk_reduction_strategy=strategy, streamk_persistent=persistent)
 
 
 def _gemm_kernel(*values: Any) -> CkKernel:
@@ -259,23 +307,30 @@ def _gemm_kernel(*values: Any) -> CkKernel:
     return CkKernel(**fields)
 
 
-def _gemm_axes(document: object) -> tuple[dict[str, Sequence[int]], dict[str, Sequence[TraitValue]]]:
-    """Return the values of every size and of every trait."""
+def _gemm_axes(
+    document: object,
+) -> tuple[dict[str, Sequence[int]], dict[str, Sequence[TraitValue]], Sequence[str]]:
+    """Return the values of every size and of every trait, and the reduction strategies of stream-K, else one ""."""
     if not is_gemm_sweep(document):
         raise KernelError("a sweep of matrix products has a tile_config and a trait_config")
-    unknown = sorted(set(document) - set(_GEMM_KEYS))
+    unknown = sorted(key for key in set(document) - set(_GEMM_KEYS) if (key, document[key]) != ("problem", {}))
     if "multi_d_config" in unknown:
         raise KernelError("kernels with further operands (multi_d_config) compute no problem of the op gemm")
     if unknown:
         raise KernelError(f"{', '.join(map(repr, unknown))} is not a key of a sweep of matrix products")
     parts = ((document["tile_config"], _GEMM_SIZES), (document["trait_config"], tuple(_GEMM_TRAITS)))
     for named, known in parts:
-        if not isinstance(named, Mapping) or set(named) != set(known):
+        optional = {_STREAMK_TRAIT} if known != _GEMM_SIZES else set[str]()
+        if not isinstance(named, Mapping) or set(named) - optional != set(known):
             got = ", ".join(map(str, named)) if isinstance(named, Mapping) else repr(named)[:60]
             raise KernelError(f"a sweep of matrix products names exactly {', '.join(known)}; got {got or 'none'}")
     (stated_sizes, _), (stated_traits, _) = parts
     sizes = {n: _size_values(n, stated_sizes[n]) for n in _GEMM_SIZES}  # type: ignore[index]
-    return sizes, {n: _trait_values(n, stated_traits[n]) for n in _GEMM_TRAITS}  # type: ignore[index]
+    traits = {n: _trait_values(n, stated_traits[n], known) for n, known in _GEMM_TRAITS.items()}  # type: ignore[index]
+    if _STREAMK_TRAIT not in stated_traits:  # type: ignore[operator]
+        return sizes, traits, ("",)
+    found = _trait_values(_STREAMK_TRAIT, stated_traits[_STREAMK_TRAIT], _STRATEGIES)  # type: ignore[index]
+    return sizes, traits, [str(strategy) for strategy in found]
 
 
 def _size_values(name: str, entry: object) -> Sequence[int]:
@@ -296,9 +351,8 @@ def _size_values(name: str, entry: object) -> Sequence[int]:
     return values if isinstance(values, range) else tuple(dict.fromkeys(values))
 
 
-def _trait_values(name: str, entry: object) -> Sequence[TraitValue]:
+def _trait_values(name: str, entry: object, known: Sequence[TraitValue]) -> Sequence[TraitValue]:
     values = entry.get("values") if isinstance(entry, Mapping) else None
-    known = _GEMM_TRAITS[name]
     if not isinstance(values, list) or not values:
         raise KernelError(f'trait {name} needs {{"values": [...]}} with at least one value')
     for value in values:
