@@ -3,8 +3,8 @@
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
-Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a budget
-cuts off is a random part.
+Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
+budget cuts off is a random part.
 """
 
 from __future__ import annotations
