@@ -1,15 +1,17 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
-    python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
+    python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S] [--grouped]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
-budget cuts off is a random part.
+budget cuts off is a random part. ``--grouped`` takes convolutions of several channels a group alone: they are rare in
+the sets, and the vendor's calls for them differ most.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,44 +21,59 @@ from tilewise.collect import Item, Plan, Timing
 from tilewise.data import TargetTable, read_measurements
 from tilewise.kernels import Pool, illegal, load_pool
 from tilewise.kernels.vendor import CALLS, VendorCall
-from tilewise.ops import Target
+from tilewise.ops import GroupedConvProblem, Problem, Target
 
 ANCHORS = 4  # fastest kernels that a run measures again; labels need three in common
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
 
 
-def candidate_plan(table: TargetTable, pool: Pool, problems: int, run_id: str, seed: int) -> Plan:
-    """Return a plan of the vendor's calls and the fastest kernels of problems that have no row of such a call.
+def is_grouped(problem: Problem) -> bool:
+    """Return whether a problem is a convolution of several channels in each of several groups."""
+    return isinstance(problem, GroupedConvProblem) and 1 < problem.G < problem.C
+
+
+def candidate_plan(table: TargetTable, pool: Pool, wanted: Sequence[int], run_id: str) -> Plan:
+    """Return a plan of the vendor's calls and of the kernels that were fastest.
 
     Args:
         table: labelled rows of the target.
         pool: the kernels to compare with; calls of the vendor among them are measured once.
-        problems: the most problems.
+        wanted: numbers of the problems, in the order in which they are measured.
         run_id: of the run.
-        seed: of the random order.
     """
     target, arch = table.target, load_arch(table.target.arch)
-    made = (VendorCall(name) for name in CALLS[target.op])
-    calls = tuple(call for call in made if illegal(call, target, arch) is None)
+    calls = vendor_calls(target)
     mixed = Pool(pool.op, pool.variant, pool.dtype, (*pool.kernels, *calls))
-    number, kernel, rates = table.problem, table.kernel(pool), table.tflops
-    called = set(number[table.kernel(Pool(pool.op, pool.variant, pool.dtype, calls)) >= 0].tolist())
-    order = np.lexsort((-rates, number))
+    number, kernel = table.problem, table.kernel(pool)
     fastest: dict[int, list[int]] = {}
+    order = np.lexsort((-table.tflops, number))
     for row in order[kernel[order] >= 0]:
         fastest.setdefault(int(number[row]), []).append(int(kernel[row]))
-    held_out = np.zeros(len(table.problems), dtype=bool)
-    held_out[number] = table.is_holdout(HOLDOUT)
-    place = np.random.default_rng(seed).permutation(len(table.problems))
     items = []
-    wanted = [index for index in np.lexsort((place, ~held_out)) if index not in called]
-    for index in wanted[:problems]:
+    for index in wanted:
         problem = table.problems[index]
         runs = mixed.supported(problem)
         chosen = {*fastest.get(int(index), [])[:ANCHORS], *range(len(pool), len(mixed))}
         if kernels := tuple(sorted(k for k in chosen if runs[k])):
             items.append(Item(problem, "candidates", kernels))
     return Plan(target, arch, mixed, tuple(items), Timing(), run_id)
+
+
+def vendor_calls(target: Target) -> tuple[VendorCall, ...]:
+    """Return the vendor's calls for a target."""
+    arch = load_arch(target.arch)
+    return tuple(call for name in CALLS[target.op] if illegal(call := VendorCall(name), target, arch) is None)
+
+
+def without_call(table: TargetTable, seed: int) -> list[int]:
+    """Return the numbers of the problems without a row of the vendor's calls: held-out ones first, else at random."""
+    target, number = table.target, table.problem
+    calls = Pool(target.op, target.variant, target.dtype, vendor_calls(target))
+    called = set(number[table.kernel(calls) >= 0].tolist())
+    held_out = np.zeros(len(table.problems), dtype=bool)
+    held_out[number] = table.is_holdout(HOLDOUT)
+    place = np.random.default_rng(seed).permutation(len(table.problems))
+    return [int(index) for index in np.lexsort((place, ~held_out)) if index not in called]
 
 
 def main() -> None:
@@ -68,10 +85,12 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=3000)
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--grouped", action="store_true", help="convolutions of several channels a group alone")
     args = parser.parse_args()
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
     pool = load_pool(args.target)
-    plan = candidate_plan(table, pool, args.problems, args.run_id, args.seed)
+    wanted = [i for i in without_call(table, args.seed) if not args.grouped or is_grouped(table.problems[i])]
+    plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id)
     args.output.write_text(plan.dumps())
     print(f"{args.output}: {len(plan.items)} problems, {sum(len(i.kernels or ()) for i in plan.items)} pairs")
 

@@ -15,4 +15,4 @@ def _from_a_fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_installed", {})
     monkeypatch.setattr(serving, "_from_production", {})
     monkeypatch.setattr(serving, "_warnings", set())
-    monkeypatch.setattr(eager, "_problems", {})
+    monkeypatch.setattr(eager, "_calls", {})

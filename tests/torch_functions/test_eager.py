@@ -10,6 +10,7 @@ import pytest
 import torch
 from benchmarks.runtime import eager_overhead
 from torch.nn import functional as own
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
@@ -153,6 +154,55 @@ def test_what_decides_a_call_separates_calls(changed: str, monkeypatch: pytest.M
         with torch.set_grad_enabled(changed == "gradient"):
             ours.conv2d(x, w, bias, **options)
     assert asked == ["operator"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_repeated_calls_of_a_kernel_need_no_operator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, mine, theirs, make = FUNCTIONS[name]
+    with serve(op), torch.no_grad():
+        mine(*make())
+        for operator in ("conv", "mm"):
+            monkeypatch.setattr(operators, operator, None)
+        for _ in range(2):
+            operands = make()
+            y, right = mine(*operands), theirs(*operands)
+            close(y, right)
+            assert y.stride() == right.stride()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_who_watches_operators_sees_them_in_every_call(name: str) -> None:
+    op, mine, _, make = FUNCTIONS[name]
+    operands = make()
+    with serve(op), torch.no_grad():
+        mine(*operands)
+        with Seen() as seen:
+            mine(*operands)
+        assert any(function.startswith("tilewise.") for function in seen.functions)
+        traced = torch.jit.trace(mine, operands, check_trace=False)
+        others = make()
+        close(traced(*others), mine(*others))
+
+
+def test_a_bias_alone_may_need_a_gradient() -> None:
+    x, w = last(1, 4, 5, 5), last(4, 4, 3, 3)
+    with serve("grouped_conv"):
+        for _ in range(2):
+            bias = half(4).requires_grad_()
+            ours.conv2d(x, w, bias).float().sum().backward()
+            assert torch.equal(bias.grad, torch.full_like(bias, 9))
+
+
+class Seen(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
+    """Notes the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.functions: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.functions.append(str(function))
+        return function(*args, **(kwargs or {}))
 
 
 def test_watched_calls_reach_the_dispatcher_each_time(ran: list[str], tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Net(nn.Module):  # type: ignore[misc] # torch has no types here
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
         self.twice, self.after = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
         self.unused = nn.Conv2d(8, 8, 1)
         self.head = nn.Linear(8, 5)
@@ -95,7 +95,7 @@ class TestDecisions:
         assert rows["twice"] == conv
         assert rows["head"] == ["gemm_universal"] * 3
         problems = [GemmProblem.from_dict(p.problem) for p in report.layers[-1].passes]
-        assert problems == [GemmProblem(2, 5, 8, "rcr"), GemmProblem(2, 8, 5, "rrr"), GemmProblem(8, 5, 2, "crr")]
+        assert problems == [GemmProblem(2, 5, 8, "rcr"), GemmProblem(2, 8, 5, "rrr"), GemmProblem(5, 8, 2, "crr")]
 
     @pytest.mark.usefixtures("_winning")
     def test_a_gain_below_the_least_is_no_reason(self, x: torch.Tensor) -> None:
@@ -257,6 +257,8 @@ class TestFolding:
         hooked = net().eval()
         hooked.stem.register_forward_hook(lambda *_: None)
         assert ours.optimize(hooked, x).report.folded == ()
+        plain = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)).half().eval()
+        assert ours.optimize(plain, x).report.folded == ()
         forgetful = net().eval()
         forgetful.norm.running_mean = forgetful.norm.running_var = None
         assert ours.optimize(forgetful, x).report.folded == ()

@@ -1,13 +1,14 @@
-"""Eager calls that PyTorch computes by itself go to its function straight away, before problems are built.
+"""Repeated eager calls take a short way: what decides a call was found out by its first.
 
-A call is remembered by everything that decides its problems. Whether PyTorch computes them is asked again each time, as
-another model or dispatcher may serve since; that is a look-up.
+A call is remembered by everything that decides its problems. Where PyTorch computes all of them, its own function is
+called straight away; where no gradient is needed, the kernel is, without PyTorch's dispatch of operators in between.
+Who computes is asked again each time, as another model or dispatcher may serve since; that is a look-up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,38 +17,63 @@ from tilewise.ops import Problem
 from tilewise.torch._serving import is_left_to_pytorch
 
 _MAX_CALLS = 4096
-_problems: dict[tuple[Hashable, ...], tuple[tuple[str, Problem], ...]] = {}  # by call: (target, problem)
 
 
-def is_left(key: tuple[Hashable, ...] | None) -> bool:
-    """Return whether the call was remembered, and PyTorch computes all of its problems now."""
+class Known(NamedTuple):
+    """A call that was made before.
+
+    Attributes:
+        problems: (target, problem) of the result, and of the gradients if they are needed.
+        is_plain: whether the kernel may be run without the operator: no gradient, no cast, no copy of an operand.
+    """
+
+    problems: tuple[tuple[str, Problem], ...]
+    is_plain: bool
+
+
+_calls: dict[tuple[Hashable, ...], Known] = {}
+
+
+def known(key: tuple[Hashable, ...] | None) -> Known | None:
+    """Return what is known of a call, or None for a new one."""
     if key is None:
-        return False
+        return None
     try:
-        problems = _problems.get(key)
+        return _calls.get(key)
     except TypeError:  # sizes in a list cannot be looked up
-        return False
-    if problems is None:
-        return False
-    for target, problem in problems:  # noqa: SIM110 # all() takes a microsecond longer
+        return None
+
+
+def is_left(call: Known) -> bool:
+    """Return whether PyTorch computes all problems of a call now."""
+    for target, problem in call.problems:  # noqa: SIM110 # all() takes a microsecond longer
         if not is_left_to_pytorch(target, problem):
             return False
     return True
 
 
+def is_watched() -> bool:
+    """Return whether something has to see operators: a dispatch mode, a transform of functions, or a tracer."""
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+    )
+
+
 def is_new(key: tuple[Hashable, ...] | None) -> bool:
     """Return whether the call can be remembered, and was not yet."""
     try:
-        return key is not None and key not in _problems
+        return key is not None and key not in _calls
     except TypeError:  # as above
         return False
 
 
-def remember(key: tuple[Hashable, ...], problems: Iterable[tuple[str, Problem]]) -> None:
-    """Remember the problems of a new call, which PyTorch's function would compute with the same result."""
-    if len(_problems) >= _MAX_CALLS:
-        _problems.clear()
-    _problems[key] = tuple(problems)
+def remember(key: tuple[Hashable, ...], problems: Iterable[tuple[str, Problem]], *, is_plain: bool) -> None:
+    """Remember a new call, which PyTorch's function would compute with the same result."""
+    if len(_calls) >= _MAX_CALLS:
+        _calls.clear()
+    _calls[key] = Known(tuple(problems), is_plain)
 
 
 def in_benchmark_mode(compute: Callable[..., Tensor], *arguments: Any) -> Tensor:

@@ -71,8 +71,12 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         other: (K, N), of the same dtype; may be transposed as well.
     """
     key = _key_of(input, other)
-    if eager.is_left(key):
-        return torch.matmul(input, other)
+    call = eager.known(key)
+    if call is not None:
+        if eager.is_left(call):
+            return torch.matmul(input, other)
+        if (product := _short_product(call, input, other)) is not None:
+            return product
     input, other = autocast(input), autocast(other)
     if not served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
         return torch.matmul(input, other)
@@ -92,9 +96,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight: (N, K), of the same dtype.
         bias: (N,), added to the rounded result.
     """
-    if eager.is_left(_key_of(input, weight.t())):
-        return torch.nn.functional.linear(input, weight, bias)
-    product = matmul(input, weight.t())
+    other = weight.t()
+    call = eager.known(_key_of(input, other))
+    if call is not None:
+        if eager.is_left(call):
+            return torch.nn.functional.linear(input, weight, bias)
+        if (product := _short_product(call, input, other)) is not None:
+            return product if bias is None else _added(product, bias)
+    product = matmul(input, other)
     return product if bias is None else product + autocast(bias)
 
 
@@ -102,9 +111,15 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None,
     """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
     ndim, stride, padding, dilation, groups = arguments
     key = _key_of(x, w, bias, arguments)
-    if eager.is_left(key) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w)):
-        # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-        return eager.in_benchmark_mode(own, x, w, bias, *arguments[1:]).contiguous(memory_format=_LAST[ndim])
+    call = eager.known(key)
+    if call is not None:
+        if eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w)):
+            # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
+            return eager.in_benchmark_mode(own, x, w, bias, *arguments[1:]).contiguous(memory_format=_LAST[ndim])
+        if call.is_plain and not eager.is_watched():
+            y = operators.run_conv(*call.problems[0], x, w, bias)
+            if y is not None:
+                return y
     x, w = autocast(x), autocast(w)
     if bias is not None:
         bias = autocast(bias)
@@ -123,8 +138,11 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None,
         and x.is_contiguous(memory_format=_LAST[ndim])
     ):
         problem = operators.shaped_problem(x.shape, w.shape, strides, pads, dilations, groups)
-        variants = GroupedConvProblem.variants if _needs_gradients(x, w) else ("forward",)
-        eager.remember(key, [(target_name(problem.op, v, x.dtype, x.device), problem) for v in variants])
+        graded = _needs_gradients(x, w)
+        variants = GroupedConvProblem.variants if graded else ("forward",)
+        problems = [(target_name(problem.op, v, x.dtype, x.device), problem) for v in variants]
+        is_plain = not graded and not _casts() and w.is_contiguous(memory_format=_LAST[ndim])
+        eager.remember(key, problems, is_plain=is_plain)
     if any(end_pads):  # "same" with an even filter: one more at the end than at the beginning
         x = torch.nn.functional.pad(x, [n for end in reversed(end_pads) for n in (0, end)])
     y = operators.conv(x, w, strides, pads, dilations, groups, *_models("grouped_conv", x))
@@ -140,10 +158,18 @@ def _key_of(
     if torch.compiler.is_compiling():
         return None
     added = None if bias is None else (bias.shape, bias.dtype, bias.get_device())
-    cast = torch.get_autocast_dtype(DEVICE_TYPE) if torch.is_autocast_enabled(DEVICE_TYPE) else None
+    cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
     graded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     first = (a.shape, a.stride(), a.dtype, a.get_device())
     return (*first, b.shape, b.stride(), b.dtype, b.get_device(), added, cast, arguments, graded)
+
+
+def _added(product: Tensor, bias: Tensor) -> Tensor:
+    return product.add_(bias) if bias.dtype is product.dtype else product + bias
+
+
+def _casts() -> bool:
+    return bool(torch.is_autocast_enabled(DEVICE_TYPE))
 
 
 def _needs_gradients(a: Tensor, b: Tensor) -> bool:
@@ -154,9 +180,22 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor) ->
     """Remember the problems of a product, with those of its gradients if they are needed."""
     if key is None or not eager.is_new(key):
         return
-    problem = operators.mm_problem(a if a.dim() == 2 else a.reshape(-1, a.shape[-1]), b)
-    problems = (problem, *operators.mm_gradients(problem)) if _needs_gradients(a, b) else (problem,)
-    eager.remember(key, [(target_name(p.op, "universal", a.dtype, a.device), p) for p in problems])
+    a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
+    problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b)
+    problems = (problem, *operators.mm_gradients(problem)) if graded else (problem,)
+    is_stored = all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b))
+    targets = [(target_name(p.op, "universal", a.dtype, a.device), p) for p in problems]
+    eager.remember(key, targets, is_plain=is_stored and not graded and not _casts())
+
+
+def _short_product(call: eager.Known, a: Tensor, b: Tensor) -> Tensor | None:
+    """Return the product by the kernel of a known call, or None if the operator has to compute it."""
+    if not call.is_plain or eager.is_watched():
+        return None
+    if a.dim() == 2:
+        return operators.run_mm(*call.problems[0], a, b)
+    product = operators.run_mm(*call.problems[0], a.reshape(-1, a.shape[-1]), b)
+    return None if product is None else product.view(*a.shape[:-1], b.shape[1])
 
 
 def _models(op: str, tensor: Tensor) -> tuple[str, ...]:

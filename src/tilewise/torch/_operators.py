@@ -17,7 +17,7 @@ from torch import Tensor
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import KernelError
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
-from tilewise.torch._serving import dispatcher_for, warn_no_kernel
+from tilewise.torch._serving import dispatcher_for, dispatcher_named, warn_no_kernel
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
@@ -79,12 +79,13 @@ def conv_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geo
 def mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     """Return ``a @ b``, contiguous, for `a` (M, K) and `b` (K, N), each stored by rows or by columns."""
     problem = mm_problem(a, b)
-    dispatcher = dispatcher_for("gemm", "universal", a)
-    if dispatcher is not None:
-        stored = [t.contiguous() if letter == "r" else t.t() for t, letter in zip((a, b), problem.layout, strict=False)]
-        if (c := _run(dispatcher, problem, stored)) is not None:
-            return c
-    return torch.mm(a, b)
+    c = _run(dispatcher_for("gemm", "universal", a), problem, _stored(problem.layout, a, b))
+    return torch.mm(a, b) if c is None else c
+
+
+def _stored(layout: str, a: Tensor, b: Tensor) -> list[Tensor]:
+    """Return the operands as they are stored in memory."""
+    return [t.contiguous() if letter == "r" else t.t() for t, letter in zip((a, b), layout, strict=False)]
 
 
 def _serve(choice: Choice, operands: tuple[Tensor, Tensor], *args: Any) -> Tensor:
@@ -95,6 +96,23 @@ def _serve(choice: Choice, operands: tuple[Tensor, Tensor], *args: Any) -> Tenso
         if result is not None:
             return result.permute(_FROM_LAST[result.dim()])
     return choice.own(*args)
+
+
+def run_conv(target: str, problem: Problem, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Return :func:`conv` of channels-last tensors plus the bias, without PyTorch's dispatch; None without a kernel."""
+    order = _TO_LAST[x.dim()]
+    y = _run(dispatcher_named(target), problem, (x.permute(order), w.permute(order)))
+    if y is None:
+        return None
+    if bias is not None:
+        y.add_(bias)
+    return y.permute(_FROM_LAST[y.dim()])
+
+
+def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor) -> Tensor | None:
+    """Return :func:`mm` without PyTorch's dispatch; None without a kernel."""
+    assert isinstance(problem, GemmProblem)
+    return _run(dispatcher_named(target), problem, _stored(problem.layout, a, b))
 
 
 def _own_conv(
@@ -134,15 +152,22 @@ def _bwd_weight_problem(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: 
 
 def mm_problem(a: Tensor, b: Tensor, models: str = "") -> GemmProblem:
     """Return the problem of :func:`mm`, in the layout in which it reads the operands."""
+    return _product(a.shape[0], b.shape[1], a.shape[1], f"{''.join(_letters(a, b))}r")
+
+
+def _letters(a: Tensor, b: Tensor) -> tuple[str, str]:
+    """Return how a product reads its operands: ``r`` by rows, ``c`` by columns."""
     a_letter = "r" if a.is_contiguous() or not a.t().is_contiguous() else "c"
-    b_letter = "c" if b.t().is_contiguous() else "r"
-    return _product(a.shape[0], b.shape[1], a.shape[1], f"{a_letter}{b_letter}r")
+    return a_letter, "c" if b.t().is_contiguous() else "r"
 
 
 def mm_gradients(p: GemmProblem) -> tuple[GemmProblem, GemmProblem]:
-    """Return the problems of the gradients of a product, for its first and its second operand."""
+    """Return the problems of the gradients of a product, each stored as its operand is; see :func:`_mm_backward`."""
+    a, b = p.layout[0], p.layout[1]
     flipped = {"r": "c", "c": "r"}  # the letter of a transposed operand
-    return _product(p.M, p.K, p.N, f"r{flipped[p.layout[1]]}r"), _product(p.K, p.N, p.M, f"{flipped[p.layout[0]]}rr")
+    for_a = _product(p.M, p.K, p.N, f"r{flipped[b]}r") if a == "r" else _product(p.K, p.M, p.N, f"{b}cr")
+    for_b = _product(p.K, p.N, p.M, f"{flipped[a]}rr") if b == "r" else _product(p.N, p.K, p.M, f"c{a}r")
+    return for_a, for_b
 
 
 _CHOICES = {
@@ -153,8 +178,10 @@ _CHOICES = {
 }
 
 
-def _run(dispatcher: Dispatcher, problem: Problem, operands: Iterable[Tensor]) -> Tensor | None:
-    """Return the result of the dispatcher's kernel, or log a warning once and return None if no kernel can run."""
+def _run(dispatcher: Dispatcher | None, problem: Problem, operands: Iterable[Tensor]) -> Tensor | None:
+    """Return the result of the dispatcher's kernel; None without a dispatcher or, after a warning, without a kernel."""
+    if dispatcher is None:
+        return None
     try:
         return dispatcher.run(problem, *operands)
     except KernelError as e:
@@ -246,8 +273,14 @@ def _bwd_weight_backward(ctx: _Context, g: Tensor) -> Gradients:
 
 def _mm_backward(ctx: _Context, g: Tensor) -> Gradients:
     a, b = ctx.saved_tensors
-    da = mm(g, b.t(), *ctx.rest) if ctx.needs_input_grad[0] else None
-    return da, mm(a.t(), g, *ctx.rest) if ctx.needs_input_grad[1] else None, *(None for _ in ctx.rest)
+    da = db = None
+    a_letter, b_letter = _letters(a, b)
+    # A gradient is stored as its operand: another order costs a copy where gradients are summed up.
+    if ctx.needs_input_grad[0]:
+        da = mm(g, b.t(), *ctx.rest) if a_letter == "r" else mm(b, g.t(), *ctx.rest).t()
+    if ctx.needs_input_grad[1]:
+        db = mm(a.t(), g, *ctx.rest) if b_letter == "r" else mm(g.t(), a, *ctx.rest).t()
+    return da, db, *(None for _ in ctx.rest)
 
 
 for _name, _fake, _backward in (
