@@ -201,7 +201,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     folders = sorted(path for path in args.models.iterdir() if path.is_dir())
     if not folders:
         raise UsageError(f"{args.models} has no models; run `make repro-all` first")
-    result: dict[str, Any] = load(args.json) if args.json.exists() else {"machine": machine(), "cells": []}
+    result: dict[str, Any] = (
+        load(args.json) if args.json.exists() else {"benchmark": "networks", "machine": machine(), "cells": []}
+    )
     known = {(c["network"], c["batch"], c["mode"]) for c in result["cells"]}
     with tw.use(*map(Dispatcher.from_folder, folders)):
         for found in cells(args.networks, args.batches, args.modes, known, device):
