@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from tilewise.checks import require
 from tilewise.errors import ConfigError, DataError
-from tilewise.ops import OPS, Target
+from tilewise.ops import Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -31,6 +31,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "promote": ("model_dir", "data", "gate.shadow"),
     "shadow": ("input",),
     "explain": ("input",),
+    "select": ("input", "problems"),
     "cache merge": ("input",),
     "cache prune": ("input",),
     "cache problems": ("input",),
@@ -79,7 +80,7 @@ def _check_problem(cfg: DictConfig) -> None:
     values = OmegaConf.to_container(cfg.problem, resolve=True) if OmegaConf.is_dict(cfg.problem) else None
     if not isinstance(values, dict):
         raise ConfigError(f"problem must be a mapping of dimensions such as '{{N:32,C:256}}', got {cfg.problem!r}")
-    OPS[Target.parse(cfg.target).op].from_dict(cast("dict[str, int | str]", values))
+    Target.parse(cfg.target).problem(cast("dict[str, int | str]", values))
 
 
 def _named_files(keys: tuple[str, ...], cfg: DictConfig) -> Iterator[tuple[str, str]]:

@@ -51,6 +51,9 @@ def run(cfg: DictConfig) -> None:
     show_regret(console, report["best_of_top_k"])
     if report["trust"]:
         show_confidence(console, report["trust"])
+    for label, errors in evaluation.extras.items():
+        known = f"median error {errors['median_error']:.1%}, P90 {errors['p90_error']:.1%}, R2 {errors['r2']:.3f}"
+        console.print(f"predicted {label} of {errors['n']:.0f} candidates: {known}", soft_wrap=True, highlight=False)
     show_slices(console, report["slices"])
     console.print(f"worst of {len(evaluation.per_problem)} problems:")
     for line in _worst(model.target, report["worst"][:_SHOWN_WORST]):
