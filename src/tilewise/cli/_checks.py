@@ -69,9 +69,16 @@ def check_request(verb: str, cfg: DictConfig) -> None:
         from tilewise.gate import Thresholds
 
         Thresholds.from_config(cfg.gate, Target.parse(cfg.target))
-    for key, path in _named_files(_FILES.get(command, ()), cfg):
+    for key, path in _named_files(_files_of(command, cfg), cfg):
         if not path.startswith("models:/") and not Path(path).exists():
             raise DataError(f"{key}={path}: no such file or folder{_REMEDIES.get(key, '')}")
+
+
+def _files_of(command: str, cfg: DictConfig) -> tuple[str, ...]:
+    """Return the keys that name files; predictions that state their efficiency are compared without measurements."""
+    if command == "compare" and {Path(str(where)).suffix for where in (cfg.a, cfg.b)} & {".csv", ".parquet"}:
+        return ("a", "b")
+    return _FILES.get(command, ())
 
 
 def _check_problem(cfg: DictConfig) -> None:

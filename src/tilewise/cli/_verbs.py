@@ -65,7 +65,9 @@ VERBS: dict[str, Verb] = {
         also={"targets": "model.extra_labels"},
     ),
     "evaluate": Verb(
-        "models", "score a model on the holdout problems", ("data", "holdout", "model_dir", "out", "reports")
+        "models",
+        "score a model on the holdout problems",
+        ("data", "holdout", "model_dir", "out", "output", "reports", "slices"),
     ),
     "compare": Verb(
         "models",
