@@ -36,7 +36,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "cache prune": ("input",),
     "cache problems": ("input",),
     "cache export": ("input",),
-    "validate": ("input", "plan.requests", "collect.simulate"),
+    "validate": ("input", "problems", "plan.requests", "collect.simulate"),
     "search": ("model_dir", "input", "collect.simulate"),
 }
 _REMEDIES = {"model_dir": "; `tilewise train` writes one, or give another model_dir"}

@@ -118,8 +118,8 @@ VERBS: dict[str, Verb] = {
         "measuring",
         "check a model on the hardware: training shapes, unseen shapes, gradients",
         (
-            "a", "collect", "data", "holdout", "input", "mode", "model_dir", "out", "output", "plan.requests",
-            "reports", "seed", "tracking", "validate",
+            "a", "collect", "data", "gate.aims", "holdout", "input", "mode", "model_dir", "out", "output",
+            "plan.requests", "problems", "reports", "seed", "tracking", "validate",
         ),
     ),
     "search": Verb(
