@@ -158,7 +158,7 @@ test-all: $(INTERPRETER) $(SERVERS)  ## the rest: servers, processes that are ki
 	$(PYTEST) -m long $(TEST_ARGS)
 
 # clang-tidy skips files that include Python.h, and the client in tests/capi, which includes the installed header.
-C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h \
+C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h* examples/*.cpp \
   tests/core/*.[ch] tests/capi/*.[ch])
 PURE_C := $(filter-out src/tilewise/core/_% tests/capi/%,$(filter %.c,$(C_FILES)))
 
