@@ -25,6 +25,7 @@ from tilewise.capi import build, export_model, model_bytes
 from tilewise.capi.__main__ import main
 from tilewise.capi._build import INCLUDE, LIBRARIES, SOURCES
 from tilewise.capi._export_file import seal
+from tilewise.dispatch import Dispatcher
 from tilewise.errors import ProblemError
 from tilewise.model import LABELS, Predictor, TrainedModel, load_artefact, write_artefact
 from tilewise.ops import CONV_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
@@ -205,7 +206,10 @@ def test_gpu_helper_validates(folder: Path) -> None:
 def test_the_registry_as_json(folder: Path) -> None:
     model, path = exported(GEMM, 4, folder)
     with Client(path) as asked:
-        document = json.loads(library().tilewise_export_json(asked.model))
+        text = library().tilewise_export_json(asked.model).decode()
+        with Dispatcher.from_folder(model.where) as dispatcher:
+            assert text == dispatcher.export_registry_json()  # one form, in Python and C
+        document = json.loads(text)
         assert library().tilewise_target(asked.model) == GEMM.encode()
     assert [k["name"] for k in document["kernels"]] == list(model.pool.names)
     assert document["metadata"]["total_kernels"] == len(model.pool)

@@ -44,7 +44,7 @@ from tilewise.checks import is_whole, require
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.collect import devices_of, plan_from_config
 from tilewise.cli.models.compare import load_model
-from tilewise.cli.runtime._problem_rows import read_problems
+from tilewise.cli.runtime.problem_rows import read_problems
 from tilewise.collect import CollectLimits, CollectTask, Plan, ProgressLine, collect_plan, collect_with_engine
 from tilewise.collect.engines import ReplayTable, replay_engine
 from tilewise.data import read_measurements

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewise.cli._console import plain_console, write_document, write_result
-from tilewise.cli.runtime._problem_rows import read_problems, to_csv
+from tilewise.cli.runtime.problem_rows import read_problems, to_csv
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.errors import ConfigError, DataError, UnknownTargetError
 from tilewise.files import write_text
