@@ -135,6 +135,14 @@ $(TURN)/plan.json: | $(TURN)/requests.jsonl
 data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
 	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS)
 
+TRIALS ?=
+
+.PHONY: tune
+tune: $(TRAIN)  ## repeat the study behind a target's settings, trials in MLflow (TARGET=NAME; TRIALS=40: a deeper one)
+	dvc pull --quiet data.dvc
+	@mkdir -p build
+	python -m tilewise.cli.models.tune $(TARGET) $(TRIALS)
+
 .PHONY: ui
 ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
 	@echo "trainings: http://127.0.0.1:$(UI_PORT)/#/experiments?workflowType=machine_learning (each one's description has its view)"
