@@ -193,7 +193,7 @@ def test_gpu_helper_validates(folder: Path) -> None:
         "problem": {"M": 33, "N": 20, "K": 50},
         "kernel": model.pool.names[model.rank(GemmProblem(33, 20, 50))[0]],
         "execution": {"time_ms": figures["time_ms"], "tflops": figures["tflops"]},
-        "validation": {"accuracy": 1.0},
+        "validation": {"accuracy": 100.0},
         "status": "success",
     }
     assert json.dumps(document) == json.dumps(expected), "no other key, and in this order"
