@@ -25,6 +25,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "data prepare": ("input|data",),
     "data merge": ("input",),
     "data describe": ("input|data",),
+    "data export": ("input|data",),
     "train": ("data", "warm_start"),
     "evaluate": ("model_dir", "data"),
     "compare": ("a", "b", "data"),

@@ -47,7 +47,7 @@ VERBS: dict[str, Verb] = {
         "measuring",
         "check, merge and describe measurements",
         ("data", "holdout", "input", "out", "output", "targets"),
-        ("prepare", "merge", "describe"),
+        ("prepare", "merge", "describe", "export"),
     ),
     "instances": Verb(
         "measuring",
