@@ -161,7 +161,7 @@ int tilewise_predict(const tilewise_model *m, const tilewise_problem *problem, i
     if (!m->predicts)
         return tw_set_error(TILEWISE_UNSUPPORTED, "the model file is of an earlier version; export the model again");
     most = most < m->ranker->n_kernels ? most : m->ranker->n_kernels;
-    double *scores = malloc(((size_t)most + 1) * sizeof *scores);
+    double *scores = calloc((size_t)most + 1, sizeof *scores);
     if (!scores)
         return tw_set_error(TILEWISE_NO_MEMORY, "out of memory");
     int found = rank_with_scale(m, problem, most, kernels, scores, &scale);

@@ -169,7 +169,8 @@ int tw_problem_work(const tilewise_problem *p, const char *dtype, double *flops,
         const tilewise_conv *c = &p->of.conv;
         int64_t out[3];
         tw_output_sizes(c, out);
-        double filter = (double)c->z * (double)c->y * (double)c->x * (double)(c->c / c->g) * (double)c->k;
+        const int64_t of_group = c->c / c->g;
+        double filter = (double)c->z * (double)c->y * (double)c->x * (double)of_group * (double)c->k;
         double pixels = (double)c->n * (double)out[0] * (double)out[1] * (double)out[2];
         *flops = 2.0 * pixels * filter;
         read = (double)c->n * (double)c->di * (double)c->hi * (double)c->wi * (double)c->c + filter;
