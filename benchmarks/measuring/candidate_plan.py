@@ -3,7 +3,8 @@
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
-Held-out problems come first, then others at random: what a budget cuts off is a random part.
+Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
+budget cuts off is a random part.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
 
 
 def candidate_plan(table: TargetTable, pool: Pool, problems: int, run_id: str, seed: int) -> Plan:
-    """Return a plan of the vendor's calls and the fastest kernels of measured problems.
+    """Return a plan of the vendor's calls and the fastest kernels of problems that have no row of such a call.
 
     Args:
         table: labelled rows of the target.
-        pool: the kernels of the table, without the vendor's calls.
+        pool: the kernels to compare with; calls of the vendor among them are measured once.
         problems: the most problems.
         run_id: of the run.
         seed: of the random order.
@@ -39,6 +40,7 @@ def candidate_plan(table: TargetTable, pool: Pool, problems: int, run_id: str, s
     calls = tuple(call for call in made if illegal(call, target, arch) is None)
     mixed = Pool(pool.op, pool.variant, pool.dtype, (*pool.kernels, *calls))
     number, kernel, rates = table.problem, table.kernel(pool), table.tflops
+    called = set(number[table.kernel(Pool(pool.op, pool.variant, pool.dtype, calls)) >= 0].tolist())
     order = np.lexsort((-rates, number))
     fastest: dict[int, list[int]] = {}
     for row in order[kernel[order] >= 0]:
@@ -47,7 +49,8 @@ def candidate_plan(table: TargetTable, pool: Pool, problems: int, run_id: str, s
     held_out[number] = table.is_holdout(HOLDOUT)
     place = np.random.default_rng(seed).permutation(len(table.problems))
     items = []
-    for index in np.lexsort((place, ~held_out))[:problems]:
+    wanted = [index for index in np.lexsort((place, ~held_out)) if index not in called]
+    for index in wanted[:problems]:
         problem = table.problems[index]
         runs = mixed.supported(problem)
         chosen = {*fastest.get(int(index), [])[:ANCHORS], *range(len(pool), len(mixed))}

@@ -169,6 +169,7 @@ def errors(models: dict[str, nn.Module], name: str, batch: int, mode: str, devic
     exact, x = prepare(NETWORKS[name], batch, torch.float32, device)
     if mode == "training":
         exact.train()
+    torch.backends.cudnn.benchmark = False  # nothing is timed here, and trying algorithms takes seconds
     truth = _results(exact, x, mode)
     found = {}
     for side, model in models.items():
