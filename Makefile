@@ -135,6 +135,14 @@ $(TURN)/plan.json: | $(TURN)/requests.jsonl
 data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
 	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS)
 
+TRIALS ?=
+
+.PHONY: tune
+tune: $(TRAIN)  ## repeat the study behind a target's settings, trials in MLflow (TARGET=NAME; TRIALS=40: a deeper one)
+	dvc pull --quiet data.dvc
+	@mkdir -p build
+	python -m tilewise.cli.models.tune $(TARGET) $(TRIALS)
+
 .PHONY: ui
 ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
 	@echo "trainings: http://127.0.0.1:$(UI_PORT)/#/experiments?workflowType=machine_learning (each one's description has its view)"
@@ -158,7 +166,7 @@ test-all: $(INTERPRETER) $(SERVERS)  ## the rest: servers, processes that are ki
 	$(PYTEST) -m long $(TEST_ARGS)
 
 # clang-tidy skips files that include Python.h, and the client in tests/capi, which includes the installed header.
-C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h \
+C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h* examples/*.cpp \
   tests/core/*.[ch] tests/capi/*.[ch])
 PURE_C := $(filter-out src/tilewise/core/_% tests/capi/%,$(filter %.c,$(C_FILES)))
 

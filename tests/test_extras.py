@@ -49,6 +49,11 @@ def test_the_table_names_the_extras_of_the_package() -> None:
     assert set(project["optional-dependencies"]) == {*EXTRAS, "dev"}
 
 
+def test_every_extra_has_a_library_that_the_sources_import() -> None:
+    imported = set(_imported())
+    assert [extra for extra, modules in EXTRAS.items() if not imported & set(modules)] == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("hidden", "statement", "message"),

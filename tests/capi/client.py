@@ -62,6 +62,7 @@ def library() -> Any:
     lib.tilewise_close.argtypes = lib.tilewise_kernel_count.argtypes
     lib.tilewise_select_kernel.argtypes = [c.c_void_p, c.c_void_p, c.c_char_p, c.c_size_t]
     lib.tilewise_is_supported.argtypes = [c.c_void_p, c.c_void_p]
+    lib.tilewise_predict.argtypes = [c.c_void_p, c.c_void_p, c.c_int, c.c_void_p, c.c_void_p]
     lib.tilewise_rank.argtypes = [c.c_void_p, c.c_void_p, c.c_int, c.c_void_p, c.c_void_p]
     return lib
 
@@ -101,3 +102,11 @@ class Client:
         kernels, scores = (c.c_int32 * most)(), (c.c_double * most)()
         found = self.lib.tilewise_rank(self.model, c.byref(problem), most, kernels, scores)
         return kernels[: max(found, 0)], scores[: max(found, 0)]
+
+    def predict(self, problem: CProblem, most: int) -> list[tuple[int, float, float, float]] | int:
+        """Return kernel, TFLOPS, milliseconds and GB/s of the best kernels, or the error."""
+        kernels, figures = (c.c_int32 * most)(), (c.c_double * (3 * most))()
+        found = self.lib.tilewise_predict(self.model, c.byref(problem), most, kernels, figures)
+        if found < 0:
+            return int(found)
+        return [(kernels[i], figures[3 * i], figures[3 * i + 1], figures[3 * i + 2]) for i in range(found)]

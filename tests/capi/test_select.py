@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from capi import client
 from capi.client import Client, c_conv, c_gemm, c_problem, library, needs_compiler
+from model.test_artefact import PROBLEMS, make_parts
 from model.test_ranker import CK, TRITON, compiled
 from mutate import Damage, damaged
 from small_model import altered, write_model
@@ -24,8 +25,9 @@ from tilewise.capi import build, export_model, model_bytes
 from tilewise.capi.__main__ import main
 from tilewise.capi._build import INCLUDE, LIBRARIES, SOURCES
 from tilewise.capi._export_file import seal
+from tilewise.dispatch import Dispatcher
 from tilewise.errors import ProblemError
-from tilewise.model import TrainedModel, load_artefact
+from tilewise.model import LABELS, Predictor, TrainedModel, load_artefact, write_artefact
 from tilewise.ops import CONV_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
 pytestmark = needs_compiler
@@ -90,6 +92,23 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
         same()
 
 
+@pytest.mark.parametrize("label", LABELS)
+def test_the_same_figures_as_python(tmp_path: Path, label: str) -> None:
+    write_artefact(tmp_path / "model", make_parts(label, extra_boosters={}))
+    predictor = Predictor.load(tmp_path / "model")
+    export_model(predictor.model, tmp_path / "model.twm")
+    with Client(tmp_path / "model.twm") as asked:
+        assert asked.code == 0, asked.error
+        for problem in PROBLEMS:
+            expected = predictor.rank(problem, top_k=5)
+            found = asked.predict(c_problem(problem), 5)
+            assert not isinstance(found, int), asked.error
+            assert [predictor.model.pool.names[row[0]] for row in found] == [p.kernel_name for p in expected]
+            figures = [tuple(p.figures().values()) for p in expected]
+            np.testing.assert_allclose([row[1:] for row in found], figures, rtol=1e-9)
+        assert asked.predict(c_gemm(8, 8, 8), 5) == client.BAD_PROBLEM
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.tuples(EDGES, EDGES, EDGES), layout=st.sampled_from(["rcr", "ccr", "rcc", "", "rcrr"]))
 def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int, int, int], layout: str) -> None:
@@ -132,6 +151,8 @@ def test_a_file_of_a_version_without_layouts_still_ranks(folder: Path) -> None:
             last = c_conv(layout=layout, **columns)
             assert len(asked.rank(last, 5)[0]) == 5
             assert asked.rank(last, 5) == asked.rank(c_conv(layout="NHWGC", **columns), 5)
+        assert asked.predict(c_conv(layout="NHWGC", **columns), 5) == client.UNSUPPORTED
+        assert "earlier version" in asked.error
         first = c_conv(layout="NGCHW", **columns)
         for client_of_file in (asked, new):
             assert client_of_file.is_supported(first) == 0
@@ -172,7 +193,7 @@ def test_gpu_helper_validates(folder: Path) -> None:
         "problem": {"M": 33, "N": 20, "K": 50},
         "kernel": model.pool.names[model.rank(GemmProblem(33, 20, 50))[0]],
         "execution": {"time_ms": figures["time_ms"], "tflops": figures["tflops"]},
-        "validation": {"accuracy": 1.0},
+        "validation": {"accuracy": 100.0},
         "status": "success",
     }
     assert json.dumps(document) == json.dumps(expected), "no other key, and in this order"
@@ -185,7 +206,10 @@ def test_gpu_helper_validates(folder: Path) -> None:
 def test_the_registry_as_json(folder: Path) -> None:
     model, path = exported(GEMM, 4, folder)
     with Client(path) as asked:
-        document = json.loads(library().tilewise_export_json(asked.model))
+        text = library().tilewise_export_json(asked.model).decode()
+        with Dispatcher.from_folder(model.where) as dispatcher:
+            assert text == dispatcher.export_registry_json()  # one form, in Python and C
+        document = json.loads(text)
         assert library().tilewise_target(asked.model) == GEMM.encode()
     assert [k["name"] for k in document["kernels"]] == list(model.pool.names)
     assert document["metadata"]["total_kernels"] == len(model.pool)

@@ -74,7 +74,7 @@ def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["select", "input=none", SIZES], "none: no such folder"),
+        (["select", "input=none", SIZES], "input=none: no such file or folder"),
         (["explain"], "problem: missing"),
         (["explain", "input=none"], "none: no such file or folder"),
         (["cache"], "cache needs an action, one of list, merge, prune, problems, export; got None"),

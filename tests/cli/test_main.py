@@ -306,7 +306,7 @@ class TestKeysOfAVerb:
     @pytest.mark.parametrize(
         ("words", "key"),
         [
-            (["select", "model_dir=models/nowhere", PROBLEM], "model_dir"),
+            (["select", "model.num_leaves=31", PROBLEM], "model.num_leaves"),
             (["evaluate", "filter=c.tile_n>64"], "filter"),
             (["rollback", "gate.mean_drop=5"], "gate.mean_drop"),
             (["cache", "list", "collect.devices=[0]"], "collect.devices"),

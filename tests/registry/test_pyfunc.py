@@ -23,7 +23,7 @@ from registry.server import START_S, stop, wait_for
 from small_model import write_model
 from synthetic import CONV
 from tilewise.errors import ArtefactError
-from tilewise.model import load_artefact
+from tilewise.model import Predictor, TrainedModel, load_artefact
 from tilewise.ops import GroupedConvProblem
 from tilewise.registry import PRODUCTION, set_alias
 from tilewise.registry.promotion import publish
@@ -60,6 +60,26 @@ def served(registry: str, folder: Path, *manager: str) -> Iterator[str]:
         stop(process)
 
 
+def _figures(model: TrainedModel, problem: GroupedConvProblem, kernel: str) -> dict[str, float]:
+    """Return the predicted columns of an answer."""
+    (predicted,) = Predictor(model).predict(problem, [kernel])
+    return {f"predicted_{name}": value for name, value in predicted.figures().items()}
+
+
+def test_a_row_may_name_its_kernel_and_its_dtype(stored: Path) -> None:
+    model, problem = load_artefact(stored), GroupedConvProblem(**PROBLEM)
+    loaded = mlflow.pyfunc.load_model(f"models:/{CONV}@production")
+    slow = model.pool.names[model.rank(problem)[-1]]
+    found = loaded.predict(pd.DataFrame([{**PROBLEM, "kernel_name": slow, "dtype": "bf16"}, {**PROBLEM}]))
+    best = model.pool.names[model.rank(problem)[0]]
+    expected = [{"kernel_name": name, **_figures(model, problem, name)} for name in (slow, best)]
+    assert found.to_dict("records") == expected
+    with pytest.raises(Exception, match="row 0: dtype: must be bf16"):
+        loaded.predict(pd.DataFrame([{**PROBLEM, "dtype": "fp16"}]))
+    with pytest.raises(Exception, match="row 0: 'nonsense' names no kernel"):
+        loaded.predict(pd.DataFrame([{**PROBLEM, "kernel_name": "nonsense"}]))
+
+
 @pytest.mark.long
 def test_a_served_model_answers_over_http(stored: Path, registry: str, tmp_path: Path) -> None:
     with served(registry, tmp_path, "--env-manager", "local") as url:
@@ -70,9 +90,7 @@ def test_a_served_model_answers_over_http(stored: Path, registry: str, tmp_path:
     best = model.rank(problem, 1)[0]
     assert good.status_code == 200, good.text
     assert good.json() == {
-        "predictions": [
-            {"kernel_name": model.pool.names[best], "predicted_tflops": model.predict_tflops(problem)[best]}
-        ]
+        "predictions": [{"kernel_name": model.pool.names[best], **_figures(model, problem, model.pool.names[best])}]
     }
     assert mixed.status_code == 200, mixed.text
     assert [row["kernel_name"] for row in mixed.json()["predictions"]] == [

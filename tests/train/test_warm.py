@@ -141,3 +141,25 @@ def test_added_models_score_the_sum() -> None:
         append_trees(text, other)
     with pytest.raises(ArtefactError, match="not a complete LightGBM text model"):
         append_trees("nonsense", text)
+
+
+def test_trees_of_extra_labels_are_continued_or_dropped(frame: pd.DataFrame, fresh: np.ndarray, tmp_path: Path) -> None:
+    both = dataclasses.replace(
+        SETTINGS, model=dataclasses.replace(SETTINGS.model, extra_labels=("latency", "bandwidth"))
+    )
+    write_artefact(tmp_path / "base", train(frame[~fresh], TARGET, pool_of(frame, TARGET), SM90, both).parts)
+    base = BaseModel.load(tmp_path / "base")
+    one = dataclasses.replace(SETTINGS, model=dataclasses.replace(SETTINGS.model, extra_labels=("latency",)))
+    write_artefact(tmp_path / "next", continue_training(frame, TARGET, base, one).parts)
+    renewed = load_artefact(tmp_path / "next")
+    assert set(renewed.extras) == {"latency"}
+    before, after = (evaluate(m, frame[fresh]).extras["latency"]["median_error"] for m in (base.model, renewed))
+    assert after < before  # it has learnt the rows that are new
+    assert not load_artefact_extras(continue_training(frame, TARGET, base, SETTINGS), tmp_path)
+    with pytest.raises(ConfigError, match="the continued model has no trees for bandwidth"):
+        continue_training(frame, TARGET, BaseModel.load(tmp_path / "next"), both)
+
+
+def load_artefact_extras(result: TrainingResult, folder: Path) -> list[str]:
+    write_artefact(folder / "without", result.parts)
+    return list(load_artefact(folder / "without").extras)

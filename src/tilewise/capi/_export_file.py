@@ -2,10 +2,10 @@
 
 The file is little-endian: ``TILEWISE``, version (uint32), CRC-32 of the rest (uint32), length of the file (uint64),
 then sections in a fixed order. A section has four letters, the bytes of an item (uint32), the number of items (uint64)
-and the items, padded with zeros to a multiple of 8 bytes. Without a cost model its sections are missing, which come
-last. capi/model_file.c reads the file and checks every number.
+and the items, padded with zeros to a multiple of 8 bytes. Without a cost model its sections are missing, and without a
+scale model its sections, which come last. capi/model_file.c reads the file and checks every number.
 
-The scale model is left out, because it adds the same number to all kernels of a problem.
+The trees of additional labels are left out: C derives latency and bandwidth from the TFLOPS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewise.kernels import Pool, backend_of, registry_json
 from tilewise.model import RankerInputs, TrainedModel, compile_parts
 from tilewise.ops import GEMM_LAYOUTS, OPS
 
-VERSION = 2
+VERSION = 3  # the reader takes files of version 2, which have no scale model and predict no TFLOPS
 
 Array: TypeAlias = npt.NDArray[np.generic]
 
@@ -61,12 +61,12 @@ def _inputs_for_c(model: TrainedModel) -> RankerInputs:
     if not kept.any():
         raise ArtefactError(f"{model.where}: all kernels run through Python; export a model with other kernels")
     if kept.all():
-        return dataclasses.replace(inputs, scale=None)
+        return inputs
     pool = dataclasses.replace(inputs.pool, kernels=tuple(itertools.compress(inputs.pool.kernels, kept)))
     cost_model = inputs.cost_model
     if cost_model is not None:  # its last row of weights serves kernels outside the pool
         cost_model = dataclasses.replace(cost_model, weights=cost_model.weights[np.append(kept, True)])
-    return dataclasses.replace(inputs, scale=None, pool=pool, cost_model=cost_model)
+    return dataclasses.replace(inputs, pool=pool, cost_model=cost_model)
 
 
 def model_bytes(model: TrainedModel) -> bytes:
@@ -88,7 +88,9 @@ def model_bytes(model: TrainedModel) -> bytes:
     cost_model = arrays["cost_model"]
     n_costs, n_drivers = cost_model[:2] if cost_model else (0, 0)
     sizes = (len(pool), n_inputs, n_slots, len(arrays["classes"]), n_features, n_costs, n_drivers)
-    head = (*sizes, cost_model is not None, model.shortlist)
+    n_scale_features, *scale = arrays["scale"] or (-1,)
+    is_log1p = model.label == "log1p"
+    head = (*sizes, cost_model is not None, model.shortlist, n_scale_features, is_log1p)
     partitions = np.concatenate([*arrays["classes"], np.empty(0, dtype=np.int32)])
     sections = [
         _section("targ", 1, _texts(target.op, target.variant, target.dtype, target.arch)),
@@ -110,6 +112,9 @@ def model_bytes(model: TrainedModel) -> bytes:
         _, _, limits, *weights = cost_model
         sections += [_section("sing", 8, arrays["single"]), _section("limi", 8, np.array(limits, dtype=np.float64))]
         sections += [_section(tag, 8, x) for tag, x in zip(_WEIGHTS, weights, strict=True)]
+    if scale:
+        sections += [_section("prob", 8, arrays["problem"])]
+        sections += [_section(tag, item, x) for (tag, item), x in zip(_TREES.items(), scale, strict=True)]
     return seal(b"".join(sections))
 
 

@@ -60,7 +60,7 @@ static int failed(const char *why)
     return 1;
 }
 
-/* Return the share of results that equal the exact sum up to rounding. At most CHECKED results are checked, at
+/* Return the percentage of results that equal the exact sum up to rounding. At most CHECKED results are checked, at
  * equal steps. */
 static double accuracy(const uint16_t *c, int64_t m, int64_t n, int64_t k, int is_bf16)
 {
@@ -71,7 +71,7 @@ static double accuracy(const uint16_t *c, int64_t m, int64_t n, int64_t k, int i
             sum += (int64_t)entry(at / n, i) * entry(i, at % n);
         right += fabs(decode(c[at], is_bf16) - (double)sum) <= fabs((double)sum) * ldexp(1, is_bf16 ? -8 : -11);
     }
-    return (double)right / (double)checked;
+    return 100.0 * (double)right / (double)checked;
 }
 
 /* Return the size that a text holds, or -1. */

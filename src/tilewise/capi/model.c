@@ -5,6 +5,7 @@
 
 #include "../core/rank.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,10 +119,12 @@ int tilewise_is_supported(const tilewise_model *m, const tilewise_problem *probl
     return found < 0 ? status_of(found) : found > 0;
 }
 
-int tilewise_rank(const tilewise_model *m, const tilewise_problem *problem, int most, int32_t *kernels, double *scores)
+/* Rank as tilewise_rank does, and write the score of the scale model into `*scale`. */
+static int rank_with_scale(const tilewise_model *m, const tilewise_problem *problem, int most, int32_t *kernels,
+                           double *scores, double *scale)
 {
     int64_t inputs[TW_MAX_INPUTS];
-    double scale, one, *buffer = scores;
+    double one, *buffer = scores;
     if (!m)
         return not_ready();
     if (!kernels || most < 0)
@@ -134,10 +137,44 @@ int tilewise_rank(const tilewise_model *m, const tilewise_problem *problem, int 
         buffer = most > 1 ? malloc(most * sizeof *buffer) : &one;
     if (!buffer)
         return tw_set_error(TILEWISE_NO_MEMORY, "out of memory");
-    int32_t found = tw_rank(m->ranker, inputs, most, kernels, buffer, &scale);
+    int32_t found = tw_rank(m->ranker, inputs, most, kernels, buffer, scale);
     if (buffer != scores && buffer != &one)
         free(buffer);
     return status_of(found);
+}
+
+int tilewise_rank(const tilewise_model *m, const tilewise_problem *problem, int most, int32_t *kernels, double *scores)
+{
+    double scale;
+    return rank_with_scale(m, problem, most, kernels, scores, &scale);
+}
+
+int tilewise_predict(const tilewise_model *m, const tilewise_problem *problem, int most, int32_t *kernels,
+                     tilewise_prediction *predictions)
+{
+    static const double MIN_TFLOPS = 1e-9; /* that of tilewise.model */
+    double scale = 0.0, flops, bytes;
+    if (!m)
+        return not_ready();
+    if (!predictions || most < 0)
+        return tw_set_error(TILEWISE_BAD_ARGUMENT, "predictions is NULL, or most is negative");
+    if (!m->predicts)
+        return tw_set_error(TILEWISE_UNSUPPORTED, "the model file is of an earlier version; export the model again");
+    most = most < m->ranker->n_kernels ? most : m->ranker->n_kernels;
+    double *scores = calloc((size_t)most + 1, sizeof *scores);
+    if (!scores)
+        return tw_set_error(TILEWISE_NO_MEMORY, "out of memory");
+    int found = rank_with_scale(m, problem, most, kernels, scores, &scale);
+    if (found > 0 && tw_problem_work(problem, m->dtype, &flops, &bytes))
+        found = tw_set_error(TILEWISE_UNSUPPORTED, "the type %s has no known size", m->dtype);
+    for (int i = 0; i < found; i++) {
+        double tflops = m->is_log1p ? expm1(scores[i] + scale) : exp(scores[i] + scale);
+        tflops = tflops > MIN_TFLOPS ? tflops : MIN_TFLOPS;
+        double ms = flops / (tflops * 1e9);
+        predictions[i] = (tilewise_prediction){tflops, ms, bytes / (ms * 1e6)};
+    }
+    free(scores);
+    return found;
 }
 
 int tw_best_kernel(const tilewise_model *m, const tilewise_problem *problem)

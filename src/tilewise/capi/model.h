@@ -17,6 +17,8 @@ struct tilewise_model {
     char target[128];
     int64_t layouts[TW_LAYOUTS]; /* the bytecode's code of each layout of the op */
     int lacks_layout;            /* 1 for a convolution's file of an earlier version: its kernels take channels last */
+    int predicts;                /* 0 for a file of an earlier version, which ranks only */
+    int is_log1p;                /* 1 if scores are log(1 + TFLOPS), 0 if they are log(TFLOPS) */
     tw_ranker *ranker;
 };
 

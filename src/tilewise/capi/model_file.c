@@ -12,7 +12,7 @@
 #error "model files are little-endian, and read as they are"
 #endif
 
-enum { VERSION = 2, HEADER = 24, MAX_BYTES = 1 << 28, MAX_SLOTS = 1 << 24 };
+enum { VERSION = 3, OLDEST_VERSION = 2, HEADER = 24, MAX_BYTES = 1 << 28, MAX_SLOTS = 1 << 24 };
 
 typedef struct {
     const uint8_t *at, *end;
@@ -149,9 +149,10 @@ static void read_bytecode(reader *r, tw_ranker *ranker, int32_t n_inputs, int32_
     expect(r, ranker->bytecode != NULL, "an instruction of the bytecode is invalid");
 }
 
-/* Read the trees of the scores. */
-static void read_forest(reader *r, tw_ranker *ranker, int32_t n_features)
+/* Return the next trees, which the caller frees, or NULL after an error. */
+static tw_forest *read_forest(reader *r, int32_t n_features)
 {
+    tw_forest *forest = NULL;
     array roots = take(r, "root", 8), feature = take(r, "feat", 8), threshold = take(r, "thre", 8),
           children = take(r, "chil", 16), missing = take(r, "miss", 1), left = take(r, "left", 1),
           value = take(r, "valu", 8);
@@ -160,9 +161,10 @@ static void read_forest(reader *r, tw_ranker *ranker, int32_t n_features)
            "the arrays of the trees differ in length");
     expect(r, all_numbers(value), "leaf values must be finite");
     if (!r->failed)
-        ranker->scores = tw_forest_new(roots.count, roots.data, n, feature.data, threshold.data, children.data,
-                                       missing.data, left.data, value.data, n_features);
-    expect(r, ranker->scores != NULL, "the nodes do not form trees, or exceed the limits of the core");
+        forest = tw_forest_new(roots.count, roots.data, n, feature.data, threshold.data, children.data, missing.data,
+                               left.data, value.data, n_features);
+    expect(r, forest != NULL, "the nodes do not form trees, or exceed the limits of the core");
+    return forest;
 }
 
 /* Read the cost model. */
@@ -199,10 +201,11 @@ static void read_cost_model(reader *r, tw_ranker *ranker, int32_t n_costs, int32
 /* Read the sizes and then all parts of the ranker, and check that they are consistent. */
 static void read_ranker(reader *r, tilewise_model *m)
 {
-    /* kernels, inputs, slots, partitions, features, costs, drivers, 1 if there is a cost model, shortlist */
+    /* kernels, inputs, slots, partitions, features, costs, drivers, 1 if there is a cost model, shortlist; since
+     * version 3 the features of the scale model (-1 without one), and 1 if scores are log(1 + TFLOPS) */
     array head = take(r, "head", 4);
     const int32_t *n = head.data;
-    expect(r, head.count == 9, "the head has the wrong length");
+    expect(r, head.count == (m->predicts ? 11 : 9), "the head has the wrong length");
     if (r->failed)
         return;
     expect(r, n[0] >= 1 && n[0] <= TW_MAX_KERNELS, "the number of kernels is out of range");
@@ -225,9 +228,14 @@ static void read_ranker(reader *r, tilewise_model *m)
     read_outputs(r, "outs", &ranker->features);
     read_outputs(r, "cost", &ranker->costs);
     read_outputs(r, "driv", &ranker->drivers);
-    read_forest(r, ranker, n[4]);
+    ranker->scores = read_forest(r, n[4]);
     if (n[7])
         read_cost_model(r, ranker, n[5], n[6]);
+    if (m->predicts && n[9] >= 0) {
+        read_outputs(r, "prob", &ranker->problem);
+        ranker->scale = read_forest(r, n[9]);
+    }
+    m->is_log1p = m->predicts && n[10] == 1;
     if (!r->failed)
         expect(r, !tw_ranker_check(ranker), "its parts are inconsistent");
 }
@@ -287,12 +295,13 @@ int tw_model_file_read(const char *path, tilewise_model *m)
     memcpy(&version, bytes + 8, sizeof version);
     memcpy(&crc, bytes + 12, sizeof crc);
     memcpy(&length, bytes + 16, sizeof length);
-    if (version != VERSION)
+    if (version < OLDEST_VERSION || version > VERSION)
         return tw_set_error(TILEWISE_BAD_FILE,
-                            "%s: the file has version %u, this library reads version %d; export the model again", path,
-                            version, VERSION);
+                            "%s: the file has version %u, this library reads versions %d to %d; export the model again",
+                            path, version, OLDEST_VERSION, VERSION);
     if (length != size || crc != crc32_of(bytes + 16, size - 16))
         return tw_set_error(TILEWISE_BAD_FILE, "%s: cut off or damaged; export the model again", path);
+    m->predicts = version > OLDEST_VERSION;
     reader r = {bytes + HEADER, bytes + size, path, 0};
     read_target(&r, m);
     array json = take(&r, "json", 1), codes = take(&r, "code", 8);

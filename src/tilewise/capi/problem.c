@@ -147,3 +147,35 @@ int tw_direction(uint32_t op, const char *variant)
             return i;
     return op == TILEWISE_GEMM && !strcmp(variant, "universal") ? 0 : -1;
 }
+
+int tw_problem_work(const tilewise_problem *p, const char *dtype, double *flops, double *bytes)
+{
+    static const struct {
+        const char *name;
+        double operand, result;
+    } types[] = {{"bf16", 2, 2}, {"fp16", 2, 2}, {"fp8", 1, 2}, {"fp32", 4, 4}};
+    int type = 0;
+    while (type < 4 && strcmp(types[type].name, dtype) != 0)
+        type++;
+    if (type == 4)
+        return -1;
+    double read, written;
+    if (p->op == TILEWISE_GEMM) {
+        const tilewise_gemm *g = &p->of.gemm;
+        *flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+        read = (double)g->m * (double)g->k + (double)g->k * (double)g->n;
+        written = (double)g->m * (double)g->n;
+    } else {
+        const tilewise_conv *c = &p->of.conv;
+        int64_t out[3];
+        tw_output_sizes(c, out);
+        const int64_t of_group = c->c / c->g;
+        double filter = (double)c->z * (double)c->y * (double)c->x * (double)of_group * (double)c->k;
+        double pixels = (double)c->n * (double)out[0] * (double)out[1] * (double)out[2];
+        *flops = 2.0 * pixels * filter;
+        read = (double)c->n * (double)c->di * (double)c->hi * (double)c->wi * (double)c->c + filter;
+        written = pixels * (double)c->k;
+    }
+    *bytes = types[type].operand * read + types[type].result * written;
+    return 0;
+}

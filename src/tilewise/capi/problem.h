@@ -28,4 +28,8 @@ void tw_problem_columns(const tilewise_problem *problem, const int64_t layouts[T
 /* Write the output's depth, height and width of a checked convolution into `sizes`. */
 void tw_output_sizes(const tilewise_conv *conv, int64_t sizes[3]);
 
+/* Write the floating-point operations of a checked problem, and the fewest bytes to move in this type, as doubles.
+ * Return 0, or -1 if the type is unknown. */
+int tw_problem_work(const tilewise_problem *problem, const char *dtype, double *flops, double *bytes);
+
 #endif

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from tilewise.checks import require
 from tilewise.errors import ConfigError, DataError
-from tilewise.ops import OPS, Target
+from tilewise.ops import Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -25,17 +25,19 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "data prepare": ("input|data",),
     "data merge": ("input",),
     "data describe": ("input|data",),
+    "data export": ("input|data",),
     "train": ("data", "warm_start"),
     "evaluate": ("model_dir", "data"),
     "compare": ("a", "b", "data"),
     "promote": ("model_dir", "data", "gate.shadow"),
     "shadow": ("input",),
     "explain": ("input",),
+    "select": ("input", "problems"),
     "cache merge": ("input",),
     "cache prune": ("input",),
     "cache problems": ("input",),
     "cache export": ("input",),
-    "validate": ("input", "plan.requests", "collect.simulate"),
+    "validate": ("input", "problems", "plan.requests", "collect.simulate"),
     "search": ("model_dir", "input", "collect.simulate"),
 }
 _REMEDIES = {"model_dir": "; `tilewise train` writes one, or give another model_dir"}
@@ -68,9 +70,16 @@ def check_request(verb: str, cfg: DictConfig) -> None:
         from tilewise.gate import Thresholds
 
         Thresholds.from_config(cfg.gate, Target.parse(cfg.target))
-    for key, path in _named_files(_FILES.get(command, ()), cfg):
+    for key, path in _named_files(_files_of(command, cfg), cfg):
         if not path.startswith("models:/") and not Path(path).exists():
             raise DataError(f"{key}={path}: no such file or folder{_REMEDIES.get(key, '')}")
+
+
+def _files_of(command: str, cfg: DictConfig) -> tuple[str, ...]:
+    """Return the keys that name files; predictions that state their efficiency are compared without measurements."""
+    if command == "compare" and {Path(str(where)).suffix for where in (cfg.a, cfg.b)} & {".csv", ".parquet"}:
+        return ("a", "b")
+    return _FILES.get(command, ())
 
 
 def _check_problem(cfg: DictConfig) -> None:
@@ -79,7 +88,7 @@ def _check_problem(cfg: DictConfig) -> None:
     values = OmegaConf.to_container(cfg.problem, resolve=True) if OmegaConf.is_dict(cfg.problem) else None
     if not isinstance(values, dict):
         raise ConfigError(f"problem must be a mapping of dimensions such as '{{N:32,C:256}}', got {cfg.problem!r}")
-    OPS[Target.parse(cfg.target).op].from_dict(cast("dict[str, int | str]", values))
+    Target.parse(cfg.target).problem(cast("dict[str, int | str]", values))
 
 
 def _named_files(keys: tuple[str, ...], cfg: DictConfig) -> Iterator[tuple[str, str]]:

@@ -73,6 +73,7 @@ def parse(argv: Sequence[str]) -> Request:
     if {"--json", "--quiet"} <= flags:
         raise UsageError("--json and --quiet exclude each other; give one of them")
     overrides += _action(name, actions)
+    overrides = [_renamed(name, override) for override in overrides]
     refuse_unread(name, [override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides])
     shown = (options.get(option, "") for option in ("--cfg", "--info", "--package"))
     return Request(name, tuple(overrides), frozenset(flags), *shown)
@@ -95,6 +96,12 @@ def _expanded(words: Sequence[str]) -> Iterator[str]:
             yield f"{option}={value}"
         else:
             yield _SHORT.get(word, word)
+
+
+def _renamed(verb: str, override: str) -> str:
+    """Return an override with the key's name in conf/, where the verb reads it under another name too."""
+    key, equals, value = override.partition("=")
+    return f"{VERBS[verb].also.get(key, key)}{equals}{value}"
 
 
 def _action(name: str, words: Sequence[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from tilewise.errors import UsageError
 
@@ -21,12 +21,14 @@ class Verb:
         summary: its line in the overview.
         reads: configuration keys that it reads in addition to :data:`COMMON`; a key stands for all keys below it.
         actions: second words of the command; empty where the verb takes none.
+        also: other names of keys that it reads.
     """
 
     package: str
     summary: str
     reads: tuple[str, ...]
     actions: tuple[str, ...] = ()
+    also: Mapping[str, str] = field(default_factory=dict)
 
 
 VERBS: dict[str, Verb] = {
@@ -45,7 +47,7 @@ VERBS: dict[str, Verb] = {
         "measuring",
         "check, merge and describe measurements",
         ("data", "holdout", "input", "out", "output", "targets"),
-        ("prepare", "merge", "describe"),
+        ("prepare", "merge", "describe", "export"),
     ),
     "instances": Verb(
         "measuring",
@@ -60,9 +62,12 @@ VERBS: dict[str, Verb] = {
             "data", "holdout", "model", "model_dir", "n_splits", "out", "register", "sample", "seed", "threads",
             "tracking", "tune", "tuned", "warm_start",
         ),
+        also={"targets": "model.extra_labels"},
     ),
     "evaluate": Verb(
-        "models", "score a model on the holdout problems", ("data", "holdout", "model_dir", "out", "reports")
+        "models",
+        "score a model on the holdout problems",
+        ("data", "holdout", "model_dir", "out", "output", "reports", "slices"),
     ),
     "compare": Verb(
         "models",
@@ -87,7 +92,12 @@ VERBS: dict[str, Verb] = {
         ("a", "b", "tracking", "version"),
         ("list", "show", "diff", "check"),
     ),
-    "select": Verb("runtime", "pick the kernel for one problem", ("input", "output", "problem", "tracking")),
+    "select": Verb(
+        "runtime",
+        "pick the kernel for one problem, or for each of a file",
+        ("input", "kernels", "output", "problem", "problems", "tracking"),
+        also={"model_dir": "input"},  # its default, models/TARGET, would hide the registry
+    ),
     "explain": Verb(
         "runtime",
         "explain why a kernel is or was selected",
@@ -108,8 +118,8 @@ VERBS: dict[str, Verb] = {
         "measuring",
         "check a model on the hardware: training shapes, unseen shapes, gradients",
         (
-            "a", "collect", "data", "holdout", "input", "mode", "model_dir", "out", "output", "plan.requests",
-            "reports", "seed", "tracking", "validate",
+            "a", "collect", "data", "gate.aims", "holdout", "input", "mode", "model_dir", "out", "output",
+            "plan.requests", "problems", "reports", "seed", "tracking", "validate",
         ),
     ),
     "search": Verb(
@@ -133,7 +143,12 @@ def refuse_unread(verb: str, keys: Iterable[str]) -> None:
     """
     for key in keys:
         if not is_read_by(verb, key) and any(is_read_by(other, key) for other in VERBS):
-            raise UsageError(f"{verb} does not read {key!r}; it reads {', '.join(VERBS[verb].reads)}")
+            raise UsageError(f"{verb} does not read {key!r}; it reads {', '.join(keys_of(verb))}")
+
+
+def keys_of(verb: str) -> tuple[str, ...]:
+    """Return the keys that `verb` reads, by all their names."""
+    return tuple(sorted({*VERBS[verb].reads, *VERBS[verb].also}))
 
 
 def is_read_by(verb: str, key: str) -> bool:

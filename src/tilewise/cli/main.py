@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import tilewise
 from tilewise.cli._console import output_mode, result_written
 from tilewise.cli._request import Request, parse
-from tilewise.cli._verbs import VERBS
+from tilewise.cli._verbs import VERBS, keys_of
 from tilewise.errors import PromotionRefusedError, TilewiseError, UnfinishedError, UsageError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _verb_help(name: str) -> str:
     actions = [f"actions: {', '.join(VERBS[name].actions)}", ""] if VERBS[name].actions else []
     groups = [f"  {group:<10}  {', '.join(options)}" for group, options in group_options().items()]
     usage = _USAGE.replace("VERB", name).replace(" [ACTION]", " ACTION" if VERBS[name].actions else "")
-    reads = f"reads: {', '.join(VERBS[name].reads)}"
+    reads = f"reads: {', '.join(keys_of(name))}"
     return "\n".join([usage, "", _docstring(name), "", *actions, reads, "", "groups:", *groups, "", _SETTINGS])
 
 

@@ -24,7 +24,7 @@ from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
 from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model
 from tilewise.errors import RegistryUnavailableError, UnknownTargetError
 from tilewise.kernels import KernelBase, Pool
-from tilewise.model import LEVEL, TOLERANCE, Confidence, TrainedModel, load_artefact
+from tilewise.model import LEVEL, TOLERANCE, Confidence, Predictor, TrainedModel, load_artefact
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Dispatcher:
     """A selector and launcher of one target's kernels.
 
     Selections are deterministic. Threads may share a dispatcher, and forked children may go on using their parent's.
-    It consists of a selector, which answers requests, a refresher, which swaps in new models, a runner, which launches
-    kernels, and an optional shadow, which compares a second model with the one that serves.
+    Its parts: a selector answers requests, a refresher swaps in new models, a runner launches kernels, and an optional
+    shadow compares a second model with the one that serves.
 
     Args:
         target: the target.
@@ -128,8 +128,7 @@ class Dispatcher:
             ArtefactError: the registered files are damaged, and there is no older copy.
             ConfigError: a switch is unknown or out of its range.
         """
-        switches = (switches or Switches.read()).but(**values)
-        parsed = parse_target(target)
+        switches, parsed = (switches or Switches.read()).but(**values), parse_target(target)
         origin = Origin(parsed.name, alias, uri)
         if switches.model == "off":
             return cls._deploy(Deployment(parsed, pool_without_model(parsed)), switches, origin, warm_up)
@@ -190,6 +189,11 @@ class Dispatcher:
     def kernel_count(self) -> int:
         """Number of kernels in the pool."""
         return len(self._selector.generation.pool)
+
+    @property
+    def predictor(self) -> Predictor | None:
+        """The model's predictor, also for kernels outside the pool; None without a model."""
+        return self._selector.generation.predictor
 
     @property
     def kernels(self) -> tuple[Any, ...]:
@@ -312,10 +316,8 @@ class Dispatcher:
     ) -> Confidence | None:
         """Return a bound on the regret of the model's selection, and how many kernels of :meth:`rank` to measure.
 
-        It takes about a millisecond, and is computed only on request.
-
         Args:
-            problem: a problem, or its dimensions.
+            problem: a problem, or its dimensions; the bound takes about a millisecond.
             tolerance: largest acceptable regret of the best of the top k, in [0, 1).
             level: probability that each statement holds, in (0, 1).
 
@@ -328,8 +330,7 @@ class Dispatcher:
             ConfigError: `tolerance` or `level` is out of its range.
         """
         generation, parsed = self._selector.generation, self._selector.parse(problem)
-        model = generation.model
-        if model is None or model.calibration is None:
+        if (model := generation.model) is None or model.calibration is None:
             return None
         generation.require_kernel(parsed)
         return model.confidence(parsed, model.score(parsed), tolerance=tolerance, level=level)

@@ -21,7 +21,7 @@ from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import KernelBase, Pool, unsupported
-from tilewise.model import TrainedModel
+from tilewise.model import Predictor, TrainedModel
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
@@ -99,6 +99,11 @@ class Generation:
     def content_hash(self) -> str | None:
         """Hash of the model's files; None without a model."""
         return None if self.loaded is None else self.loaded.content_hash
+
+    @cached_property
+    def predictor(self) -> Predictor | None:
+        """The model's predictor; None without a model, or where the switches forbid it."""
+        return None if self.model is None else Predictor(self.model)
 
     @cached_property
     def identity(self) -> str:

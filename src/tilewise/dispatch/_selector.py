@@ -11,8 +11,8 @@ from tilewise.dispatch._generation import Generation
 from tilewise.dispatch._mapping import MappingKey
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._switches import Switches
-from tilewise.errors import KernelError, ProblemError
-from tilewise.ops import OPS, Problem, Target
+from tilewise.errors import KernelError
+from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
     from tilewise.dispatch.logs import DecisionLog, RequestLog
@@ -46,20 +46,12 @@ class Selector:
         return self._request_log is not None
 
     def parse(self, problem: ProblemLike) -> Problem:
-        """Return a problem of the target's op, given itself or its dimensions.
+        """Return a problem of the target's op, given itself or its dimensions, which may state the dtype.
 
         Raises:
-            ProblemError: the problem is impossible, or of another op; `.field` names the dimension.
+            ProblemError: the problem is impossible, or of another op or dtype; `.field` names the dimension.
         """
-        target = self.generation.target
-        kind = OPS[target.op]
-        if type(problem) is kind:
-            return problem
-        if not isinstance(problem, Problem):
-            return kind.from_dict(problem)
-        if problem.op != target.op:
-            raise ProblemError("op", f"a {problem.op} problem, but {target.name} selects for {target.op}")
-        return problem
+        return self.generation.target.problem(problem)
 
     def select(self, generation: Generation, problem: Problem) -> Selection:
         """Return the selection for a problem, and log the request.

@@ -25,11 +25,21 @@ if TYPE_CHECKING:
     from tilewise.evaluate._evaluation_report import write_plots as write_plots
     from tilewise.evaluate._holdout import evaluate as evaluate
     from tilewise.evaluate._noise import noise_ceiling as noise_ceiling
+    from tilewise.evaluate._predictions import Predictions as Predictions
+    from tilewise.evaluate._predictions import compare_predictions as compare_predictions
+    from tilewise.evaluate._predictions import is_predictions as is_predictions
+    from tilewise.evaluate._predictions import only_slices as only_slices
+    from tilewise.evaluate._predictions import read_predictions as read_predictions
+    from tilewise.evaluate._predictions import with_efficiency as with_efficiency
+    from tilewise.evaluate._predictions import write_predictions as write_predictions
+    from tilewise.evaluate._slices import CK_M_SIZE as CK_M_SIZE
     from tilewise.evaluate._slices import MIN_PROBLEMS_SHOWN as MIN_PROBLEMS_SHOWN
+    from tilewise.evaluate._slices import SliceFigures as SliceFigures
     from tilewise.evaluate._slices import problem_groups as problem_groups
     from tilewise.evaluate._slices import slice_labels as slice_labels
     from tilewise.evaluate._slices import slice_names as slice_names
     from tilewise.evaluate._slices import sliced_metrics as sliced_metrics
+    from tilewise.evaluate._slices import with_ck_slices as with_ck_slices
 
 __all__, __getattr__ = lazy_face(
     __name__,
@@ -55,12 +65,24 @@ __all__, __getattr__ = lazy_face(
         ),
         "_holdout": ("evaluate",),
         "_noise": ("noise_ceiling",),
+        "_predictions": (
+            "Predictions",
+            "compare_predictions",
+            "is_predictions",
+            "only_slices",
+            "read_predictions",
+            "with_efficiency",
+            "write_predictions",
+        ),
         "_slices": (
+            "CK_M_SIZE",
             "MIN_PROBLEMS_SHOWN",
+            "SliceFigures",
             "problem_groups",
             "slice_labels",
             "slice_names",
             "sliced_metrics",
+            "with_ck_slices",
         ),
     },
 )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate._bootstrap import LEVEL, N_RESAMPLES, STATISTICS, Interval, paired_bootstrap
-from tilewise.evaluate._evaluation import Evaluation, NoiseCeiling
+from tilewise.evaluate._evaluation import NoiseCeiling
 from tilewise.evaluate._holdout import evaluate
 from tilewise.evaluate._slices import problem_groups, slice_names
 from tilewise.evaluate._worst import noise_of
 from tilewise.metrics import TIE, Floats
 from tilewise.model import TrainedModel
-from tilewise.ops import OPS
+from tilewise.ops import OPS, Target
 
 MIN_PROBLEMS = 20  # smaller slices are left out: their intervals say nothing
 N_SHOWN = 10
@@ -48,7 +48,10 @@ class CompareSettings:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two models, and its mean, median, P10 and worst efficiency on the common problems."""
+    """One of the two models, and its mean, median, P10 and worst efficiency on the common problems.
+
+    Without the model: the file of its selections, and as `pool_size` the number of distinct kernels selected.
+    """
 
     where: str
     content_hash: str
@@ -144,30 +147,74 @@ def compare_models(
     settings = settings or CompareSettings()
     fraction, notes = _fair_fraction(a, b, holdout_fraction)
     ours, theirs = (evaluate(model, frame, fraction, require_unseen=False) for model in (a, b))
-    both, only_a, only_b = _align(ours, theirs)
-    if not len(both):
+    both = Compared.of(a.target, ours.per_problem, theirs.per_problem, ours.split_rule, ours.noise_ceiling)
+    if not len(both.table):
         raise DataError(f"no problem of {a.target.name} ({ours.split_rule}) has valid kernels of both models' pools")
+    sides = tuple(Side(model.where, model.content_hash, len(model.pool), {}) for model in (a, b))
+    return compare_tables(both, (sides[0], sides[1]), settings, notes)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The problems that two sets of selections share.
+
+    Attributes:
+        target: target of the problems.
+        table: the first set's columns, and the second set's selections in columns that end with ``_b``.
+        n_only_a, n_only_b: problems that only one set has.
+        split_rule: description of the problems.
+        noise_ceiling: None where no problem was measured twice.
+    """
+
+    target: Target
+    table: pd.DataFrame
+    n_only_a: int
+    n_only_b: int
+    split_rule: str
+    noise_ceiling: NoiseCeiling | None
+
+    @classmethod
+    def of(
+        cls,
+        target: Target,
+        a: pd.DataFrame,
+        b: pd.DataFrame,
+        split_rule: str = "the problems of both files",
+        noise_ceiling: NoiseCeiling | None = None,
+    ) -> Self:
+        """Align two tables, a row per problem each."""
+        key = list(OPS[target.op].column_names())
+        other = b[[*key, "selected", "efficiency", "efficiency_again", "predicted_tflops"]]
+        both = a.merge(other, on=key, suffixes=("", "_b"))
+        return cls(target, both, len(a) - len(both), len(b) - len(both), split_rule, noise_ceiling)
+
+
+def compare_tables(
+    compared: Compared, sides: tuple[Side, Side], settings: CompareSettings, notes: Sequence[str]
+) -> Comparison:
+    """Return the comparison of aligned selections; the efficiencies of `sides` are filled in."""
+    both, op = compared.table, compared.target.op
     first, second = _efficiencies(both)
     up, down = (sign * (second - first) > settings.threshold_points / 100 for sign in (1, -1))
     same = (both["selected"] == both["selected_b"]).to_numpy()
     return Comparison(
-        target=a.target.name,
-        a=_side(a, first),
-        b=_side(b, second),
+        target=compared.target.name,
+        a=_with_figures(sides[0], first),
+        b=_with_figures(sides[1], second),
         n_problems=len(both),
-        n_only_a=only_a,
-        n_only_b=only_b,
-        split_rule=ours.split_rule,
-        noise_ceiling=ours.noise_ceiling,
+        n_only_a=compared.n_only_a,
+        n_only_b=compared.n_only_b,
+        split_rule=compared.split_rule,
+        noise_ceiling=compared.noise_ceiling,
         same_kernel=float(same.mean()),
         same_within_noise=float((same | _tied(both, first, second)).mean()),
         n_improved=int(up.sum()),
         n_same=int((~up & ~down).sum()),
         n_degraded=int(down.sum()),
         deltas=_deltas(first, second, settings),
-        slices=_slices(a.target.op, both, settings),
-        regressions=_moves(a.target.op, both, second - first, down, 1),
-        improvements=_moves(a.target.op, both, second - first, up, -1),
+        slices=_slices(op, both, settings),
+        regressions=_moves(op, both, second - first, down, 1),
+        improvements=_moves(op, both, second - first, up, -1),
         notes=notes,
         **dataclasses.asdict(settings),
     )
@@ -182,9 +229,9 @@ def _deltas(first: Floats, second: Floats, settings: CompareSettings) -> dict[st
     return paired_bootstrap(first, second, n_resamples=settings.n_resamples, level=settings.level, seed=settings.seed)
 
 
-def _side(model: TrainedModel, efficiency: Floats) -> Side:
+def _with_figures(side: Side, efficiency: Floats) -> Side:
     figures = {name: float(statistic(efficiency)) for name, statistic in STATISTICS.items()}
-    return Side(model.where, model.content_hash, len(model.pool), figures)
+    return dataclasses.replace(side, efficiency=figures)
 
 
 def _fair_fraction(a: TrainedModel, b: TrainedModel, fraction: float) -> tuple[float | None, list[str]]:
@@ -202,14 +249,6 @@ def _fair_fraction(a: TrainedModel, b: TrainedModel, fraction: float) -> tuple[f
             notes.append(f"{name} was trained with a holdout of {kept:g}; both are judged on that one")
             fraction = kept
     return fraction, notes
-
-
-def _align(ours: Evaluation, theirs: Evaluation) -> tuple[pd.DataFrame, int, int]:
-    """Return A's table with B's selections for the common problems, and the numbers of problems that only one has."""
-    key = list(OPS[ours.target.op].column_names())
-    other = theirs.per_problem[[*key, "selected", "efficiency", "efficiency_again", "predicted_tflops"]]
-    both = ours.per_problem.merge(other, on=key, suffixes=("", "_b"))
-    return both, len(ours.per_problem) - len(both), len(other) - len(both)
 
 
 def _tied(both: pd.DataFrame, first: Floats, second: Floats) -> np.ndarray:
@@ -240,7 +279,7 @@ def _moves(op: str, both: pd.DataFrame, change: Floats, wanted: np.ndarray, sign
         {
             "problem": {name: row[name] for name in OPS[op].column_names()},
             "family": row["family"],
-            "oracle": row["oracle"],
+            "oracle": row.get("oracle"),
             "selected_a": row["selected"],
             "selected_b": row["selected_b"],
             "efficiency_a": row["efficiency"],

@@ -67,6 +67,8 @@ class Evaluation:
             unlisted selection counts as the slowest listed kernel. None for complete tables.
         regret: efficiency of the best of the top k, see :func:`tilewise.metrics.regret_curve`.
         measured, predicted: TFLOPS of the candidates, of shape (candidates,), for a plot.
+        extras: errors of the model's own latency and bandwidth, by label: see :func:`tilewise.metrics.error_figures`.
+            Empty for a model without such trees.
     """
 
     target: Target
@@ -80,3 +82,4 @@ class Evaluation:
     regret: Sequence[Mapping[str, float]]
     measured: Floats = field(repr=False)
     predicted: Floats = field(repr=False)
+    extras: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -116,6 +116,11 @@ def report_summary(evaluation: Evaluation, cv_metrics: Mapping[str, Any]) -> dic
             **({"whole_pool": dataclasses.asdict(evaluation.whole_pool)} if evaluation.whole_pool else {}),
             "within_noise_rate": float(same.mean()) if np.isfinite(same).all() else None,
         },
+        **(
+            {"extras": {label: dict(figures) for label, figures in evaluation.extras.items()}}
+            if evaluation.extras
+            else {}
+        ),
         "best_of_top_k": list(evaluation.regret),
         "trust": confidence_metrics(evaluation.target.op, per_problem),
         "slices": sliced_metrics(per_problem, slice_names(evaluation.target.op, per_problem)),

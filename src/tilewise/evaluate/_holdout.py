@@ -15,7 +15,7 @@ from tilewise.evaluate._scored_table import ScoredTable
 from tilewise.evaluate._slices import slice_labels
 from tilewise.evaluate._unseen import require_unseen_problems
 from tilewise.features import nearest_shape_distances
-from tilewise.metrics import regret_curve, summarise
+from tilewise.metrics import error_figures, regret_curve, summarise
 from tilewise.model import TrainedModel
 
 
@@ -67,6 +67,7 @@ def evaluate(
         regret=regret_curve(scored.chosen),
         measured=table.tflops[scored.candidate],
         predicted=scored.predicted[scored.candidate],
+        extras=_extra_errors(scored),
     )
 
 
@@ -75,6 +76,21 @@ def _judged(labels: TargetTable, model: TrainedModel) -> tuple[TargetTable, int]
     candidate, number = labels.support(model.pool)[0], labels.problem
     has_candidate = np.isin(number, number[candidate])
     return labels.take(has_candidate), len(np.unique(number[~has_candidate]))
+
+
+_MEASURED = {"latency": "latency_ms", "bandwidth": "bandwidth_gb_s"}  # columns of the additional labels
+
+
+def _extra_errors(scored: ScoredTable) -> dict[str, dict[str, float]]:
+    """Return the errors of the model's own latency and bandwidth of the candidates, by label."""
+    model, rows = scored.model, scored.candidate_rows()
+    if not model.extras:
+        return {}
+    matrix = model.matrix(rows.problem_columns(), rows.kernel_columns(model.pool))
+    return {
+        label: error_figures(np.exp(trees.predict(matrix)), rows.rows[_MEASURED[label]].to_numpy(dtype=np.float64))
+        for label, trees in model.extras.items()
+    }
 
 
 def _whole_pool(scored: ScoredTable) -> WholePool:

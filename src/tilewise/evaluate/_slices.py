@@ -35,6 +35,9 @@ SLICES_OF_TABLE = ("pipeline", "distance")
 
 SIZES = ((1e9, "tiny"), (1e10, "small"), (1e11, "medium"), (float("inf"), "large"))  # FLOPs below
 M_SIZES = ((64, "tiny"), (1024, "small"), (16384, "medium"), (float("inf"), "large"))  # rows below
+# CK Tile's bounds of M, shown beside ours: a model is gated by ours only.
+CK_M_SIZES = ((8, "tiny"), (128, "small"), (1024, "medium"), (float("inf"), "large"))
+CK_M_SIZE = "ck_m_size"
 MIN_PROBLEMS_SHOWN = 10  # smaller groups say little, and are not shown
 _ORDER = {name: place for place, name in enumerate(("tiny", "small", "medium", "large"))}
 
@@ -68,29 +71,41 @@ def slice_labels(problems: Sequence[Problem], target: Target, arch: HardwareProf
     return pd.DataFrame({name: [f(p) for p in problems] for name, f in formulas.items()}).astype("str")
 
 
+def with_ck_slices(per_problem: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Return the table with the label :data:`CK_M_SIZE` of matrix products (tiny M < 8, medium M >= 128, ...).
+
+    Reports and the gate do not use it, so their files stay as they are.
+    """
+    if op != "gemm":
+        return per_problem
+    return per_problem.assign(**{CK_M_SIZE: [_grade(m, CK_M_SIZES) for m in per_problem["M"]]})
+
+
 def slice_names(op: str, per_problem: pd.DataFrame) -> tuple[str, ...]:
     """Return the columns of `per_problem` that group problems of `op`."""
-    known = (*SLICES, *SLICES_OF_OP.get(op, ()), *SLICES_OF_TABLE)
+    known = (*SLICES, *SLICES_OF_OP.get(op, ()), *SLICES_OF_TABLE, CK_M_SIZE)
     return tuple(name for name in known if name in per_problem.columns)
 
 
-def problem_groups(per_problem: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[str, str, np.ndarray]]:
+def problem_groups(
+    per_problem: pd.DataFrame, names: Sequence[str], least: int = 2
+) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield label, value and problem indices of each group, with the values in a readable order.
 
-    Labels with the same value for all problems are left out.
+    Labels with fewer than `least` values are left out: one value for all problems says nothing.
     """
     for name in names:
         values = per_problem[name].to_numpy(dtype=object)
         distinct = sorted(set(values), key=lambda v: (_ORDER.get(v, -1), v))
-        if len(distinct) > 1:
+        if len(distinct) >= least:
             yield from ((name, str(value), np.flatnonzero(values == value)) for value in distinct)
 
 
-def sliced_metrics(per_problem: pd.DataFrame, names: Sequence[str]) -> list[SliceFigures]:
-    """Return the efficiency within each group: mean, median, P10 and minimum."""
+def sliced_metrics(per_problem: pd.DataFrame, names: Sequence[str], least: int = 2) -> list[SliceFigures]:
+    """Return the efficiency within each group of :func:`problem_groups`: mean, median, P10 and minimum."""
     efficiency = per_problem["efficiency"].to_numpy(dtype=np.float64)
     records: list[SliceFigures] = []
-    for name, value, members in problem_groups(per_problem, names):
+    for name, value, members in problem_groups(per_problem, names, least):
         e = efficiency[members]
         p10, p50 = np.percentile(e, [10, 50])
         records.append(

@@ -1,6 +1,7 @@
 """A trained model: its trees, its cost model, and the folder of files that it is stored in.
 
-Reads and writes model folders (`load_artefact`, `write_artefact`) and ranks the kernels of a problem (`TrainedModel`).
+Reads and writes model folders (`load_artefact`, `write_artefact`), ranks the kernels of a problem (`TrainedModel`), and
+predicts the figures of any kernels (`Predictor`).
 Imports NumPy, :mod:`tilewise.core`, `features`, `kernels` and `ops`, never LightGBM or MLflow. Training, the registry,
 evaluation and the dispatcher build on it.
 """
@@ -21,6 +22,7 @@ from tilewise.model._confidence import (
     covariates_of,
 )
 from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS, SCALED_LABELS
+from tilewise.model._predictor import KERNEL_NAME, QUANTITIES, Prediction, Predictor, given_cells
 from tilewise.model._ranker import RankerInputs, compile_parts
 from tilewise.model._shortlist import put_behind, shortlisted
 from tilewise.model._trained_model import TrainedModel, ranked
@@ -30,10 +32,12 @@ __all__ = [
     "COST_MODEL_LABELS",
     "COVARIATES",
     "EXTRA_LABELS",
+    "KERNEL_NAME",
     "LABELS",
     "LEVEL",
     "MOST_DEVIATIONS",
     "PARTS",
+    "QUANTITIES",
     "SCALED_LABELS",
     "SCORES",
     "SELFTEST",
@@ -42,12 +46,15 @@ __all__ = [
     "Calibration",
     "Confidence",
     "Ensemble",
+    "Prediction",
+    "Predictor",
     "RankerInputs",
     "TrainedModel",
     "compile_parts",
     "contributions",
     "covariates_of",
     "folder_hash",
+    "given_cells",
     "load_artefact",
     "parts_of",
     "put_behind",

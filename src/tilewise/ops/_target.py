@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
-from tilewise.errors import ConfigError
+from tilewise.errors import ConfigError, ProblemError
 from tilewise.ops._dtypes import operand_bytes
+from tilewise.ops._problem import Problem
 from tilewise.ops._registry import OPS
 
 _ARCH = re.compile(r"[a-z0-9]+")
@@ -50,6 +52,29 @@ class Target:
         no argument at the gate changes it.
         """
         return self.arch.startswith("gfx")
+
+    @property
+    def problem_type(self) -> type[Problem]:
+        """The type of the op's problems."""
+        return OPS[self.op]
+
+    def problem(self, stated: Problem | Mapping[str, Any]) -> Problem:
+        """Return a problem of the target's op, given itself or its dimensions, which may state the ``dtype``.
+
+        Raises:
+            ProblemError: the problem is impossible, of another op, or states another dtype; `.field` names the
+                dimension.
+        """
+        kind = self.problem_type
+        if type(stated) is kind:
+            return stated
+        if isinstance(stated, Problem):
+            raise ProblemError("op", f"a {stated.op} problem, but {self.name} selects for {self.op}")
+        if isinstance(stated, Mapping) and "dtype" in stated:
+            if stated["dtype"] != self.dtype:
+                raise ProblemError("dtype", f"must be {self.dtype}, that of {self.name}, got {stated['dtype']!r}")
+            return kind.from_dict({name: value for name, value in stated.items() if name != "dtype"})
+        return kind.from_dict(stated)
 
     @classmethod
     def parse(cls, name: str) -> Self:

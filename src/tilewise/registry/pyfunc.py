@@ -8,11 +8,10 @@ MLflow creates.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import ArtefactError, KernelError, UsageError
-from tilewise.model import TrainedModel, load_artefact, ranked
-from tilewise.ops import OPS
+from tilewise.model import KERNEL_NAME, QUANTITIES, Predictor, TrainedModel, given_cells, load_artefact
 from tilewise.registry._versions import HASH_TAG
 
 if TYPE_CHECKING:
@@ -23,45 +22,52 @@ class KernelSelector:
     """A model behind MLflow's interface: problems in, selected kernels out."""
 
     def __init__(self, model: TrainedModel) -> None:
-        self._model = model
+        self._model, self._predictor = model, Predictor(model)
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, object] | None = None) -> pd.DataFrame:
-        """Select a kernel for each row.
+        """Select a kernel for each row, or predict the figures of the kernel that the row names.
 
         Args:
-            model_input: The problem columns of the model's op. Empty cells and missing columns take their default.
+            model_input: The problem columns of the model's op, optionally ``dtype``, which must be the model's, and
+                ``kernel_name``, a kernel of the pool or any other. Empty cells and missing columns take their default.
             params: Unused.
 
         Returns:
-            One row per problem: ``kernel_name``, ``predicted_tflops`` (TFLOPS).
+            One row per problem: ``kernel_name``, ``predicted_tflops``, ``predicted_latency_ms``,
+            ``predicted_bandwidth_gb_s``.
 
         Raises:
-            MlflowException: A row is an impossible problem, or no kernel supports it. A server answers with status 400.
+            MlflowException: A row is an impossible problem, no kernel supports it, or the named one does not. A server
+                answers with status 400.
         """
         import pandas as pd
         from mlflow.exceptions import MlflowException
 
-        selected = []
+        rows = []
         for number, row in enumerate(model_input.to_dict("records")):
             try:
-                selected.append(self._select(row))
+                rows.append(self._predicted(given_cells(row)))
             except UsageError as e:
                 raise MlflowException.invalid_parameter_value(f"row {number}: {e}") from e
-        return pd.DataFrame(selected, columns=["kernel_name", "predicted_tflops"], index=model_input.index)
+        columns = [KERNEL_NAME, *(f"predicted_{name}" for name in QUANTITIES)]
+        return pd.DataFrame(rows, columns=columns, index=model_input.index)
 
-    def _select(self, row: dict[str, object]) -> tuple[str, float]:
-        # A column with empty cells arrives as floats: 3.0 is the integer 3, and NaN an empty cell.
-        cells = {str(k): int(v) if isinstance(v, float) and v.is_integer() else v for k, v in row.items() if v == v}
-        problem = OPS[self._model.target.op].from_dict({k: v for k, v in cells.items() if v is not None})
-        scores = self._model.score(problem)
-        order = ranked(scores)
-        if not len(order):
+    def _predicted(self, cells: dict[str, Any]) -> tuple[str | float, ...]:
+        """Return the kernel and its figures for a row."""
+        named = cells.pop(KERNEL_NAME, None)
+        target = self._model.target
+        problem = target.problem(cells)
+        best = [self._model.pool.kernels[i] for i in self._model.best(problem, 1)[0]]
+        kernels = best if named is None else [named]
+        if not kernels:
             raise KernelError(
-                f"a problem needs a kernel of the pool that supports it, but no kernel of {self._model.target.name} "
+                f"a problem needs a kernel of the pool that supports it, but no kernel of {target.name} "
                 f"supports {problem}; add one to the pool"
             )
-        tflops = self._model.tflops_of_scores(problem, scores)
-        return self._model.pool.names[order[0]], float(tflops[order[0]])
+        (found,) = self._predictor.predict(problem, kernels)
+        if found.why_unsupported:
+            raise KernelError(f"{found.kernel_name} does not support {problem}: {found.why_unsupported}")
+        return found.kernel_name, *found.figures().values()
 
 
 def _load_pyfunc(data_path: str) -> KernelSelector:

@@ -102,7 +102,9 @@ def continue_training(
 ) -> TrainingResult:
     """Add ``settings.model.warm_estimators`` trees, learnt from `frame`, to a model; its pool and hardware stay.
 
-    Nothing is tuned, and the confidence is not calibrated: the base model may have seen the test problems of the folds.
+    Of the base's trees for latency and bandwidth, those in ``settings.model.extra_labels`` are continued as well, and
+    others are dropped, since they would not know `frame`. Nothing is tuned, and the confidence is not calibrated: the
+    base model may have seen the test problems of the folds.
 
     Args:
         frame: a measurement table, see :func:`train`.
@@ -112,10 +114,12 @@ def continue_training(
         callbacks: report progress.
 
     Raises:
-        ConfigError: the base model has another target or label, or was trained on holdout problems.
+        ConfigError: the base model has another target or label, lacks trees of an extra label, or was trained on
+            holdout problems.
         DataError: there are too few rows to train on.
     """
     base.check(target, settings)
+    extra_labels = settings.model.extra_labels
     settings, known = base.settings(settings), base.model
     table = build_table(frame, target, known.pool, known.arch, settings.holdout_fraction, known.features)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits) + "; the continued model may have seen them"
@@ -123,7 +127,7 @@ def continue_training(
     parts = fit.parts(
         booster_text=append_trees(base.parts.booster_text, model_text(fit.booster)),
         scale_text=base.parts.scale_text,
-        extra_boosters=base.parts.extra_boosters,
+        extra_boosters=_continued_extras(fit.data, fit.model, base, extra_labels),
         calibration=None,
         warm_start=base.lineage(fit.model.n_estimators, fit.data_hash),
     )
@@ -284,11 +288,27 @@ def _log_rates(data: TrainingData, folds: Sequence[Fold]) -> Floats | None:
 
 
 def _extra_boosters(data: TrainingData, model: ModelSettings) -> dict[str, str]:
-    measured = {"latency": data.table.latency_ms, "bandwidth": data.table.bandwidth_gb_s}
+    measured = _log_extras(data)
     return {
-        name: model_text(data.bins.fit(model, Labels(np.log(measured[name]), None), data.fit))
-        for name in model.extra_labels
+        name: model_text(data.bins.fit(model, Labels(measured[name], None), data.fit)) for name in model.extra_labels
     }
+
+
+def _continued_extras(
+    data: TrainingData, model: ModelSettings, base: BaseModel, labels: Sequence[str]
+) -> dict[str, str]:
+    """Return the base model's trees of these labels, with trees added that learn their errors; others are dropped."""
+    measured, texts = _log_extras(data), {}
+    for name in labels:
+        text = base.parts.extra_boosters[name]
+        known = np.asarray(lgb.Booster(model_str=text).predict(data.table.matrix, raw_score=True), dtype=np.float64)
+        added = data.bins.fit(model, Labels(measured[name] - known, None), data.fit)
+        texts[name] = append_trees(text, model_text(added))
+    return texts
+
+
+def _log_extras(data: TrainingData) -> dict[str, Floats]:
+    return {"latency": np.log(data.table.latency_ms), "bandwidth": np.log(data.table.bandwidth_gb_s)}
 
 
 def _selftest_problems(table: Table) -> tuple[Problem, ...]:

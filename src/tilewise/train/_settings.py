@@ -156,7 +156,8 @@ def settings_from_config(cfg: Mapping[str, Any]) -> TrainSettings:
         known = [f.name for f in dataclasses.fields(kind)]
         for name in values:
             require(f"{section} has the keys {', '.join(known)}", name in known, name)
-    model["extra_labels"] = tuple(model.get("extra_labels") or ())
+    # Every model has its TFLOPS, so naming them changes nothing: targets=[tflops,latency] means extra_labels=[latency].
+    model["extra_labels"] = tuple(label for label in model.get("extra_labels") or () if label != "tflops")
     if "space" in tune:
         tune["space"] = space_from_config(tune["space"])
     if "objectives" in tune:

@@ -46,7 +46,8 @@ class BaseModel:
         """Check that a training with these settings may continue the model.
 
         Raises:
-            ConfigError: target or label differ, or the holdout contains problems that the base model was trained on.
+            ConfigError: target or label differ, an extra label is missing, or the holdout contains problems that the
+                base model was trained on.
         """
         held_out = float(self.model.manifest.get("holdout_fraction", 0.0))
         for name, ours, wanted in (
@@ -58,6 +59,12 @@ class BaseModel:
         if settings.teachers:
             raise ConfigError(
                 "a continued model has its own features and learns from its target alone; leave out teachers"
+            )
+        missing = [name for name in settings.model.extra_labels if name not in self.parts.extra_boosters]
+        if missing:
+            raise ConfigError(
+                f"model.extra_labels: the continued model has no trees for {', '.join(missing)}; leave them out, or "
+                "train a new model"
             )
         if settings.holdout_fraction > held_out:
             raise ConfigError(

@@ -13,18 +13,22 @@ import pytest
 from small_model import altered, table, write_model
 from synthetic import CONV, problems
 from tilewise.campaigns.validate import (
+    REPRESENTATIVE_LAYERS,
+    Aims,
     ShapePlanOptions,
     backward_report,
     judge_measurements,
     plan_training_shapes,
     plan_unseen_shapes,
+    predict_layer,
     predict_problems,
     validation_page,
 )
+from tilewise.cli.compose import compose
 from tilewise.cli.main import main
 from tilewise.collect import Item, Plan, Timing, load_plan
 from tilewise.data import holdout_mask
-from tilewise.errors import DataError
+from tilewise.errors import ConfigError, DataError
 from tilewise.model import TrainedModel, load_artefact, read_parts, write_artefact
 from tilewise.ops import Target
 
@@ -134,11 +138,44 @@ def test_the_verb_asks_the_gradients_models(tmp_path: Path, capsys: pytest.Captu
     for variant in ("bwd_data", "bwd_weight"):
         name = CONV.replace("forward", variant)
         write_model(tmp_path / name, target=name)
-    command = ["validate", "mode=backward", f"model_dir={tmp_path}/{CONV}", f"out={tmp_path}", "validate.problems=4"]
+    command = ["validate", "mode=backward", f"model_dir={tmp_path}/{CONV}", f"out={tmp_path}"]
     assert main(command) == 0
-    assert "Predictions of the backward models" in capsys.readouterr().out
+    page = capsys.readouterr().out
     report = json.loads((tmp_path / "validate_backward.json").read_text())
-    assert [m["problems"] + m["unsupported"] for m in report["models"]] == [4, 4]
+    assert [m["problems"] + m["unsupported"] for m in report["models"]] == [7, 7]
+    for of_model in report["models"]:
+        assert [layer["layer"] for layer in of_model["layers"]] == list(REPRESENTATIVE_LAYERS)
+        assert f"## {of_model['target']}" in page
+    for words in ("Predictions of the backward models", "best three", "second below best", *REPRESENTATIVE_LAYERS):
+        assert words in page
+    (tmp_path / "two.csv").write_text("N,C,K,G,Hi,Wi,Y,X\n8,64,64,1,14,14,1,1\n8,64,128,1,14,14,1,1\n")
+    assert main([*command, f"problems={tmp_path}/two.csv"]) == 0
+    report = json.loads((tmp_path / "validate_backward.json").read_text())
+    assert [layer["layer"] for layer in report["models"][0]["layers"]] == [
+        f"N=8 C=64 K={k} G=1 Hi=14 Wi=14 Y=1 X=1" for k in (64, 128)
+    ]
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVE_LAYERS)
+def test_a_layers_figures_are_those_of_the_ranking(name: str, model: TrainedModel) -> None:
+    problem = REPRESENTATIVE_LAYERS[name]
+    order, tflops = model.best(problem)
+    found = predict_layer(model, name, problem)
+    assert [k["kernel_name"] for k in found["top"]] == [model.pool.names[i] for i in order[:3]]
+    assert found["mean_tflops"] == pytest.approx(np.mean(tflops))
+    assert found["gap_to_second"] == pytest.approx(1 - tflops[1] / tflops[0])
+    preferred, rate = next(iter(found["pipelines"].items()))
+    assert (preferred, rate) == (model.pool.kernels[order[0]].pipeline, tflops[0])
+    assert len(found["pipelines"]) == len({model.pool.kernels[i].pipeline for i in order})
+
+
+def test_aims_are_reported_and_refuse_nothing() -> None:
+    judged = Aims(kernel_match_rate=50, prediction_accuracy=95).judge(0.5, 0.1)
+    assert judged["kernel_match_rate"] == {"value": 50, "aim": 50, "reached": True}
+    assert judged["prediction_accuracy"]["reached"] is False
+    assert Aims(**compose().gate.aims) == Aims()
+    with pytest.raises(ConfigError, match=r"gate\.aims\.kernel_match_rate must be a number from 0 to 100, got 101"):
+        Aims(kernel_match_rate=101)
 
 
 @pytest.mark.parametrize(

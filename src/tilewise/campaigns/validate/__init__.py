@@ -8,9 +8,11 @@ and model; they never measure. Used by `tilewise validate`.
 from __future__ import annotations
 
 from tilewise.campaigns.validate._backward import predict_problems
+from tilewise.campaigns.validate._layers import REPRESENTATIVE_LAYERS, predict_layer
 from tilewise.campaigns.validate._request_trace import judge_trace
 from tilewise.campaigns.validate._validation_plans import ShapePlanOptions, plan_training_shapes, plan_unseen_shapes
 from tilewise.campaigns.validate._validation_report import (
+    Aims,
     ValidationReport,
     backward_report,
     judge_measurements,
@@ -19,6 +21,8 @@ from tilewise.campaigns.validate._validation_report import (
 )
 
 __all__ = [
+    "REPRESENTATIVE_LAYERS",
+    "Aims",
     "ShapePlanOptions",
     "ValidationReport",
     "backward_report",
@@ -26,6 +30,7 @@ __all__ = [
     "judge_trace",
     "plan_training_shapes",
     "plan_unseen_shapes",
+    "predict_layer",
     "predict_problems",
     "validation_page",
     "write_validation_report",

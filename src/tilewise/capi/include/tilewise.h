@@ -97,6 +97,16 @@ TILEWISE_API int tilewise_select_kernel(const tilewise_model *model, const tilew
 TILEWISE_API int tilewise_rank(const tilewise_model *model, const tilewise_problem *problem, int most, int32_t *kernels,
                                double *scores);
 
+typedef struct {
+    double tflops, latency_ms, bandwidth_gb_s; /* GB/s of the fewest bytes to move */
+} tilewise_prediction;
+
+/* Write the indices of the supported kernels, best first, into `kernels`, and their predicted figures into
+ * `predictions`; at most `most` of them. Latency and bandwidth follow from the TFLOPS. Return how many were written, or
+ * an error: TILEWISE_UNSUPPORTED for a model file of an earlier version, which ranks only. */
+TILEWISE_API int tilewise_predict(const tilewise_model *model, const tilewise_problem *problem, int most,
+                                  int32_t *kernels, tilewise_prediction *predictions);
+
 /* ---- the reference: computed on the host, slow and exact ----------------------------------------------------------
  */
 

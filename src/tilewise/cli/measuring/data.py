@@ -4,6 +4,7 @@ tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
 tilewise data merge 'input=[FILE_OR_FOLDER,...]' output=FILE [target=NAME]
 tilewise data describe [target=NAME] [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
 tilewise data describe stages=all [...]      every target of the tables
+tilewise data export output=FILE.csv|.json [input=FILE_OR_FOLDER] [target=NAME]
 
 prepare keeps the good rows of one target. Rows that break a rule, and labels that cannot be trusted (above the
 roofline, contradicting each other, cold starts, outliers), go to FILE's sibling .quarantined.parquet with a reason,
@@ -12,6 +13,9 @@ file and row. If more than 1 % of the rows are bad, no training table is written
 merge makes one table of several. Every faulty row needs a decision first; until then merge writes no table, but lists
 the missing decisions in FILE's sibling .faults.yaml. Decisions are exclusions beside the tables (NAME.exclusions.yaml:
 rule, key, reason, decided_by). prepare applies them as well, and both record them in their output.
+
+export writes measurements of CK Tile's kernels as its own benchmark file: CSV for convolutions, JSON for matrix
+products.
 
 describe prints the measurements of the target: problems, rows by status, reasons, spread, runs, and how well a second
 run agrees. output= draws plots in a folder. out= fills a page's blocks `<!-- begin NAME -->` ... `<!-- end NAME -->`
@@ -33,7 +37,7 @@ from rich.table import Table
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import ProgressLine
-from tilewise.data import parquet_bytes, read_raw_measurements
+from tilewise.data import parquet_bytes, read_measurements, read_raw_measurements, to_ck_text
 from tilewise.data.quality import (
     Exclusion,
     Prepared,
@@ -68,8 +72,20 @@ def run(cfg: DictConfig) -> None:
         _describe(cfg)
     elif cfg.action == "merge":
         _merge(cfg)
+    elif cfg.action == "export":
+        _export(cfg)
     else:
-        raise ConfigError(f"data needs an action, prepare, describe or merge; got {cfg.action!r}")
+        raise ConfigError(f"data needs an action, prepare, describe, merge or export; got {cfg.action!r}")
+
+
+def _export(cfg: DictConfig) -> None:
+    if not cfg.output:
+        raise ConfigError("output: missing; name the file to write, FILE.csv for convolutions, FILE.json for products")
+    target, output = Target.parse(cfg.target), Path(cfg.output)
+    frame = read_measurements(Path(cfg.input or cfg.data), target)
+    create_bytes(output, to_ck_text(frame, target, output).encode())
+    plain_console().print(f"{output}: {len(frame)} rows", soft_wrap=True, highlight=False)
+    write_result({"output": output, "rows": len(frame)})
 
 
 def _prepare(cfg: DictConfig) -> None:

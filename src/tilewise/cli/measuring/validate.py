@@ -2,19 +2,23 @@
 
 tilewise validate mode=training_shapes    run the oracle's and the model's kernel on problems of the training set
 tilewise validate mode=oracle             run the whole pool on unseen problems: is the selected kernel the fastest?
-tilewise validate mode=backward           print predictions of the gradients' models; no GPU, a few seconds
+tilewise validate mode=backward [problems=FILE]
+                                          print predictions of the gradients' models for seven layers of known networks:
+                                          the best three kernels, pipelines, the gap to the second; no GPU, seconds
 tilewise validate mode=trace plan.requests=FILE [a=MODEL] [data=...]
                                           GPU minutes of recorded calls by the measurements, and the minutes saved
                                           since model a (a folder, or models:/TARGET@ALIAS)
 
-The first two modes measure on this machine's GPU; kernels in libraries need collect.libraries or its variable.
-collect.plan=FILE writes the plan instead, for `python -m tilewise.collect PLAN TABLE` on a machine with nothing but
-torch and triton; input=TABLE then reports on its table. collect.simulate=DATA looks measurements up. The report,
-Markdown and JSON, goes to out= (default: reports/<target>).
+The first two modes report the aims of conf/gate (gate.aims), which refuse nothing. They measure on this machine's GPU;
+kernels in libraries need collect.libraries or its variable. collect.plan=FILE writes the plan instead, for
+`python -m tilewise.collect PLAN TABLE` on a machine with nothing but torch and triton; input=TABLE then reports on its
+table. collect.simulate=DATA looks measurements up. The report, Markdown and JSON, goes to out= (default:
+reports/<target>).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +26,8 @@ import pandas as pd
 from rich.console import Console
 
 from tilewise.campaigns.validate import (
+    REPRESENTATIVE_LAYERS,
+    Aims,
     ShapePlanOptions,
     ValidationReport,
     backward_report,
@@ -29,6 +35,7 @@ from tilewise.campaigns.validate import (
     judge_trace,
     plan_training_shapes,
     plan_unseen_shapes,
+    predict_layer,
     predict_problems,
     validation_page,
     write_validation_report,
@@ -37,15 +44,15 @@ from tilewise.checks import is_whole, require
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.collect import devices_of, plan_from_config
 from tilewise.cli.models.compare import load_model
+from tilewise.cli.runtime.problem_rows import read_problems
 from tilewise.collect import CollectLimits, CollectTask, Plan, ProgressLine, collect_plan, collect_with_engine
 from tilewise.collect.engines import ReplayTable, replay_engine
-from tilewise.collect.problems import load_problem_set
 from tilewise.data import read_measurements
 from tilewise.dispatch.logs import count_requests
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.model import TrainedModel, load_artefact
-from tilewise.ops import Target
+from tilewise.ops import OPS, Problem, Target
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -84,7 +91,9 @@ def _backward(cfg: DictConfig) -> ValidationReport:
     target = Target.parse(cfg.target)
     if target.op != "grouped_conv":
         raise ConfigError(f"mode=backward needs an op with gradient variants (grouped_conv), got {target.op}")
-    problems = [item.problem for item in load_problem_set(target.op, cfg.collect.problems)[: cfg.validate.problems]]
+    layers: Mapping[str, Problem] = REPRESENTATIVE_LAYERS
+    if cfg.problems:
+        layers = {OPS[target.op].in_words(p.to_dict()): p for p in read_problems(Path(cfg.problems), target)}
     models = Path(cfg.model_dir).parent
     names = [Target(target.op, variant, target.dtype, target.arch).name for variant in GRADIENTS]
     missing = [name for name in names if not (models / name).is_dir()]
@@ -93,7 +102,11 @@ def _backward(cfg: DictConfig) -> ValidationReport:
             f"mode=backward asks the models of {' and '.join(GRADIENTS)}, but {models} has no {' or '.join(missing)}: "
             "train them on measurements of these targets, or give another model_dir"
         )
-    return backward_report([predict_problems(load_artefact(models / name), problems) for name in names])
+    loaded = [load_artefact(models / name) for name in names]
+    return backward_report(
+        [predict_problems(model, list(layers.values())) for model in loaded],
+        [[predict_layer(model, name, problem) for name, problem in layers.items()] for model in loaded],
+    )
 
 
 def _trace(cfg: DictConfig) -> ValidationReport:
@@ -107,16 +120,16 @@ def _trace(cfg: DictConfig) -> ValidationReport:
 
 def _measured(cfg: DictConfig, console: Console) -> ValidationReport | None:
     """Measure or read the table and judge it; return None if only the plan was requested."""
-    model = load_artefact(cfg.model_dir)
+    model, aims = load_artefact(cfg.model_dir), Aims(**cfg.gate.aims)
     if cfg.input:
-        return judge_measurements(cfg.mode, read_measurements(Path(cfg.input), model.target), model)
+        return judge_measurements(cfg.mode, read_measurements(Path(cfg.input), model.target), model, aims)
     plan = _plan(cfg, model)
     if cfg.collect.plan:
         write_text(Path(cfg.collect.plan), plan.dumps())
         console.print(f"plan: {cfg.collect.plan}", soft_wrap=True, highlight=False)
         write_result({"plan": str(cfg.collect.plan), "problems": len(plan.items)})
         return None
-    return judge_measurements(cfg.mode, _collect(cfg, plan), model)
+    return judge_measurements(cfg.mode, _collect(cfg, plan), model, aims)
 
 
 def _plan(cfg: DictConfig, model: TrainedModel) -> Plan:

@@ -1,6 +1,10 @@
 """Compare two models on the same problems: agreement, gains, losses and their confidence intervals.
 
 tilewise compare a=MODEL b=MODEL [data=FILE_OR_FOLDER] [output=FILE.json] [compare.threshold=1.0]
+tilewise compare a=PREDICTIONS b=PREDICTIONS [data=FILE_OR_FOLDER] [target=NAME]      without the models
+
+PREDICTIONS are the files (.csv, .parquet) of `tilewise evaluate output=FILE`; or of `tilewise select problems=FILE
+output=FILE.csv`, which data= judges: measurements, or a benchmark file of CK Tile's.
 
 A MODEL is a model's folder, or one of the registry: models:/TARGET@ALIAS, models:/TARGET/VERSION. Differences are
 b - a: give the present model as a. Both are judged on the holdout (holdout.fraction; 0: on every problem of the table),
@@ -21,9 +25,18 @@ from rich.table import Table
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import notes
-from tilewise.data import read_measurements
+from tilewise.cli.models.evaluate import read_table
 from tilewise.errors import ConfigError, UnknownTargetError
-from tilewise.evaluate import CompareSettings, Comparison, Interval, compare_models
+from tilewise.evaluate import (
+    CompareSettings,
+    Comparison,
+    Interval,
+    compare_models,
+    compare_predictions,
+    is_predictions,
+    read_predictions,
+    with_efficiency,
+)
 from tilewise.files import write_text
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import OPS, Target
@@ -50,24 +63,34 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError("a and b: both models are needed, e.g. a=models:/TARGET@production b=models/TARGET")
     if cfg.output:
         require_format(cfg.output, ".json")
-    a, b = (load_model(str(where), cfg.tracking.uri) for where in (cfg.a, cfg.b))
-    found = compare_models(
-        a,
-        b,
-        read_measurements(Path(cfg.data), a.target),
-        float(cfg.holdout.fraction),
-        CompareSettings(
-            threshold_points=float(cfg.compare.threshold),
-            level=float(cfg.compare.level),
-            n_resamples=int(cfg.compare.n_resamples),
-            seed=int(cfg.seed),
-        ),
+    settings = CompareSettings(
+        threshold_points=float(cfg.compare.threshold),
+        level=float(cfg.compare.level),
+        n_resamples=int(cfg.compare.n_resamples),
+        seed=int(cfg.seed),
     )
+    found = (_compare_files if is_predictions(cfg.a) or is_predictions(cfg.b) else _compare_models)(cfg, settings)
     document = _plain(found, {"a": {"model": str(cfg.a)}, "b": {"model": str(cfg.b)}})
     if cfg.output:
         write_text(Path(cfg.output), json.dumps(document, indent=1) + "\n")
     write_result(document)
-    _show(plain_console(), found, str(cfg.a), str(cfg.b), a.target)
+    _show(plain_console(), found, str(cfg.a), str(cfg.b), Target.parse(found.target))
+
+
+def _compare_models(cfg: DictConfig, settings: CompareSettings) -> Comparison:
+    a, b = (load_model(str(where), cfg.tracking.uri) for where in (cfg.a, cfg.b))
+    frame = read_table(Path(cfg.data), a.target, plain_console())
+    return compare_models(a, b, frame, float(cfg.holdout.fraction), settings)
+
+
+def _compare_files(cfg: DictConfig, settings: CompareSettings) -> Comparison:
+    if not (is_predictions(cfg.a) and is_predictions(cfg.b)):
+        raise ConfigError("a and b: give two models, or two files of predictions (.csv, .parquet)")
+    files = [read_predictions(Path(where), Target.parse(cfg.target)) for where in (cfg.a, cfg.b)]
+    if any("efficiency" not in file.per_problem for file in files):
+        frame = read_table(Path(cfg.data), files[0].target, plain_console())
+        files = [with_efficiency(file, frame) for file in files]
+    return compare_predictions(files[0], files[1], settings)
 
 
 def load_model(where: str, uri: str | None) -> TrainedModel:

@@ -1,25 +1,44 @@
 """Judge a model on the holdout problems, which no training or tuning sees.
 
 tilewise evaluate [model_dir=FOLDER] [data=FILE_OR_FOLDER] [out=FOLDER] [holdout.fraction=0.18]
+                  [output=PREDICTIONS.csv|.parquet] ['slices={pipeline: compv4, layout: rcr}']
 
-Writes metrics.json, predictions.parquet (one row per problem) and plots. holdout.fraction=0 judges every problem of the
-table; make sure that the model was not trained on them. docs/evaluation.md explains each figure.
+Writes metrics.json, predictions.parquet (one row per problem) and plots. data= may also be a file of CK Tile's. output=
+writes the predictions with their target, for `tilewise compare`; slices= judges these problems only, and prints.
+holdout.fraction=0 judges every problem of the table; make sure that the model was not trained on them.
+docs/evaluation.md explains each figure.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from rich.console import Console
 
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import show_confidence, show_figures, show_regret, show_slices
-from tilewise.data import read_measurements
-from tilewise.evaluate import evaluate, report_summary, write_evaluation_report
+from tilewise.data.importers import read_table_or_import
+from tilewise.errors import ConfigError
+from tilewise.evaluate import (
+    CK_M_SIZE,
+    Evaluation,
+    SliceFigures,
+    evaluate,
+    only_slices,
+    report_summary,
+    sliced_metrics,
+    with_ck_slices,
+    write_evaluation_report,
+    write_predictions,
+)
 from tilewise.model import load_artefact
 from tilewise.ops import OPS, Target
 
 if TYPE_CHECKING:
+    import pandas as pd
     from omegaconf import DictConfig
 
 _SHOWN_WORST = 5
@@ -34,11 +53,16 @@ def run(cfg: DictConfig) -> None:
         DataError: the table cannot be used.
     """
     model = load_artefact(cfg.model_dir)
-    frame = read_measurements(Path(cfg.data), model.target)
+    console = plain_console()
+    frame = read_table(Path(cfg.data), model.target, console)
     evaluation = evaluate(model, frame, float(cfg.holdout.fraction) or None)
+    if cfg.slices:
+        _show_only(cfg, evaluation, console)
+        return
     folder = Path(cfg.out or cfg.reports)
     write_evaluation_report(folder, evaluation, model.cv_metrics)
-    console = plain_console()
+    if cfg.output:
+        write_predictions(Path(cfg.output), evaluation)
     show_figures(
         console,
         f"{model.target.name}, {cfg.model_dir}",
@@ -51,7 +75,10 @@ def run(cfg: DictConfig) -> None:
     show_regret(console, report["best_of_top_k"])
     if report["trust"]:
         show_confidence(console, report["trust"])
-    show_slices(console, report["slices"])
+    for label, errors in evaluation.extras.items():
+        known = f"median error {errors['median_error']:.1%}, P90 {errors['p90_error']:.1%}, R2 {errors['r2']:.3f}"
+        console.print(f"predicted {label} of {errors['n']:.0f} candidates: {known}", soft_wrap=True, highlight=False)
+    show_slices(console, [*report["slices"], *ck_slices(evaluation)])
     console.print(f"worst of {len(evaluation.per_problem)} problems:")
     for line in _worst(model.target, report["worst"][:_SHOWN_WORST]):
         console.print(line, soft_wrap=True, highlight=False)
@@ -64,7 +91,50 @@ def run(cfg: DictConfig) -> None:
     if evaluation.n_unjudged:
         console.print(f"{evaluation.n_unjudged} problems left out: no kernel of the model's pool is valid for them")
     console.print(f"report: {folder}", soft_wrap=True, highlight=False)
-    write_result(report)
+    write_result({**report, "ck_slices": ck_slices(evaluation)})
+
+
+def read_table(path: Path, target: Target, console: Console) -> pd.DataFrame:
+    """Return the measurements in a table, or in a file of CK Tile's; print how much of the latter was lost.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    frame, imported = read_table_or_import(path, target)
+    if imported is not None and imported.lost:
+        console.print(f"{path}: {imported.lost} of {imported.parts} measurements cannot be used", highlight=False)
+    return frame
+
+
+def ck_slices(evaluation: Evaluation) -> list[SliceFigures]:
+    """Return the figures of the slices by CK Tile's bounds of M; empty for convolutions."""
+    table = with_ck_slices(evaluation.per_problem, evaluation.target.op)
+    return sliced_metrics(table, [CK_M_SIZE]) if CK_M_SIZE in table else []
+
+
+def _show_only(cfg: DictConfig, evaluation: Evaluation, console: Console) -> None:
+    """Print the figures of the problems in ``cfg.slices``; a report is not written, as its figures would be partial."""
+    from omegaconf import OmegaConf
+
+    if cfg.out:
+        raise ConfigError("slices: prints the figures of some problems, and writes no report; leave out out=")
+    wanted = cast("dict[str, object]", OmegaConf.to_container(cfg.slices, resolve=True))
+    table = with_ck_slices(evaluation.per_problem, evaluation.target.op)
+    chosen = table[only_slices(table, evaluation.target.op, {k: str(v) for k, v in wanted.items()})]
+    if cfg.output:
+        write_predictions(Path(cfg.output), dataclasses.replace(evaluation, per_problem=chosen))
+    (figures,) = sliced_metrics(chosen.assign(chosen="all"), ["chosen"], least=1)
+    named = " ".join(f"{name}={value}" for name, value in wanted.items())
+    console.print(
+        f"{evaluation.target.name}, {named}: {figures['n_problems']} of {len(table)} problems "
+        f"({evaluation.split_rule}); mean {figures['mean_efficiency']:.2%}, median {figures['median_efficiency']:.2%}, "
+        f"P10 {figures['p10_efficiency']:.2%}, worst {figures['min_efficiency']:.2%}; "
+        f"pool of {evaluation.pool_size} kernels",
+        soft_wrap=True,
+        highlight=False,
+    )
+    whole = {name: value for name, value in figures.items() if name not in ("slice", "value")}
+    write_result({"target": evaluation.target.name, "slices": wanted, "split_rule": evaluation.split_rule, **whole})
 
 
 class _WorstProblem(TypedDict):

@@ -1,11 +1,14 @@
 """Train a model on measurements, and log the training to MLflow.
 
 tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5] [model.n_estimators=600] ...
-               [register=true] [teachers='[TARGET,...]']
+               [register=true] [teachers='[TARGET,...]'] [targets='[tflops,latency,bandwidth]']
 tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
 
 teachers are targets of the same op whose measurements `data` has as well, such as those of an older GPU or of another
 dtype: their rows are learnt with less weight and never judge (model.label=relative).
+
+targets is another name of model.extra_labels: latency and bandwidth get trees of their own (TFLOPS always has them). A
+warm start continues the ones that are named, and drops others of the base model.
 
 Problems of the holdout are dropped, whatever table is given. The run is open while the training works; a server that
 fails meanwhile does not stop it. Nothing is registered, unless register=true makes the model a candidate. The

@@ -58,8 +58,7 @@ def _line(path: str, problem: Mapping[str, int | str] | None) -> DecisionLine:
     """Return the last line, or the last about a problem."""
     lines = read_decision_log(path)
     for line in reversed(lines):
-        op = OPS[Target.parse(line["target"]).op]
-        if problem is None or line["problem"] == op.from_dict(problem).stated():
+        if problem is None or line["problem"] == Target.parse(line["target"]).problem(problem).stated():
             return line
     raise DataError(f"{path}: none of its {len(lines)} decisions is about this problem; omit problem= for the last one")
 

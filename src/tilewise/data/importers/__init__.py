@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilewise.data.importers._flat_tables import open_parquet
 from tilewise.data.importers._ingest import ImportReport, ingest_file, quarantine_path
+from tilewise.data.importers._read_table import read_table_or_import
 from tilewise.data.importers._source import content_hash
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "ingest_file",
     "open_parquet",
     "quarantine_path",
+    "read_table_or_import",
 ]

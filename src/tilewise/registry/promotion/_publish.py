@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.errors import ArtefactError
-from tilewise.model import SELFTEST, TrainedModel, load_artefact, write_files
+from tilewise.model import KERNEL_NAME, QUANTITIES, SELFTEST, TrainedModel, load_artefact, write_files
 from tilewise.ops import OPS
 from tilewise.registry._tracking import translate_errors
 from tilewise.registry._version_description import cv_figures, describe_version
@@ -202,7 +202,11 @@ def _signature(model: TrainedModel) -> ModelSignature:
         else ColSpec(AnyType(), field.name, required=False)  # type: ignore[no-untyped-call]  # MLflow has no types
         for field in dataclasses.fields(OPS[model.target.op])
     ]
-    outputs: list[ColSpec | TensorSpec] = [ColSpec("string", "kernel_name"), ColSpec("double", "predicted_tflops")]
+    inputs += [ColSpec(AnyType(), name, required=False) for name in ("dtype", KERNEL_NAME)]  # type: ignore[no-untyped-call]
+    outputs: list[ColSpec | TensorSpec] = [
+        ColSpec("string", KERNEL_NAME),
+        *(ColSpec("double", f"predicted_{name}") for name in QUANTITIES),
+    ]
     return ModelSignature(Schema(inputs), Schema(outputs))
 
 
