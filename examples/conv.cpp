@@ -1,7 +1,7 @@
 // Selects kernels for a convolution and its gradients with the C++ Registry. Build as select.cpp:
 //
-//   c++ -std=c++17 -Isrc/tilewise/capi/include examples/conv.cpp -Lbuild/cmake -ltilewise -Wl,-rpath,build/cmake -o
-//   build/conv build/conv sm90 bf16 forward.twm bwd_data.twm bwd_weight.twm
+//   c++ -Isrc/tilewise/capi/include examples/conv.cpp -Lbuild/cmake -ltilewise -Wl,-rpath,build/cmake -o build/conv
+//   build/conv sm90 bf16 forward.twm bwd_data.twm bwd_weight.twm
 #include <cstdio>
 
 #include "tilewise.hpp"

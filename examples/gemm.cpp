@@ -1,7 +1,7 @@
 // Selects kernels for matrix products with the C++ Registry, and computes one on the host. Build as select.cpp:
 //
-//   c++ -std=c++17 -Isrc/tilewise/capi/include examples/gemm.cpp -Lbuild/cmake -ltilewise -Wl,-rpath,build/cmake -o
-//   build/gemm build/gemm sm90 bf16 gemm.twm
+//   c++ -Isrc/tilewise/capi/include examples/gemm.cpp -Lbuild/cmake -ltilewise -Wl,-rpath,build/cmake -o build/gemm
+//   build/gemm sm90 bf16 gemm.twm
 #include <cstdint>
 #include <cstdio>
 #include <vector>

@@ -25,6 +25,23 @@ STRICT = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 pytestmark = [needs_compiler, pytest.mark.skipif(CXX is None, reason="there is no C++ compiler")]
 
 
+NEGATIVE = """
+#include <cstdio>
+#include "tilewise.hpp"
+
+int main(int, char **argv)
+{
+    tilewise::Registry registry(argv[1]);
+    registry.load(argv[2]);
+    try {
+        registry.rank(tilewise::gemm(1, 1, 1, "bf16"), -1);
+    } catch (const tilewise::Error &error) {
+        std::printf("%s", error.what());
+    }
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cpp")
@@ -95,3 +112,10 @@ def test_mistakes_are_exceptions_with_a_message(folder: Path, arch: str, dtype: 
     done = run(program(folder, EXAMPLES / "gemm.cpp"), arch, dtype, exported(folder, GEMM))
     assert done.returncode == 1
     assert message in done.stderr
+
+
+def test_a_negative_number_of_kernels_is_refused(folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "negative.cpp"
+    source.write_text(NEGATIVE)
+    done = run(program(folder, source), "sm90", exported(folder, GEMM))
+    assert done.stdout == "at most -1 kernels is no number of kernels"

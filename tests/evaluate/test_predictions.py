@@ -102,6 +102,11 @@ def test_a_repeated_problem_and_other_targets_are_refused(
     a, b = (read_predictions(tmp_path / name, TARGET) for name in ("a.csv", "b.csv"))
     with pytest.raises(ConfigError, match="they share no problems"):
         compare_predictions(a, b)
+    mixed = pd.concat([pd.read_csv(tmp_path / name) for name in ("a.csv", "b.csv")])
+    mixed.to_csv(tmp_path / "mixed.csv", index=False)
+    row = len(mixed) // 2 + 1
+    with pytest.raises(DataError, match=rf"mixed.csv, row {row}: target {other.name}, but row 1 is of {CONV}"):
+        read_predictions(tmp_path / "mixed.csv", TARGET)
     with pytest.raises(ConfigError, match=r"written as \.csv or \.parquet"):
         write_predictions(tmp_path / "a.json", evaluation)
 

@@ -94,13 +94,15 @@ class Registry:
             stated: ``op``, ``variant``, ``dtype``; these come before those in the mapping.
 
         Raises:
-            ProblemError: the op or the dtype cannot be told, or a part is unknown.
+            ProblemError: it is no problem, the op or the dtype cannot be told, or a part is unknown.
             ConfigError: the op has no such variant or dtype.
         """
         if unknown := sorted(set(stated) - set(STATED)):
             raise ProblemError(unknown[0], f"not a part of a target; known are {', '.join(STATED)}")
         parts = {name: str(problem[name]) for name in STATED if isinstance(problem, Mapping) and name in problem}
         parts |= stated
+        if not isinstance(problem, Problem | Mapping):
+            raise ProblemError("problem", f"must be a problem or its dimensions by name, got {type(problem).__name__}")
         op = problem.op if isinstance(problem, Problem) else parts.get("op") or _op_of(problem)
         if op not in OPS:
             raise ProblemError("op", f"must be one of {', '.join(OPS)}, got {op!r}")

@@ -77,8 +77,8 @@ def read_predictions(path: Path, target: Target) -> Predictions:
         target: target of the rows where the file does not state it.
 
     Raises:
-        DataError: the file cannot be read, lacks a column, or a row is an impossible problem, twice there, or has an
-            efficiency outside (0, 1].
+        DataError: the file cannot be read, lacks a column, has rows of several targets, or a row is an impossible
+            problem, twice there, or has an efficiency outside (0, 1].
     """
     try:
         content = path.read_bytes()
@@ -86,12 +86,23 @@ def read_predictions(path: Path, target: Target) -> Predictions:
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: not a file of predictions: {e}") from e
     if _TARGET in frame and len(frame):
-        target = Target.parse(str(frame[_TARGET].iloc[0]))
+        target = _only_target(path, frame[_TARGET])
     selected = next((name for name in _SELECTED if name in frame), None)
     if selected is None or not len(frame):
         raise DataError(f"{path}: predictions need rows, and a column {' or '.join(_SELECTED)}")
     frame = _checked(path, frame.rename(columns={selected: "selected"}), target)
     return Predictions(str(path), hashlib.sha256(content).hexdigest(), target, frame)
+
+
+def _only_target(path: Path, stated: pd.Series) -> Target:
+    """Return the target that all rows state."""
+    names = stated.astype(str)
+    if (other := np.flatnonzero(names != names.iloc[0])).size:
+        row, first = int(other[0]), names.iloc[0]
+        raise DataError(
+            f"{path}, row {row + 1}: target {names.iloc[row]}, but row 1 is of {first}; write a file for each"
+        )
+    return Target.parse(str(names.iloc[0]))
 
 
 def _checked(path: Path, frame: pd.DataFrame, target: Target) -> pd.DataFrame:

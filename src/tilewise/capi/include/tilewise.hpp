@@ -138,9 +138,11 @@ class Model
         return kernel_name(best[0]);
     }
 
-    // Return the supported kernels, best first, at most `most` of them.
+    // Return the supported kernels, best first, at most `most` of them; throw Error if `most` is negative.
     std::vector<Prediction> rank(const Problem &problem, int most) const
     {
+        if (most < 0)
+            throw Error(TILEWISE_BAD_ARGUMENT, "at most " + std::to_string(most) + " kernels is no number of kernels");
         std::vector<int32_t> kernels(most);
         std::vector<tilewise_prediction> figures(most);
         const int found = checked(tilewise_predict(model_.get(), &problem.value, most, kernels.data(), figures.data()));

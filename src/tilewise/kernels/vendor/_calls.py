@@ -80,7 +80,7 @@ def _forward(p: GroupedConvProblem) -> BoundCall:
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
         flat = _is_flat(operands[0])
         x, w = (_channels_second(t, p.ndim) for t in operands)
-        y = torch.ops.aten.convolution(x, w, None, stride, pad, dilation, False, none, p.G)
+        y = torch.convolution(x, w, None, stride, pad, dilation, False, none, p.G)
         return _channels_last(y, p.ndim, flat)
 
     return run
