@@ -31,13 +31,10 @@ SMALL = ("tune.n_trials=2", "tune.n_estimators=10", "model.n_estimators=20", "mo
 DVC = [sys.executable, "-m", "dvc"]
 # Packages that stages depend on, by dvc.yaml.
 DECISIVE = ("arch.py", "core/", "data/", "evaluate/", "features/", "kernels/", "metrics.py", "model/", "ops/", "train/")
-# Functions that a stage calls to refuse, to print or to register, not for the files that it writes.
+# Functions that a stage calls to refuse, to print, to register or to choose a reader, not for the files that it writes.
 WITHOUT_OUTPUT = {
-    "Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash", "source_changes",
-}  # fmt: skip
-# Functions that a stage calls to refuse, to print or to register, not for the files that it writes.
-WITHOUT_OUTPUT = {
-    "Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash", "source_changes",
+    "Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash",
+    "read_table_or_import", "source_changes", "with_ck_slices",
 }  # fmt: skip
 
 Functions = set[tuple[str, str]]
