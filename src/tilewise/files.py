@@ -1,14 +1,24 @@
-"""Atomic writes of files and folders, and locks between processes. A reader sees the old content or the new one."""
+"""Atomic writes of files and folders, checksums, and locks between processes.
+
+A reader sees the old content or the new one.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from tilewise.errors import DataError
+
+_CHECKSUM = "sha256"
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -50,6 +60,30 @@ def write_text(path: str | Path, text: str) -> None:
         OSError: The folder cannot be written; the old file is unchanged.
     """
     write_bytes(path, text.encode())
+
+
+def digest_of(values: Mapping[str, object]) -> str:
+    """Return the SHA-256 of plain data, in hexadecimal digits, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def dump_checked(values: Mapping[str, object]) -> bytes:
+    """Return plain data as JSON with a checksum of the rest; equal data gives equal bytes."""
+    return (json.dumps({**values, _CHECKSUM: digest_of(values)}) + "\n").encode()
+
+
+def load_checked(data: bytes) -> dict[str, Any]:
+    """Parse the output of :func:`dump_checked`, and return the data without its checksum.
+
+    Raises:
+        DataError: the checksum is wrong.
+        ValueError, LookupError, TypeError, AttributeError, RecursionError: the bytes have another form.
+    """
+    values: dict[str, Any] = json.loads(data)
+    checksum = values.pop(_CHECKSUM)
+    if checksum != digest_of(values):
+        raise DataError("its checksum is wrong")
+    return values
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
+    from tilewise.dispatch.measuring._code_hash import code_text as code_text
     from tilewise.dispatch.measuring._export_measured import export_measurements as export_measurements
     from tilewise.dispatch.measuring._export_measured import read_exported as read_exported
     from tilewise.dispatch.measuring._fallback import Fallback as Fallback
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_face(
     __name__,
     {
+        "_code_hash": ("code_text",),
         "_export_measured": (
             "export_measurements",
             "read_exported",

@@ -15,8 +15,6 @@ medians only; they are still read.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch.measuring._machine import Machine
 from tilewise.errors import DataError, UsageError
-from tilewise.files import write_bytes
+from tilewise.files import digest_of, dump_checked, load_checked, write_bytes
 from tilewise.kernels import Pool
 from tilewise.ops import OPS, Problem, Target
 
@@ -65,7 +63,7 @@ class MeasuredContext:
     @cached_property
     def folder(self) -> Path:
         """Folder of the context's entries, below the measured folder."""
-        return Path(self.target, _digest(asdict(self))[:16])
+        return Path(self.target, digest_of(asdict(self))[:16])
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class MeasuredEntry:
     def dumps(self) -> bytes:
         """Return the file's content, with a checksum of the rest; equal entries give equal bytes."""
         values = {"format": FORMAT, **asdict(self), "problem": {"op": self.problem.op, **self.problem.stated()}}
-        return (json.dumps(values | {"sha256": _digest(values)}) + "\n").encode()
+        return dump_checked(values)
 
     @classmethod
     def loads(cls, data: bytes, path: Path) -> Self:
@@ -137,10 +135,7 @@ class MeasuredEntry:
             DataError: the content is damaged, of another format, or does not match the file's name.
         """
         try:
-            values = json.loads(data)
-            checksum = values.pop("sha256")
-            if checksum != _digest(values):
-                raise DataError("its checksum is wrong")
+            values = load_checked(data)
             if (number := values.pop("format")) not in (1, FORMAT):
                 raise DataError(f"its format is {number}; this version reads 1 and {FORMAT}")
             problem, context = dict(values["problem"]), values["context"]
@@ -176,7 +171,7 @@ class MeasuredEntry:
 
 def entry_path(context: MeasuredContext, problem: Problem) -> Path:
     """Return the file of a problem's entry, below the measured folder."""
-    return context.folder / f"{_digest(problem.stated())[:32]}.json"
+    return context.folder / f"{digest_of(problem.stated())[:32]}.json"
 
 
 def read_entry(root: Path, path: Path) -> MeasuredEntry:
@@ -249,10 +244,6 @@ class MeasuredCache:
             _log.warning("%s is ignored, and replaced when the problem is measured: %s", self._root / path, e)
             return None
         return entry
-
-
-def _digest(values: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _from_first_format(values: Mapping[str, Any]) -> tuple[Columns, Failures]:

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._libraries import TensorMemory as TensorMemory
     from tilewise.kernels.ck._libraries import chosen_kernel as chosen_kernel
     from tilewise.kernels.ck._library import CkLibrary as CkLibrary
+    from tilewise.kernels.ck._manifest import LibraryRecord as LibraryRecord
+    from tilewise.kernels.ck._manifest import link_manifest as link_manifest
+    from tilewise.kernels.ck._manifest import sha256_of as sha256_of
+    from tilewise.kernels.ck._traits import complete_instance as complete_instance
     from tilewise.kernels.ck._traits import expand_gemm_sweep as expand_gemm_sweep
     from tilewise.kernels.ck._traits import expand_sweep as expand_sweep
     from tilewise.kernels.ck._traits import is_gemm_sweep as is_gemm_sweep
@@ -87,7 +91,13 @@ __all__, __getattr__ = lazy_face(
             "chosen_kernel",
         ),
         "_library": ("CkLibrary",),
+        "_manifest": (
+            "LibraryRecord",
+            "link_manifest",
+            "sha256_of",
+        ),
         "_traits": (
+            "complete_instance",
             "expand_gemm_sweep",
             "expand_sweep",
             "is_gemm_sweep",

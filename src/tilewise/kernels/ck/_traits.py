@@ -222,6 +222,21 @@ def _allowed(suffixes: Suffixes, traits: Mapping[str, tuple[TraitValue, ...]]) -
     return all(value in traits[name] for name, value in suffixes._asdict().items())
 
 
+def complete_instance(kernel: CkKernel, target: Target, arch: HardwareProfile) -> Instance:
+    """Return the instance to build for a kernel whose name leaves parameters out, as a sweep would complete it.
+
+    Raises:
+        KernelError: no matrix instruction of the arch divides the tile, or the completed kernel breaks a rule.
+    """
+    instance = Instance(target.variant, target.dtype, kernel, _LAYOUTS.get(kernel.ndim, ""))
+    if kernel.warp_m or not kernel.ndim:
+        return instance
+    completed = _shaped(instance, arch)
+    if completed is None:
+        raise KernelError(f"{instance.name}: no warps and matrix instruction of {arch.name} divide its tile")
+    return completed
+
+
 def _shaped(instance: Instance, arch: HardwareProfile) -> Instance | None:
     """Return the instance with warps, warp tile and vectors; None if that breaks a rule."""
     kernel = instance.kernel

@@ -1,0 +1,216 @@
+"""The choice of a configuration for a new key: remembered times, a model's ranking, or measuring."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, Protocol
+
+from tilewise.autotuning._call import Call
+from tilewise.autotuning._configurations import Configuration
+from tilewise.autotuning._machines import device_id, machine_of
+from tilewise.autotuning._measure_call import Bench, Times, measure_call
+from tilewise.autotuning._pruning import Pruning
+from tilewise.autotuning._ranks import agreed
+from tilewise.autotuning._tuned_entry import TunedContext, TunedEntry, TunedKey
+from tilewise.autotuning._tuned_store import TunedStore
+from tilewise.dispatch.background import register_after_fork
+from tilewise.dispatch.measuring import is_capturing
+from tilewise.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+Why = Literal["only", "cache", "model", "measured", "default"]
+Measure = Literal["call", "never"]
+
+
+class Choice(NamedTuple):
+    """A configuration and the reason for it.
+
+    Attributes:
+        configuration: the configuration.
+        why: ``only``: there is no other; ``cache``: the fastest in an earlier measurement; ``model``: the first by the
+            model; ``measured``: the fastest in a measurement just made; ``default``: the first of the list.
+        lasting: whether the choice may be remembered for the key.
+    """
+
+    configuration: Configuration
+    why: Why
+    lasting: bool = True
+
+
+class Advice(NamedTuple):
+    """A model's opinion of a key.
+
+    Attributes:
+        ranked: names of configurations, best first.
+        unsure: number of the first ones to measure, as the model cannot tell them apart; 1 if it is sure.
+    """
+
+    ranked: Sequence[str]
+    unsure: int
+
+
+class Adviser(Protocol):
+    """A model of the kernel."""
+
+    def advise(self, key: TunedKey) -> Advice | None:
+        """Return the model's opinion of a key; None if it has none."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When measuring is allowed.
+
+    Attributes:
+        measure: ``call``: a new key is measured in its first call; ``never``: the model decides, or the default.
+        top: most configurations to measure where the model is unsure.
+        wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
+        keep: whether measurements are kept on disk.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    measure: Measure = "call"
+    top: int = 8
+    wait: bool = True
+    keep: bool = True
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("call", "never"):
+            raise ConfigError(f"measure must be call or never, got {self.measure!r}")
+        if not isinstance(self.top, int) or self.top < 1:
+            raise ConfigError(f"top must be a whole number of 1 or more, got {self.top!r}")
+
+
+@dataclass(eq=False)
+class Chooser:
+    """Chooses among the configurations of one kernel; threads may share it.
+
+    Attributes:
+        kernel: the kernel's name.
+        code: gives the hash of its code.
+        configurations: all of them, the default first.
+        pruning: leaves out some of them.
+        bench: how to time.
+        policy: when to measure.
+        version: see :class:`TunedContext`.
+        adviser: gives the model for a call; None without a model.
+    """
+
+    kernel: str
+    code: Callable[[], str]
+    configurations: Sequence[Configuration]
+    pruning: Pruning = field(default_factory=Pruning)
+    bench: Bench = field(default_factory=Bench)
+    policy: Policy = field(default_factory=Policy)
+    version: str = ""
+    adviser: Callable[[Call], Adviser | None] = lambda call: None
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()  # one measurement at a time in this process
+        self._by_name = {c.name: c for c in self.configurations}
+        register_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock in a forked child."""
+        self._lock = threading.Lock()
+
+    def choose(self, call: Call) -> Choice:
+        """Return the configuration of a call whose key is new to this process.
+
+        Raises:
+            KernelError: pruning keeps no configuration.
+        """
+        candidates = self.pruning.candidates(self.configurations, call)
+        if len(candidates) == 1:
+            return Choice(candidates[0], "only")
+        if call.key is None:
+            return self._measured_here(call, candidates)
+        context, key = self.context(call), call.key
+        why: list[Choice] = []
+
+        def decide() -> str:
+            choice = self._decide(call, key, candidates, context)
+            why.append(choice)
+            return choice.configuration.name
+
+        name = agreed(f"{context.folder}/{key.file}", decide)
+        return why[0] if why else Choice(self._by_name[name], "cache")
+
+    def context(self, call: Call) -> TunedContext:
+        """Return the context of a call's record."""
+        return TunedContext(self.kernel, machine_of(call, self.code()), self.version)
+
+    def _decide(
+        self, call: Call, key: TunedKey, candidates: Sequence[Configuration], context: TunedContext
+    ) -> Choice:  # fmt: skip
+        store = TunedStore(context)
+        entry = store.read(key) if self.policy.keep else None
+        names = [c.name for c in candidates]
+        adviser = self.adviser(call)
+        advice = None if adviser is None else adviser.advise(key)
+        ranked = names if advice is None else [n for n in advice.ranked if n in names] or names
+        wanted = ranked if advice is None else ranked[: min(advice.unsure, self.policy.top)]
+        known = None if entry is None else entry.fastest(names)
+        if entry is not None and known is not None and entry.tried.issuperset(wanted):
+            return Choice(self._by_name[known], "cache")
+        first = self._by_name[ranked[0]]
+        if advice is not None and (len(wanted) == 1 or self.policy.measure == "never"):
+            return Choice(first, "model")
+        if self.policy.measure == "never":
+            return Choice(self._by_name[known or ranked[0]], "cache" if known else "default")
+        if is_capturing():
+            return Choice(first, "default", lasting=False)
+        return self._measure(call, store, names, wanted) or Choice(first, "default", lasting=False)
+
+    def _measure(
+        self, call: Call, store: TunedStore, names: Sequence[str], wanted: Sequence[str]
+    ) -> Choice | None:  # fmt: skip
+        """Measure the wanted configurations, unless another process does; None if the default must do meanwhile."""
+        assert call.key is not None
+        if not self.policy.keep:
+            with self._lock:
+                return self._fastest(self._entry(call, store.context, wanted), names)
+        with self._lock, store.lock(call.key, wait=self.policy.wait) as locked:
+            if not locked:
+                return None
+            entry = store.read(call.key)
+            missing = [n for n in wanted if entry is None or n not in entry.tried]
+            why: Why = "measured" if missing else "cache"
+            if missing:
+                with store.device(device_id(call)):
+                    entry = store.extend(self._entry(call, store.context, missing))
+            assert entry is not None
+            return self._fastest(entry, names, why)
+
+    def _entry(self, call: Call, context: TunedContext, names: Sequence[str]) -> TunedEntry:
+        assert call.key is not None
+        times = self._times(call, [self._by_name[n] for n in names])
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return TunedEntry(context, call.key, times.measured, times.failed, now)
+
+    def _fastest(self, entry: TunedEntry, names: Sequence[str], why: Why = "measured") -> Choice:
+        fastest = entry.fastest(names)
+        if fastest is None:
+            _log.warning("%s: %s: no configuration ran: %s", self.kernel, entry.key, next(iter(entry.failed.values())))
+            return Choice(self._by_name[names[0]], "default")
+        return Choice(self._by_name[fastest], why)
+
+    def _measured_here(self, call: Call, candidates: Sequence[Configuration]) -> Choice:
+        """Measure a call whose key cannot be kept in a file."""
+        if self.policy.measure == "never" or is_capturing():
+            return Choice(candidates[0], "default", lasting=False)
+        with self._lock:
+            times = self._times(call, candidates)
+        fastest = min(times.measured, key=lambda n: times.measured[n]["latency_ms"] or 0, default=candidates[0].name)
+        return Choice(self._by_name[fastest], "measured" if times.measured else "default")
+
+    def _times(self, call: Call, configurations: Sequence[Configuration]) -> Times:
+        times = measure_call(call, configurations, self.bench)
+        for name, (status, error) in times.failed.items():
+            _log.info("%s: %s: %s: %s", self.kernel, name, status, error)
+        return times

@@ -1,0 +1,94 @@
+"""The decorator: ``triton.autotune``'s arguments, and those that make a kernel an op of tilewise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tilewise.autotuning._call import Hooks
+from tilewise.autotuning._call_forms import Argument
+from tilewise.autotuning._chooser import Chooser, Measure, Policy
+from tilewise.autotuning._configurations import configurations_of
+from tilewise.autotuning._measure_call import Bench, DoBench
+from tilewise.autotuning._pruning import Pruning
+from tilewise.autotuning._triton_tunable import TritonTunable, is_triton_kernel
+from tilewise.autotuning._tunable import Tunable
+
+
+def autotune(
+    configs: Iterable[object],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Argument] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., object] | None = None,
+    post_hook: Callable[..., object] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool | None = None,
+    do_bench: DoBench | None = None,
+    cache_results: bool = True,
+    *,
+    name: str | None = None,
+    measure: Measure = "call",
+    top: int = 8,
+    wait: bool = True,
+    version: str = "",
+) -> Callable[[Argument], Argument]:
+    """Choose the configuration of each call of a function, as a decorator.
+
+    The arguments up to `cache_results` are those of ``triton.autotune``, with the same meaning. The decorated function
+    is a Triton kernel, launched as ``kernel[grid](...)``, or any callable, which gets the values of a configuration as
+    keyword arguments.
+
+    Args:
+        configs: ``triton.Config`` objects, or mappings from parameters to values; the first is the default.
+        key: parameters whose values decide which configuration is fastest, besides the tensors' element types.
+        prune_configs_by: functions that leave out configurations: ``early_config_prune``, ``perf_model``, ``top_k``.
+        reset_to_zero: parameters whose tensors are filled with zero before each launch of a measurement.
+        restore_value: parameters whose tensors get their values back after each launch of a measurement.
+        pre_hook: called before each launch of a measurement; replaces `reset_to_zero`.
+        post_hook: called after each launch of a measurement; replaces `restore_value`.
+        warmup: accepted and unused: every configuration runs twice before it is timed.
+        rep: milliseconds that the samples of one configuration may take; None for the settings of ``tilewise collect``.
+        use_cuda_graph: whether launches are timed in a CUDA graph; None: those of Triton kernels without hooks.
+        do_bench: benchmark of one call, ``do_bench(call, quantiles=(0.5, 0.2, 0.8))``, in milliseconds.
+        cache_results: whether measurements are kept on disk.
+        name: of the kernel in caches, tables and models; None for the function's.
+        measure: ``call``: a new key is measured in its first call; ``never``: the model decides, or the default.
+        top: most configurations to measure where a model is unsure.
+        wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
+        version: further text that measurements depend on, e.g. the version of a library.
+
+    Raises:
+        UsageError: an argument breaks a rule; see :class:`Policy`, :class:`Pruning` and :func:`configurations_of`.
+    """
+    if warmup is not None:
+        warnings.warn("warmup is not used: every configuration runs twice before it is timed", stacklevel=2)
+    hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
+    pruning, policy = Pruning.of(prune_configs_by), Policy(measure, top, wait, cache_results)
+    configurations = configurations_of(configs)
+
+    def decorate(function: Argument) -> Argument:
+        is_triton = is_triton_kernel(function)
+        graphs = is_triton if use_cuda_graph is None else use_cuda_graph
+        chooser = Chooser(
+            name or _name_of(function),
+            lambda: tuned.code_hash(),
+            configurations,
+            pruning,
+            Bench(hooks, do_bench, rep, graphs),
+            policy,
+            version,
+        )
+        tuned = (TritonTunable if is_triton else Tunable)(function, key, chooser)
+        return tuned
+
+    return decorate
+
+
+def _name_of(function: object) -> str:
+    """Return the name of the function within all decorators."""
+    while not hasattr(function, "__name__") and hasattr(function, "fn"):
+        function = function.fn
+    return str(getattr(function, "__name__", type(function).__name__))
