@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tilewise.arch import HardwareProfile, conf_dir, load_arch
+from tilewise.arch import HardwareProfile, load_arch
+from tilewise.conf_files import conf_dir
 from tilewise.errors import ConfigError
 
 ARCHS = sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml"))

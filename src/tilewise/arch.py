@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Self
 
+from tilewise.conf_files import conf_file, conf_options
 from tilewise.errors import ConfigError
 
 # Figures that no feature reads yet. Saved profiles lack them, so that models stay as they were.
@@ -114,44 +114,28 @@ class HardwareProfile:
         return self.peak_tflops[dtype]
 
 
-def conf_dir() -> Path:
-    """Return the folder of the Hydra configuration.
-
-    ``TILEWISE_CONF`` wins over the folder of the installed package, which wins over that of the repository.
-
-    Raises:
-        ConfigError: the folder that ``TILEWISE_CONF`` names has no ``config.yaml``.
-    """
-    installed = Path(__file__).parent / "conf"
-    own = installed if installed.is_dir() else Path(__file__).parents[2] / "conf"
-    chosen = Path(os.environ.get("TILEWISE_CONF") or own)
-    if not (chosen / "config.yaml").is_file():
-        raise ConfigError(f"TILEWISE_CONF={chosen}: must hold a config.yaml; copy {own} there and edit the copy")
-    return chosen
-
-
 def known_archs() -> tuple[str, ...]:
     """Return the sorted names of the archs that have a profile."""
-    return tuple(sorted(p.stem for p in (conf_dir() / "arch").glob("*.yaml")))
+    return conf_options("arch")
 
 
 def load_arch(name: str) -> HardwareProfile:
-    """Read ``conf/arch/<name>.yaml``.
+    """Read ``conf/arch/<name>.yaml``, of the project or as shipped.
 
     Raises:
         ConfigError: the file does not exist or cannot be read, or a figure in it is wrong.
     """
-    return _read(conf_dir(), name)
+    path = conf_file("arch", name)
+    if path is None:
+        known = ", ".join(known_archs())
+        raise ConfigError(f"arch {name!r} is unknown; known are {known}, or add conf/arch/{name}.yaml")
+    return _read(path.resolve(), name)
 
 
 @cache
-def _read(folder: Path, name: str) -> HardwareProfile:
+def _read(path: Path, name: str) -> HardwareProfile:
     import yaml  # imported here: the runtime reads its profile from the model's folder and needs no YAML
 
-    known = known_archs()
-    if name not in known:
-        raise ConfigError(f"arch {name!r} is unknown; known are {', '.join(known)}, or add conf/arch/{name}.yaml")
-    path = folder / "arch" / f"{name}.yaml"
     try:
         values = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:

@@ -10,9 +10,10 @@ import pytest
 from dvc.utils.hydra import compose_and_dump
 from omegaconf import OmegaConf
 
-from tilewise.arch import conf_dir, load_arch
+from tilewise.arch import load_arch
 from tilewise.cli import _tuned as tuned
 from tilewise.cli.compose import _main, compose, expand, group_options, overrides_for, params_text, to_text
+from tilewise.conf_files import conf_dir
 from tilewise.errors import ConfigError
 from tilewise.ops import Target
 from tilewise.train import ModelSettings, settings_from_config
@@ -199,8 +200,7 @@ class TestTuned:
     @pytest.fixture(autouse=True)
     def _conf(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copytree(conf_dir(), tmp_path / "conf")
-        for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli._tuned"):
-            monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
+        monkeypatch.setenv("TILEWISE_CONF", str(tmp_path / "conf"))
         for path in (tmp_path / "conf" / "tuned").glob("*_*.yaml"):
             path.unlink()
         default = cast("dict[str, Any]", tuned.default_values())

@@ -14,9 +14,9 @@ import pytest
 from omegaconf import DictConfig
 
 import tilewise
-from tilewise.arch import conf_dir
 from tilewise.cli._verbs import COMMON, VERBS
 from tilewise.cli.main import main, reporting_errors
+from tilewise.conf_files import conf_dir
 from tilewise.dispatch.logs import count_requests
 from tilewise.errors import MeasurementError, PromotionRefusedError, UsageError
 from tilewise.ops import Target

@@ -14,8 +14,8 @@ import pytest
 from small_model import table, write_model
 from store import fresh_store
 from synthetic import CONV
-from tilewise.arch import conf_dir
 from tilewise.cli.main import EXIT_REFUSED, main
+from tilewise.conf_files import conf_dir
 from tilewise.registry import registry_session
 
 pytestmark = pytest.mark.long

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from synthetic import CONV, measurements
-from tilewise.arch import conf_dir
 from tilewise.cli.compose import _composed, compose
 from tilewise.cli.main import main
+from tilewise.conf_files import conf_dir
 from tilewise.data import read_measurements
 from tilewise.metrics import METRICS
 from tilewise.model import load_artefact
@@ -216,8 +216,7 @@ def test_tuned_settings_are_kept_and_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(conf_dir(), tmp_path / "conf")
-    for module in ("tilewise.arch", "tilewise.cli.compose", "tilewise.cli._tuned"):
-        monkeypatch.setattr(f"{module}.conf_dir", lambda: tmp_path / "conf")
+    monkeypatch.setenv("TILEWISE_CONF", str(tmp_path / "conf"))
     kept = tmp_path / "conf" / "tuned" / f"{CONV}.yaml"
     kept.unlink(missing_ok=True)
     storage = f"tune.storage=sqlite:///{tmp_path}/optuna.db"

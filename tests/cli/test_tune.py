@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.arch import conf_dir
 from tilewise.cli._request import parse
 from tilewise.cli.compose import compose
 from tilewise.cli.models.tune import DEEP_TRIALS, STORAGE, study_overrides
+from tilewise.conf_files import conf_dir
 from tilewise.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"

@@ -16,8 +16,9 @@ import pytest
 
 from extending import loops, pairs, row_sum
 from synthetic import measurements, problems
-from tilewise.arch import conf_dir, load_arch
+from tilewise.arch import load_arch
 from tilewise.cli.compose import compose
+from tilewise.conf_files import conf_dir
 from tilewise.data import read_measurements, read_raw_measurements
 from tilewise.data.quality import prepare_measurements
 from tilewise.dispatch import Dispatcher

@@ -184,7 +184,7 @@ class TestFromConfig:
     def test_the_committed_configuration(self, op: str, variant: str, mean: float, p10: float | None) -> None:
         import yaml
 
-        from tilewise.arch import conf_dir
+        from tilewise.conf_files import conf_dir
 
         conf = yaml.safe_load((conf_dir() / "gate" / "default.yaml").read_text())
         thresholds = Thresholds.from_config(conf, Target(op, variant, "bf16", "sm90"))

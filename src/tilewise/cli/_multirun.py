@@ -72,7 +72,7 @@ def run_hydra(verb: str, words: Sequence[str], job: Callable[[DictConfig], None]
     """Run `job` as Hydra runs an application with these words on its command line."""
     import hydra
 
-    from tilewise.arch import conf_dir
+    from tilewise.conf_files import conf_dir
 
     sys.argv = [f"tilewise {verb}", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors to main() instead of printing them and exiting

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tilewise.arch import conf_dir
+from tilewise.conf_files import conf_dir
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 

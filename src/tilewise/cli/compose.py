@@ -39,8 +39,8 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tilewise.arch import conf_dir
 from tilewise.cli._tuned import tuned_values
+from tilewise.conf_files import conf_dir
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.ops import Target

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tilewise.errors import ConfigError, ProblemError
+from tilewise.ops._definition import VARIANT
 from tilewise.ops._dtypes import operand_bytes
 from tilewise.ops._problem import Problem
-from tilewise.ops._registry import OPS
+from tilewise.ops._registry import OPS, is_known, known_ops
 
 _ARCH = re.compile(r"[a-z0-9]+")
+_OF_OWN_OP = re.compile(rf"(?P<op>\w+)_{VARIANT}_(?P<dtype>[a-z0-9]+)_(?P<arch>[a-z0-9]+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Target:
     arch: str
 
     def __post_init__(self) -> None:
-        if self.op not in OPS:
-            raise ConfigError(f"op {self.op!r} is unknown; known are {', '.join(OPS)}")
+        if not is_known(self.op):
+            raise ConfigError(f"op {self.op!r} is unknown; known are {', '.join(known_ops())}")
         variants = OPS[self.op].variants
         if self.variant not in variants:
             raise ConfigError(f"variant {self.variant!r} is unknown; {self.op} has {', '.join(variants)}")
@@ -83,10 +85,13 @@ class Target:
         Raises:
             ConfigError: the name does not have the form of a target, or a part of it is unknown.
         """
+        own = _OF_OWN_OP.fullmatch(name)
+        if own and is_known(own["op"]):
+            return cls(own["op"], VARIANT, own["dtype"], own["arch"])
         for op in OPS:
             if name.startswith(f"{op}_"):
                 parts = name.removeprefix(f"{op}_").rsplit("_", 2)
                 if len(parts) == 3:
                     return cls(op, *parts)
         form = "{op}_{variant}_{dtype}_{arch}"
-        raise ConfigError(f"{name!r} is not a target; expected {form} with op of {', '.join(OPS)}")
+        raise ConfigError(f"{name!r} is not a target; expected {form} with op of {', '.join(known_ops())}")

@@ -17,7 +17,8 @@ import pytest
 from dispatch.measuring.measurers import MACHINE, FakeMeasurer
 from small_model import write_model
 from synthetic import CONV
-from tilewise.arch import conf_dir, load_arch
+from tilewise.arch import load_arch
+from tilewise.conf_files import conf_dir
 from tilewise.dispatch import Dispatcher, Selection, Switches
 from tilewise.errors import KernelError, UnknownTargetError
 from tilewise.kernels import Pool, illegal, load_pool, unsupported

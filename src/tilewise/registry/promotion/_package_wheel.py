@@ -17,7 +17,7 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import tilewise
-from tilewise.arch import conf_dir
+from tilewise.conf_files import conf_dir
 
 WHEELS = "wheels"  # in the model's folder
 _DATED = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels
