@@ -19,7 +19,7 @@ from tilewise.autotuning._tuned_entry import TunedContext, TunedEntry, TunedKey
 from tilewise.autotuning._tuned_store import TunedStore
 from tilewise.dispatch.background import register_after_fork
 from tilewise.dispatch.measuring import is_capturing
-from tilewise.errors import ConfigError
+from tilewise.errors import ConfigError, UsageError
 
 _log = logging.getLogger(__name__)
 Why = Literal["only", "cache", "model", "measured", "default"]
@@ -140,6 +140,18 @@ class Chooser:
 
         name = agreed(f"{context.folder}/{key.file}", decide)
         return why[0] if why else Choice(self._by_name[name], "cache")
+
+    def measure(self, call: Call) -> TunedEntry:
+        """Measure every configuration for a call, and return the record without keeping it.
+
+        Raises:
+            UsageError: the call's key cannot be kept in a file.
+        """
+        if call.key is None:
+            raise UsageError(f"{self.kernel}: the key must consist of whole numbers and texts to be recorded")
+        return self._entry(
+            call, self.context(call), [c.name for c in self.pruning.candidates(self.configurations, call)]
+        )
 
     def context(self, call: Call) -> TunedContext:
         """Return the context of a call's record."""

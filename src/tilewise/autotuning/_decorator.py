@@ -10,6 +10,7 @@ from tilewise.autotuning._call_forms import Argument
 from tilewise.autotuning._chooser import Chooser, Measure, Policy
 from tilewise.autotuning._configurations import configurations_of
 from tilewise.autotuning._measure_call import Bench, DoBench
+from tilewise.autotuning._op import Statements
 from tilewise.autotuning._pruning import Pruning
 from tilewise.autotuning._triton_tunable import TritonTunable, is_triton_kernel
 from tilewise.autotuning._tunable import Tunable
@@ -34,6 +35,12 @@ def autotune(
     top: int = 8,
     wait: bool = True,
     version: str = "",
+    flops: str = "",
+    bytes: str = "",
+    programs: str = "",
+    supports: str = "",
+    features: Mapping[str, str] | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Callable[[Argument], Argument]:
     """Choose the configuration of each call of a function, as a decorator.
 
@@ -59,6 +66,12 @@ def autotune(
         top: most configurations to measure where a model is unsure.
         wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
         version: further text that measurements depend on, e.g. the version of a library.
+        flops: expression of the key's FLOPs, such as ``2*M*N*K``, for a model; see :class:`tilewise.ops.OpDefinition`.
+        bytes: expression of the fewest bytes to move.
+        programs: expression of the programs (blocks) of a launch, with the configuration's values.
+        supports: condition that key and configuration must meet, e.g. ``BLOCK_K <= K``.
+        features: further expressions that a model learns from, by name.
+        categories: the values of each key that is a text.
 
     Raises:
         UsageError: an argument breaks a rule; see :class:`Policy`, :class:`Pruning` and :func:`configurations_of`.
@@ -68,6 +81,7 @@ def autotune(
     hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
     pruning, policy = Pruning.of(prune_configs_by), Policy(measure, top, wait, cache_results)
     configurations = configurations_of(configs)
+    stated = Statements(flops, bytes, programs, supports, dict(features or {}), dict(categories or {}))
 
     def decorate(function: Argument) -> Argument:
         is_triton = is_triton_kernel(function)
@@ -81,7 +95,7 @@ def autotune(
             policy,
             version,
         )
-        tuned = (TritonTunable if is_triton else Tunable)(function, key, chooser)
+        tuned = (TritonTunable if is_triton else Tunable)(function, key, chooser, stated)
         return tuned
 
     return decorate

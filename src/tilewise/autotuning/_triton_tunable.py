@@ -59,4 +59,4 @@ class TritonTunable(Tunable):
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **chosen.arguments}
 
     def _launch(self, configuration: Configuration, args: Values, kwargs: Mapping[str, Argument]) -> object:
-        return self.fn.run(*args, **kwargs, **configuration.arguments)
+        return self.fn.run(*args, **{"warmup": False, **kwargs}, **configuration.arguments)

@@ -9,7 +9,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 
@@ -17,12 +17,14 @@ from tilewise.autotuning._call import Call
 from tilewise.autotuning._call_forms import Argument, CallForm, Signature, Values
 from tilewise.autotuning._chooser import Choice, Chooser
 from tilewise.autotuning._configurations import Configuration
+from tilewise.autotuning._op import Statements
 from tilewise.autotuning._source_hash import python_function, source_hash
-from tilewise.autotuning._tuned_entry import TunedKey
+from tilewise.autotuning._tuned_entry import TunedEntry, TunedKey
 from tilewise.errors import KernelError, UsageError, one_line
 
 _log = logging.getLogger(__name__)
 _MOST_KEYS = 1 << 16  # remembered in memory; then all are looked up again
+MakeInputs = Callable[..., tuple[Values, Mapping[str, Argument]]]
 _NOTHING: Mapping[str, Argument] = {}
 _RETRY_S = 1.0  # before a choice that holds for the moment is reconsidered
 
@@ -42,6 +44,7 @@ class Tunable:
         function: the callable.
         key: names of the parameters whose values decide which configuration is fastest.
         chooser: chooses for a new key.
+        stated: describes the calls to a model.
 
     Attributes:
         fn: the callable.
@@ -50,7 +53,7 @@ class Tunable:
         best_config: the configuration of the last call, as the user listed it.
     """
 
-    def __init__(self, function: Argument, key: Sequence[str], chooser: Chooser) -> None:
+    def __init__(self, function: Argument, key: Sequence[str], chooser: Chooser, stated: Statements) -> None:
         self.fn, self.keys = function, list(key)
         self._chooser, self.name = chooser, chooser.kernel
         self.configurations = chooser.configurations
@@ -62,7 +65,9 @@ class Tunable:
         self._chosen: dict[Values, Configuration] = {}
         self._for_now: dict[Values, Remembered] = {}
         self._warned: set[str] = set()
+        self._stated = stated
         self._last: Configuration | None = None
+        self._make_inputs: MakeInputs | None = None
         self._lock = threading.Lock()
         update_wrapper(self, plain or function, updated=())
         for missing in [name for name in key if name not in parameters]:
@@ -86,6 +91,40 @@ class Tunable:
     def base_fn(self) -> Argument:
         """The Python function within all decorators."""
         return python_function(self.fn) or self.fn
+
+    def inputs(self, make: MakeInputs) -> MakeInputs:
+        """Register a function that makes the arguments of a call, as a decorator; measuring without calls needs it.
+
+        Args:
+            make: takes the key's values by name; returns the positional and the keyword arguments (with a grid).
+        """
+        self._make_inputs = make
+        return make
+
+    def call_for(self, **key: Argument) -> Call:
+        """Return a call with this key.
+
+        Raises:
+            UsageError: no function makes the arguments; see :meth:`inputs`.
+        """
+        if self._make_inputs is None:
+            raise UsageError(f"{self.name}: define its inputs with @{self.name}.inputs to measure it without calls")
+        args, kwargs = self._make_inputs(**key)
+        launch = {name: value for name, value in kwargs.items() if name not in self._signature.parameters}
+        passed = {name: value for name, value in kwargs.items() if name not in launch}
+        return self._call(self._form((*args, *passed.values()), passed), args, passed, launch)
+
+    def choose_for(self, call: Call) -> Choice:
+        """Return the configuration for a call of :meth:`call_for` and the reason for it."""
+        return self._chooser.choose(call)
+
+    def measure(self, **key: Argument) -> TunedEntry:
+        """Measure every configuration for a key, and return the record without keeping it.
+
+        Raises:
+            UsageError: see :meth:`call_for`.
+        """
+        return self._chooser.measure(self.call_for(**key))
 
     def code_hash(self) -> str:
         """Return the hash of the function's code and of all that it uses."""

@@ -1,0 +1,1 @@
+"""Benchmarks of ``@tilewise.autotune`` beside ``triton.autotune``, on the examples in ``examples/autotune``."""
