@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.autotuning._source_hash import source_hash
+from tilewise.autotuning.records._source_hash import source_hash
 
 SOURCE = """
 import math

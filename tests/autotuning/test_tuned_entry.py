@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotuning.kernels import recorded
-from tilewise.autotuning._tuned_entry import TunedContext, TunedEntry, TunedKey
-from tilewise.autotuning._tuned_store import TunedStore, read_records
+from tilewise.autotuning.records._tuned_entry import TunedContext, TunedEntry, TunedKey
+from tilewise.autotuning.records._tuned_store import TunedStore, read_records
 from tilewise.dispatch.measuring import Machine
 from tilewise.errors import DataError
 

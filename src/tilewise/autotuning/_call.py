@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilewise.autotuning._call_forms import Argument
 from tilewise.autotuning._configurations import Configuration
-from tilewise.autotuning._tuned_entry import TunedKey
+from tilewise.autotuning.records import TunedKey
 
 PreHook = Callable[..., object]  # (arguments by name, reset_only=False)
 PostHook = Callable[..., object]  # (arguments by name, exception=None or the launch's)

@@ -15,8 +15,7 @@ from tilewise.autotuning._machines import device_id, machine_of
 from tilewise.autotuning._measure_call import Bench, Times, measure_call
 from tilewise.autotuning._pruning import Pruning
 from tilewise.autotuning._ranks import agreed
-from tilewise.autotuning._tuned_entry import TunedContext, TunedEntry, TunedKey
-from tilewise.autotuning._tuned_store import TunedStore
+from tilewise.autotuning.records import TunedContext, TunedEntry, TunedKey, TunedStore
 from tilewise.dispatch.background import register_after_fork
 from tilewise.dispatch.measuring import is_capturing
 from tilewise.errors import ConfigError, UsageError
@@ -56,8 +55,8 @@ class Advice(NamedTuple):
 class Adviser(Protocol):
     """A model of the kernel."""
 
-    def advise(self, key: TunedKey) -> Advice | None:
-        """Return the model's opinion of a key; None if it has none."""
+    def advise(self, key: TunedKey, *, quickly: bool = False) -> Advice | None:
+        """Return the model's opinion of a key; None if it has none. `quickly`: without telling how sure it is."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Chooser:
         bench: how to time.
         policy: when to measure.
         version: see :class:`TunedContext`.
-        adviser: gives the model for a call; None without a model.
+        adviser: gives the model for a key; None without a model.
     """
 
     kernel: str
@@ -108,7 +107,7 @@ class Chooser:
     bench: Bench = field(default_factory=Bench)
     policy: Policy = field(default_factory=Policy)
     version: str = ""
-    adviser: Callable[[Call], Adviser | None] = lambda call: None
+    adviser: Callable[[TunedContext, TunedKey], Adviser | None] = lambda context, key: None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()  # one measurement at a time in this process
@@ -163,8 +162,8 @@ class Chooser:
         store = TunedStore(context)
         entry = store.read(key) if self.policy.keep else None
         names = [c.name for c in candidates]
-        adviser = self.adviser(call)
-        advice = None if adviser is None else adviser.advise(key)
+        adviser = self.adviser(context, key)
+        advice = None if adviser is None else adviser.advise(key, quickly=self.policy.measure == "never")
         ranked = names if advice is None else [n for n in advice.ranked if n in names] or names
         wanted = ranked if advice is None else ranked[: min(advice.unsure, self.policy.top)]
         known = None if entry is None else entry.fastest(names)

@@ -10,10 +10,10 @@ from tilewise.autotuning._call_forms import Argument
 from tilewise.autotuning._chooser import Chooser, Measure, Policy
 from tilewise.autotuning._configurations import configurations_of
 from tilewise.autotuning._measure_call import Bench, DoBench
-from tilewise.autotuning._op import Statements
 from tilewise.autotuning._pruning import Pruning
 from tilewise.autotuning._triton_tunable import TritonTunable, is_triton_kernel
 from tilewise.autotuning._tunable import Tunable
+from tilewise.autotuning.op import Statements
 
 
 def autotune(
@@ -31,6 +31,7 @@ def autotune(
     cache_results: bool = True,
     *,
     name: str | None = None,
+    model: str | None = "production",
     measure: Measure = "call",
     top: int = 8,
     wait: bool = True,
@@ -62,6 +63,8 @@ def autotune(
         do_bench: benchmark of one call, ``do_bench(call, quantiles=(0.5, 0.2, 0.8))``, in milliseconds.
         cache_results: whether measurements are kept on disk.
         name: of the kernel in caches, tables and models; None for the function's.
+        model: an alias of the registry, a model's folder, or a folder of such folders; None for no model. The folder
+            that ``TILEWISE_MODELS`` names comes first.
         measure: ``call``: a new key is measured in its first call; ``never``: the model decides, or the default.
         top: most configurations to measure where a model is unsure.
         wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
@@ -95,7 +98,7 @@ def autotune(
             policy,
             version,
         )
-        tuned = (TritonTunable if is_triton else Tunable)(function, key, chooser, stated)
+        tuned = (TritonTunable if is_triton else Tunable)(function, key, chooser, stated, model)
         return tuned
 
     return decorate

@@ -17,7 +17,7 @@ from tilewise.autotuning._call import Call, Hooks
 from tilewise.autotuning._call_forms import Argument
 from tilewise.autotuning._configurations import Configuration
 from tilewise.autotuning._stopwatches import CpuStopwatch, EventStopwatch
-from tilewise.autotuning._tuned_entry import Figures
+from tilewise.autotuning.records import Figures
 from tilewise.collect import Outcome, Samples, Timing, outcome_columns, time_in_rounds, timing_shares
 from tilewise.errors import ConfigError, one_line
 

@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
+from typing import TYPE_CHECKING
 
 from tilewise.autotuning._call import Call
 from tilewise.autotuning._call_forms import Argument, CallForm, Signature, Values
 from tilewise.autotuning._chooser import Choice, Chooser
 from tilewise.autotuning._configurations import Configuration
-from tilewise.autotuning._op import Statements
-from tilewise.autotuning._source_hash import python_function, source_hash
-from tilewise.autotuning._tuned_entry import TunedEntry, TunedKey
+from tilewise.autotuning.op import Advisers, Statements
+from tilewise.autotuning.records import TunedEntry, TunedKey, python_function, source_hash
 from tilewise.errors import KernelError, UsageError, one_line
+
+if TYPE_CHECKING:
+    from tilewise.autotuning.op import KernelOp
 
 _log = logging.getLogger(__name__)
 _MOST_KEYS = 1 << 16  # remembered in memory; then all are looked up again
@@ -45,17 +48,21 @@ class Tunable:
         key: names of the parameters whose values decide which configuration is fastest.
         chooser: chooses for a new key.
         stated: describes the calls to a model.
+        model: a folder or an alias of the registry; None for no model.
 
     Attributes:
         fn: the callable.
         configurations: all configurations, the default first.
         name: in caches, tables and models.
-        best_config: the configuration of the last call, as the user listed it.
+        stated: describes the calls to a model.
     """
 
-    def __init__(self, function: Argument, key: Sequence[str], chooser: Chooser, stated: Statements) -> None:
+    def __init__(
+        self, function: Argument, key: Sequence[str], chooser: Chooser, stated: Statements, model: str | None = None
+    ) -> None:  # fmt: skip
         self.fn, self.keys = function, list(key)
         self._chooser, self.name = chooser, chooser.kernel
+        self._chooser.adviser = Advisers(lambda: self.op, model, self._warn)
         self.configurations = chooser.configurations
         plain = python_function(function)
         parameters = getattr(function, "arg_names", None) or list(inspect.signature(function).parameters)
@@ -65,7 +72,7 @@ class Tunable:
         self._chosen: dict[Values, Configuration] = {}
         self._for_now: dict[Values, Remembered] = {}
         self._warned: set[str] = set()
-        self._stated = stated
+        self.stated = stated
         self._last: Configuration | None = None
         self._make_inputs: MakeInputs | None = None
         self._lock = threading.Lock()
@@ -125,6 +132,17 @@ class Tunable:
             UsageError: see :meth:`call_for`.
         """
         return self._chooser.measure(self.call_for(**key))
+
+    @cached_property
+    def op(self) -> KernelOp:
+        """The kernel as an op, known to this process.
+
+        Raises:
+            UsageError: it cannot be one; see :meth:`KernelOp.of`.
+        """
+        from tilewise.autotuning.op import KernelOp
+
+        return KernelOp.of(self, self.code_hash())
 
     def code_hash(self) -> str:
         """Return the hash of the function's code and of all that it uses."""

@@ -14,20 +14,12 @@ from tilewise.dispatch._selector import ProblemLike
 from tilewise.dispatch._switches import Switches
 from tilewise.errors import ProblemError
 from tilewise.kernels import KernelBase
-from tilewise.ops import OPS, Problem, Target
+from tilewise.ops import OPS, Problem, Target, short_dtype
 
 if TYPE_CHECKING:
     import torch
 
 STATED = ("op", "variant", "dtype")  # parts of the target that a problem given as a mapping may state
-_DTYPES = {
-    "torch.bfloat16": "bf16",
-    "torch.float16": "fp16",
-    "torch.float32": "fp32",
-    "torch.float8_e4m3fn": "fp8",
-    "float16": "fp16",
-    "float32": "fp32",
-}
 
 
 class Registry:
@@ -106,7 +98,7 @@ class Registry:
         op = problem.op if isinstance(problem, Problem) else parts.get("op") or _op_of(problem)
         if op not in OPS:
             raise ProblemError("op", f"must be one of {', '.join(OPS)}, got {op!r}")
-        dtype = parts.get("dtype") or (_DTYPES.get(str(tensors[0].dtype)) if tensors else None)
+        dtype = parts.get("dtype") or (short_dtype(str(tensors[0].dtype)) if tensors else None)
         if dtype is None:
             raise ProblemError("dtype", "missing; state it with the problem, or as dtype=")
         return Target(op, parts.get("variant", OPS[op].variants[0]), dtype, self.arch)

@@ -8,8 +8,8 @@ Imports the standard library and NumPy only, YAML where it reads a definition. E
 from __future__ import annotations
 
 from tilewise.ops._defined_problem import NOMINAL_BYTES, NOMINAL_FLOPS, DefinedProblem
-from tilewise.ops._definition import RESERVED_COLUMNS, VARIANT, OpDefinition
-from tilewise.ops._dtypes import operand_bytes, result_bytes
+from tilewise.ops._definition import RESERVED_COLUMNS, VARIANT, ConfigKind, OpDefinition, ProblemKind
+from tilewise.ops._dtypes import operand_bytes, result_bytes, short_dtype
 from tilewise.ops._gemm import (
     GEMM_LAYOUTS,
     GemmProblem,
@@ -61,6 +61,7 @@ __all__ = [
     "OPS",
     "RESERVED_COLUMNS",
     "VARIANT",
+    "ConfigKind",
     "DefinedProblem",
     "GemmDims",
     "GemmProblem",
@@ -68,6 +69,7 @@ __all__ = [
     "OpDefinition",
     "OutputSizes",
     "Problem",
+    "ProblemKind",
     "Target",
     "adopt",
     "conv_flops",
@@ -89,6 +91,7 @@ __all__ = [
     "require_int",
     "require_int64",
     "result_bytes",
+    "short_dtype",
     "spatial_dims",
     "stored_by_column",
     "stored_rows",

@@ -7,6 +7,12 @@ from tilewise.errors import ConfigError
 # fp8 kernels take e4m3 operands and write a 16-bit result, as the vendors' libraries do by default.
 OPERAND_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
 RESULT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "fp8": 2, "fp32": 4}
+_SHORT_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8"}
+
+
+def short_dtype(name: str) -> str | None:
+    """Return the dtype that PyTorch or NumPy calls `name`, such as ``torch.bfloat16``; None for an unknown one."""
+    return _SHORT_NAMES.get(name.removeprefix("torch."))
 
 
 def operand_bytes(dtype: str) -> int:

@@ -1,4 +1,4 @@
-"""A tuned kernel as an op of the user's own: its definition, and its records as problems and kernels."""
+"""Statements of the user that describe a kernel's calls to a model."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tilewise.autotuning._tuned_entry import TunedContext, TunedEntry, TunedKey
+from tilewise.autotuning.records._tuned_entry import TunedContext, TunedEntry, TunedKey
 from tilewise.dispatch.sources import cache_folder
 from tilewise.errors import DataError
 from tilewise.files import locked, write_bytes
