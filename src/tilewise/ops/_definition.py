@@ -44,7 +44,9 @@ RESERVED_COLUMNS = frozenset(
     }
 )  # fmt: skip
 # Names of backends, groups and models, which an op of that name would be taken for.
-RESERVED_OPS = frozenset({"gemm", "grouped_conv", "triton", "ck_tile", "vendor", "miopen", "none", "models", "all"})
+RESERVED_OPS = frozenset(
+    {"gemm", "grouped_conv", "triton", "ck_tile", "vendor", "miopen", "none", "models", "all", "own"}
+)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
