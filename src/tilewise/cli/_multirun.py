@@ -72,8 +72,10 @@ def run_hydra(verb: str, words: Sequence[str], job: Callable[[DictConfig], None]
     """Run `job` as Hydra runs an application with these words on its command line."""
     import hydra
 
+    from tilewise.cli.compose import add_project
     from tilewise.conf_files import conf_dir
 
+    add_project()
     sys.argv = [f"tilewise {verb}", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors to main() instead of printing them and exiting
     hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(job)()

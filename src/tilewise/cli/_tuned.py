@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tilewise.conf_files import conf_dir
+from tilewise.conf_files import conf_dir, conf_file, writable_conf_dir
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 
@@ -22,8 +22,8 @@ _DEFAULT = "default"
 
 
 def tuned_path(target: str) -> Path:
-    """Return the path of the settings of `target`; the file may be missing."""
-    return conf_dir() / "tuned" / f"{target}.yaml"
+    """Return the path of the settings of `target`; the file may be missing. A new one belongs to the project."""
+    return conf_file("tuned", target) or writable_conf_dir() / "tuned" / f"{target}.yaml"
 
 
 def tuned_values(target: str) -> dict[str, object]:
@@ -44,7 +44,7 @@ def tuned_values(target: str) -> dict[str, object]:
 
 def default_values() -> dict[str, object]:
     """Return the model settings of targets without tuned ones."""
-    return _read(conf_dir() / "model" / f"{_DEFAULT}.yaml")
+    return _read(conf_file("model", _DEFAULT) or conf_dir() / "model" / f"{_DEFAULT}.yaml")
 
 
 def write_tuned(target: str, model: ModelSettings, origin: str) -> Path | None:

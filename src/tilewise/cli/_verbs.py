@@ -42,7 +42,12 @@ VERBS: dict[str, Verb] = {
         "propose the next measurements, within a budget of seconds",
         ("collect", "data", "holdout", "model_dir", "output", "plan", "seed", "threads"),
     ),
-    "ingest": Verb("measuring", "import measurements of other tools", ("hardware", "input", "output")),
+    "ingest": Verb(
+        "measuring",
+        "import measurements of other tools, or any table of an op of your own",
+        ("hardware", "ingest", "input", "output"),
+        also={name: f"ingest.{name}" for name in ("problem", "config", "latency", "unit", "flops", "bytes")},
+    ),
     "data": Verb(
         "measuring",
         "check, merge and describe measurements",

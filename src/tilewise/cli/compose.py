@@ -32,20 +32,25 @@ from typing import TypeAlias, cast
 
 import hydra
 import yaml
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tilewise.cli._tuned import tuned_values
-from tilewise.conf_files import conf_dir
+from tilewise.conf_files import conf_dirs, conf_file, conf_groups, conf_options, project_conf_dir
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
-from tilewise.ops import Target
+from tilewise.ops import OPS, VARIANT, Target, definition_of, find_definition
 
 __all__ = [
+    "add_project",
     "changed_settings",
     "clear_errors",
     "compose",
@@ -54,6 +59,7 @@ __all__ = [
     "overrides_for",
     "params_text",
     "part_of",
+    "quoted",
     "to_text",
     "tuned_values",
 ]
@@ -64,14 +70,16 @@ _TARGET_GROUPS = ("op", "variant", "dtype", "arch")
 # Keys whose value may be null ("without"). Elsewhere null would fail later, with a less clear error.
 _MAY_BE_NULL = "gate.floors."
 # Keys that are null by default and otherwise texts. The first two groups also take a list, or a number of a version.
-_LISTS = ("input", "collect.problems")
+_LISTS = ("input", "collect.problems", "ingest.problem", "ingest.config")
 _VERSIONS = ("a", "b", "version")
 _TEXTS = (
     *("out", "output", "filter", "mode", "warm_start", "params", "tracking.uri", "plan.requests", "gate.shadow"),
     *(f"collect.{name}" for name in ("like", "simulate", "libraries", "memory", "plan")),
     *("tune.storage", "tune.study"),
+    *(f"ingest.{name}" for name in ("latency", "unit", "flops", "bytes")),
 )
-_RAW = ("filter",)  # passed through unparsed: its characters have a meaning in Hydra's grammar
+# Passed through unparsed: their characters have a meaning in Hydra's grammar.
+_RAW = ("filter", "ingest.flops", "ingest.bytes")
 _ADDED = "++"  # Hydra's prefix for "set or add": an option of a group may have keys that the default lacks
 
 
@@ -117,6 +125,7 @@ def expand(overrides: Sequence[str]) -> list[str]:
     values = _read_params(Path(own["params"] or "")) if "params" in own else []
     started = {key: value for key, value in values if key in _TARGET_GROUPS}
     changed_groups = {group for group, option in chosen.items() if started.get(group) != option}
+    chosen |= _variant_of_own_op(started, chosen)
     choices = started | chosen
     settings = [(key, value) for key, value in values if key not in started and _group(key) not in changed_groups]
     rest = [(key, value) for key, value in rest if key not in choices]
@@ -162,17 +171,19 @@ def to_text(cfg: DictConfig) -> str:
 
 def group_options() -> dict[str, list[str]]:
     """Return the options of each group of conf/."""
-    folders = sorted(path for path in conf_dir().iterdir() if path.is_dir())
-    return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
+    own = [name for name in OPS if definition_of(name) is not None]
+    options = {group: [*conf_options(group)] for group in conf_groups()}
+    return options | {"op": sorted({*options["op"], *own})}
 
 
 def _compose(plain: tuple[str, ...]) -> DictConfig:
-    return _composed(conf_dir().resolve(), plain)
+    add_project()
+    return _composed(tuple(str(folder.resolve()) for folder in conf_dirs()), plain)
 
 
 @lru_cache(maxsize=32)  # one command composes the same base several times, at 0.1 s each
-def _composed(folder: Path, plain: tuple[str, ...]) -> DictConfig:
-    with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(str(folder), version_base="1.3"):
+def _composed(folders: tuple[str, ...], plain: tuple[str, ...]) -> DictConfig:
+    with clear_errors(), _no_hydra_around(), hydra.initialize_config_dir(folders[-1], version_base="1.3"):
         cfg = hydra.compose("config", overrides=list(plain))
         OmegaConf.resolve(cfg)
     return cfg
@@ -235,6 +246,12 @@ def _from_json(value: str | None) -> str | None:
         return value
 
 
+def quoted(override: str) -> str:
+    """Return an override as Hydra takes it: expressions as texts, JSON objects in its grammar."""
+    key, value = _split(override)
+    return override if value is None else f"{key}={_raw(value) if key in _RAW else _from_json(value)}"
+
+
 def _raw(value: str | None) -> str | None:
     """Quote a text so that Hydra does not parse it."""
     return value if value in (None, "", "null") else _literal(value)
@@ -249,6 +266,31 @@ def _target_choices(name: str, chosen: Mapping[str, str]) -> dict[str, str]:
                 f"target={name} means {group}={option}, but {group}={chosen[group]} is set, too; remove one of them"
             )
     return choices
+
+
+def _variant_of_own_op(started: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the choice of the only variant of an op of the user's own, where none is chosen."""
+    op = chosen.get("op", started.get("op", ""))
+    return {} if "variant" in chosen or not op or find_definition(op) is None else {"variant": VARIANT}
+
+
+def add_project() -> None:
+    """Let Hydra find what the project adds: its folder of settings, and ops that are known without a file in it."""
+    Plugins.instance().register(_ProjectConf)
+    stored = ConfigStore.instance()
+    for name in OPS:
+        definition = definition_of(name)
+        if definition is not None and conf_file("op", name) is None:
+            stored.store(name, definition.to_dict(), group="op", package="op")
+
+
+class _ProjectConf(SearchPathPlugin):
+    """Hydra's search path with the project's folder before that of tilewise, whose files it overrides."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        project = project_conf_dir()
+        if project is not None:
+            search_path.prepend("project", f"file://{project.resolve()}")
 
 
 def _read_params(path: Path) -> list[tuple[str, str]]:

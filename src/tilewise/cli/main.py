@@ -119,9 +119,11 @@ def _answer(request: Request) -> None:
 
 def _single(request: Request) -> None:
     from tilewise.cli._checks import check_request
+    from tilewise.cli._own_ops import ANNOUNCING, announce
     from tilewise.cli.compose import compose, part_of, to_text
 
-    cfg = compose(request.overrides)
+    known = request.verb not in ANNOUNCING
+    cfg = compose(request.overrides if known else announce(request.verb, request.overrides))
     if request.config or request.package:
         print(to_text(part_of(cfg, request.package)), end="")
     else:

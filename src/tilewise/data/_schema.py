@@ -33,7 +33,7 @@ from tilewise.data._derived import with_later_columns, with_rates, work_of
 from tilewise.data._rows import is_of
 from tilewise.errors import ConfigError, DataError, KernelError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
-from tilewise.ops import OPS, Target
+from tilewise.ops import OPS, Target, is_known, known_ops
 
 SOURCE = ("source_file", "source_row")  # origin of a row, from reading to quarantine; tables do not store it
 TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
@@ -270,8 +270,8 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
     ops = sorted(map(str, table["op"].to_pandas().map(str).unique()))
     if len(ops) > 1:
         raise DataError(f"{file}: column op must hold one op per file, got {', '.join(sorted(ops))}")
-    if ops and ops[0] not in OPS:
-        raise DataError(f"{file}: row 0: op must be one of {', '.join(OPS)}, got {ops[0]!r}")
+    if ops and not is_known(ops[0]):
+        raise DataError(f"{file}: row 0: op must be one of {', '.join(known_ops())}, got {ops[0]!r}")
     return table, ops[0] if ops else None
 
 

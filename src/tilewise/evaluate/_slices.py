@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.ops import GroupedConvProblem, Problem, Target
+from tilewise.ops import GroupedConvProblem, OpDefinition, Problem, Target, definition_of
 
 
 class SliceFigures(TypedDict):
@@ -53,7 +53,11 @@ def slice_labels(problems: Sequence[Problem], target: Target, arch: HardwareProf
       channels) (tiny < 64 <= small < 1024 <= medium < 16384 <= large).
     * convolutions: ``filter`` (1x1, 3x3, other), ``grouping`` (dense, grouped, depthwise), ``stride`` (1, 2, ...; the
       largest), ``dims`` (2D, 3D).
+    * an op of the user's own: ``family``, the op; ``size`` where its FLOPs are stated; each flag and category.
     """
+    definition = definition_of(target.op)
+    if definition is not None:
+        return _labels_of_own_op(problems, definition)
     ridge = arch.peak(target.dtype) * 1e3 / arch.dram_gb_s  # FLOP/byte
     formulas: dict[str, Callable[[Any], str]] = {
         "family": _family,
@@ -71,6 +75,18 @@ def slice_labels(problems: Sequence[Problem], target: Target, arch: HardwareProf
     return pd.DataFrame({name: [f(p) for p in problems] for name, f in formulas.items()}).astype("str")
 
 
+def _labels_of_own_op(problems: Sequence[Problem], definition: OpDefinition) -> pd.DataFrame:
+    labels = {"family": [definition.name] * len(problems)}
+    if definition.flops:
+        labels["size"] = [_grade(p.flops, SIZES) for p in problems]
+    labels |= {name: [str(getattr(p, name)) for p in problems] for name in _flags_and_categories(definition)}
+    return pd.DataFrame(labels).astype("str")
+
+
+def _flags_and_categories(definition: OpDefinition) -> tuple[str, ...]:
+    return tuple(name for name in definition.problem_names if name not in definition.sizes)
+
+
 def with_ck_slices(per_problem: pd.DataFrame, op: str) -> pd.DataFrame:
     """Return the table with the label :data:`CK_M_SIZE` of matrix products (tiny M < 8, medium M >= 128, ...).
 
@@ -83,7 +99,9 @@ def with_ck_slices(per_problem: pd.DataFrame, op: str) -> pd.DataFrame:
 
 def slice_names(op: str, per_problem: pd.DataFrame) -> tuple[str, ...]:
     """Return the columns of `per_problem` that group problems of `op`."""
-    known = (*SLICES, *SLICES_OF_OP.get(op, ()), *SLICES_OF_TABLE, CK_M_SIZE)
+    definition = definition_of(op)
+    own = _flags_and_categories(definition) if definition else SLICES_OF_OP.get(op, ())
+    known = (*SLICES, *own, *SLICES_OF_TABLE, CK_M_SIZE)
     return tuple(name for name in known if name in per_problem.columns)
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tilewise.features._shape_distance import shape_distances as shape_distances
     from tilewise.features._tables_by_op import FEATURES as FEATURES
     from tilewise.features._tables_by_op import feature_table as feature_table
+    from tilewise.features._tables_by_op import feature_table_of as feature_table_of
 
 __all__, __getattr__ = lazy_face(
     __name__,
@@ -66,6 +67,7 @@ __all__, __getattr__ = lazy_face(
         "_tables_by_op": (
             "FEATURES",
             "feature_table",
+            "feature_table_of",
         ),
     },
 )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ArtefactError, KernelError, ProblemError
 from tilewise.kernels import BACKEND_COLUMN, Array, Backend, Pool, Traits, backend_of_columns
-from tilewise.ops import OPS
+from tilewise.ops import OPS, OpDefinition
 
 Role = Literal["problem", "kernel", "interaction", "hardware"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -130,7 +130,8 @@ class Term:
 class FeatureTable:
     """The features of one op, in the order of the matrix's columns; immutable, safe to share between threads.
 
-    :class:`tilewise.features.CostModel` calibrates `costs` and `drivers`; a selection of features keeps both.
+    :class:`tilewise.features.CostModel` calibrates `costs` and `drivers`; a selection of features keeps both. Those of
+    an op of the user's own derive from `definition`.
 
     Raises:
         ValueError: two features share a name, or a role is unknown.
@@ -141,6 +142,7 @@ class FeatureTable:
     inputs: type[Inputs]
     costs: tuple[Term, ...] = ()
     drivers: tuple[Term, ...] = ()
+    definition: OpDefinition | None = None
 
     def __post_init__(self) -> None:
         names = [f.name for f in self.features]

@@ -9,19 +9,21 @@ from typing import Any, Self
 
 from tilewise.checks import is_whole, require
 from tilewise.errors import ConfigError
-from tilewise.ops import Target
+from tilewise.ops import VARIANT, Target, definition_of
 
 # A drop from 94.0 % to 93.5 % is 0.5 points, although floating point makes it 0.5000000000000004.
 TOLERANCE_POINTS = 1e-9
 
 _DROPS = ("mean_drop", "median_drop", "p10_drop", "problem_drop")
 _SLICES = ("level", "min_problems", "n_resamples")
+OWN_OP = "own"  # in place of the name of an op of the user's own that has no floors
 # Mean and P10 of a first model, as in conf/gate/default.yaml. Here, no configuration of the caller can change them.
 _SHIPPED_FLOORS: dict[tuple[str, str], tuple[float | None, float | None]] = {
     ("grouped_conv", "forward"): (90, 75),
     ("grouped_conv", "bwd_data"): (85, None),
     ("grouped_conv", "bwd_weight"): (85, None),
     ("gemm", "universal"): (95, 90),
+    (OWN_OP, VARIANT): (85, None),
 }
 _GREATER_IS_WEAKER = (*_DROPS, "selection_time_factor")
 
@@ -96,7 +98,8 @@ class Thresholds:
     @classmethod
     def shipped(cls, target: Target) -> Self:
         """Return the limits of `target` that tilewise ships, without any configuration of the caller."""
-        mean, p10 = _SHIPPED_FLOORS.get((target.op, target.variant), (None, None))
+        op = target.op if definition_of(target.op) is None else OWN_OP
+        mean, p10 = _SHIPPED_FLOORS.get((op, target.variant), (None, None))
         return cls(floor_mean=mean, floor_p10=p10)
 
     def weaker_than(self, other: Thresholds) -> dict[str, tuple[float | None, float | None]]:
@@ -134,8 +137,9 @@ class Thresholds:
             floors = gate["floors"]
         except KeyError as e:
             raise ConfigError(f"gate: the setting {e} is missing; add it as in conf/gate/default.yaml") from e
+        own = target.op not in floors and definition_of(target.op) is not None
         try:
-            floor = floors[target.op][target.variant]
+            floor = floors[OWN_OP if own else target.op][target.variant]
         except KeyError as e:
             raise ConfigError(
                 f"gate: every op and variant needs floors, got no floors for {target.op} {target.variant}; "

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tilewise.kernels._contract import RegistryEntry as RegistryEntry
     from tilewise.kernels._contract import Rules as Rules
     from tilewise.kernels._contract import TileKernel as TileKernel
+    from tilewise.kernels._defined import DefinedKernel as DefinedKernel
+    from tilewise.kernels._defined import kernel_type as kernel_type
     from tilewise.kernels._filters import parse_filter as parse_filter
     from tilewise.kernels._formulas import Array as Array
     from tilewise.kernels._formulas import Formulas as Formulas
@@ -79,6 +81,10 @@ __all__, __getattr__ = lazy_face(
             "RegistryEntry",
             "Rules",
             "TileKernel",
+        ),
+        "_defined": (
+            "DefinedKernel",
+            "kernel_type",
         ),
         "_filters": ("parse_filter",),
         "_formulas": (

@@ -15,8 +15,9 @@ import numpy as np
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels._contract import Backend, KernelBase
+from tilewise.kernels._defined import DefinedKernel, defined_backend
 from tilewise.kernels._mixture import SEPARATOR, mixture
-from tilewise.ops import Problem, Target
+from tilewise.ops import Problem, Target, definition_of, find_definition
 
 
 def _triton() -> Backend:
@@ -55,20 +56,30 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
 def backend(name: str) -> Backend:
     """Return the backend of this name; names joined by ``+`` are those of a mixture.
 
+    An op of the user's own has a backend of its name.
+
     Raises:
         ConfigError: a name is unknown or stands twice.
     """
     names = name.split(SEPARATOR)
     for part in names:
-        if part not in BACKENDS or names.count(part) > 1:
+        if (part not in BACKENDS and find_definition(part) is None) or names.count(part) > 1:
             raise ConfigError(f"backend {part!r} is unknown or named twice; known are {', '.join(BACKENDS)}")
-    return _backend_of_names(tuple(sorted(names, key=list(BACKENDS).index)))
+    order = list(BACKENDS)
+    return _backend_of_names(tuple(sorted(names, key=lambda n: (order.index(n) if n in order else len(order), n))))
 
 
 @cache
 def _backend_of_names(names: tuple[str, ...]) -> Backend:
-    loaded = tuple(BACKENDS[name]() for name in names)
+    loaded = tuple(BACKENDS[name]() if name in BACKENDS else _of_defined_op(name) for name in names)
     return loaded[0] if len(loaded) == 1 else mixture(loaded)
+
+
+def _of_defined_op(op: str) -> Backend:
+    definition = find_definition(op)
+    if definition is None:
+        raise ConfigError(f"op {op!r} has no definition; register it, or add conf/op/{op}.yaml")
+    return defined_backend(op, definition.config)
 
 
 def backend_of_kernels(kernels: Iterable[KernelBase]) -> Backend:
@@ -87,11 +98,13 @@ def together(backends: Iterable[Backend]) -> Backend:
 
 
 def backend_of_target(target: Target) -> Backend:
-    """Return the backend that the target's arch takes its kernels from.
+    """Return the backend that the target's arch takes its kernels from; that of the op where it is the user's own.
 
     Raises:
         ConfigError: the arch is unknown, or names an unknown backend.
     """
+    if definition_of(target.op) is not None:
+        return _of_defined_op(target.op)
     return backend(load_arch(target.arch).backend)
 
 
@@ -105,6 +118,8 @@ def backend_of(kernel: KernelBase) -> Backend:
 
 
 def _backend_of_type(kind: type[KernelBase]) -> Backend:
+    if issubclass(kind, DefinedKernel):
+        return _of_defined_op(kind.op)
     for load in BACKENDS.values():
         known = load()
         if kind is known.kernel:

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from tilewise.arch import HardwareProfile
 from tilewise.checks import is_whole
-from tilewise.errors import ArtefactError, KernelError, UsageError
-from tilewise.features import CostModel, FeatureTable, feature_table
+from tilewise.errors import ArtefactError, ConfigError, KernelError, UsageError
+from tilewise.features import CostModel, FeatureTable, feature_table, feature_table_of
 from tilewise.files import replace_folder
 from tilewise.kernels import Pool, pool_json
 from tilewise.model import _compiled_model as compiled_model
 from tilewise.model._artefact_files import (
     CALIBRATION,
     COST_MODEL,
+    DEFINITION,
     EXTRAS,
     IMPORTANCES,
     MANIFEST,
@@ -32,8 +33,10 @@ from tilewise.model._artefact_files import (
     SELFTEST,
     SPEC,
     JsonObject,
+    pack_definition,
     pack_json,
     pack_text,
+    read_definition_file,
     read_files,
     read_json,
     unpack_text,
@@ -43,7 +46,7 @@ from tilewise.model._confidence import Calibration
 from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS, SCALED_LABELS
 from tilewise.model._selftest import selftest, verify_digests, verify_selftest
 from tilewise.model._trained_model import TrainedModel
-from tilewise.ops import OPS, Problem, Target
+from tilewise.ops import OPS, OpDefinition, Problem, Target, adopt
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ def write_artefact(folder: str | Path, parts: ArtefactParts) -> None:
         METRICS: pack_json(parts.cv_metrics),
         IMPORTANCES: pack_json(parts.feature_importances),
     }
+    if parts.features.definition is not None:
+        files[DEFINITION] = pack_definition(parts.features.definition)
     if parts.scale_text is not None:
         files[SCALE] = pack_text(parts.scale_text)
     if parts.cost_model is not None:
@@ -206,11 +211,13 @@ def parts_of(model: TrainedModel) -> ArtefactParts:
 
 def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
     """Return the model in `files`, with the description and the pool checked and everything else unread."""
+    definition = _adopted(files, where)
     spec, pool = read_json(files, SPEC, where), _pool(files, where)
     try:
         target = Target(*(spec["target"][key] for key in ("op", "variant", "dtype", "arch")))
         arch = HardwareProfile.from_dict(spec["arch"])
-        features = feature_table(target.op).select(f["name"] for f in spec["features"])
+        every = feature_table(target.op) if definition is None else feature_table_of(definition)
+        features = every.select(f["name"] for f in spec["features"])
         label, shortlist, schema = spec["label"], spec["shortlist"], spec["schema_hash"]
         _check_target(target, pool, arch, features)
     except UsageError as e:
@@ -233,6 +240,21 @@ def _build(files: Mapping[str, bytes], where: str) -> TrainedModel:
     if not is_whole(shortlist) or shortlist < 0 or (shortlist and label not in COST_MODEL_LABELS):
         raise ArtefactError(f"{where}: {SPEC}: a shortlist of {shortlist!r} kernels is invalid for label {label!r}")
     return TrainedModel(target, pool, arch, features, label, shortlist, files, where)
+
+
+def _adopted(files: Mapping[str, bytes], where: str) -> OpDefinition | None:
+    """Return the definition that came with a model, None without one; the op is known from then on.
+
+    Raises:
+        ArtefactError: the file is damaged, or the op is known with other columns.
+    """
+    definition = read_definition_file(files, where)
+    try:
+        if definition is not None:
+            adopt(definition)
+    except ConfigError as e:
+        raise ArtefactError(f"{where}: {DEFINITION}: a model of another definition: {e}") from e
+    return definition
 
 
 def _scale_fits(label: str, has_scale: bool) -> bool:

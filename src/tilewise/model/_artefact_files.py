@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tilewise.errors import ArtefactError
+from tilewise.errors import ArtefactError, ConfigError
 from tilewise.model import _schema as schema
 from tilewise.model._label_names import EXTRA_LABELS
+from tilewise.ops import OpDefinition
 
 JsonObject: TypeAlias = Mapping[str, Any]  # parsed JSON, whose values have any type
 
 SCORES, SCALE = "model_tflops.lgbm.gz", "model_scale.lgbm.gz"
 COST_MODEL, CALIBRATION = "estimate.json.gz", "trust.json.gz"  # the cost model; the calibration of the confidence
 SPEC, POOL, SELFTEST, MANIFEST = "feature_spec.json", "pool.json", "selftest.json", "train_manifest.json"
+DEFINITION = "definition.json"  # of ops of the user's own
 METRICS, IMPORTANCES = "cv_metrics_tflops.json", "feature_importances_tflops.json"
 EXTRAS = {label: f"model_{label}.lgbm.gz" for label in EXTRA_LABELS}
 REQUIRED = (SCORES, SPEC, POOL, SELFTEST, MANIFEST, METRICS, IMPORTANCES)
-OPTIONAL = (SCALE, COST_MODEL, CALIBRATION, *EXTRAS.values())
+OPTIONAL = (DEFINITION, SCALE, COST_MODEL, CALIBRATION, *EXTRAS.values())
 
 _RULES = {
     SPEC: schema.SPEC_RULE,
@@ -31,6 +33,7 @@ _RULES = {
     MANIFEST: schema.MANIFEST_RULE,
     METRICS: schema.METRICS_RULE,
     IMPORTANCES: schema.IMPORTANCES_RULE,
+    DEFINITION: schema.DEFINITION_RULE,
     COST_MODEL: schema.COST_MODEL_RULE,
     CALIBRATION: schema.CALIBRATION_RULE,
 }
@@ -38,7 +41,7 @@ _RULES = {
 # Limits of files, against texts that take gigabytes when they are parsed.
 MAX_FILE_BYTES = 64 << 20  # of a packed file
 MAX_JSON_BYTES = {SPEC: 4 << 20, POOL: 16 << 20, SELFTEST: 16 << 20, MANIFEST: 4 << 20, METRICS: 4 << 20,
-                  IMPORTANCES: 4 << 20}  # 4,608 kernels take 2 MB  # fmt: skip
+                  IMPORTANCES: 4 << 20, DEFINITION: 1 << 20}  # 4,608 kernels take 2 MB  # fmt: skip
 MAX_MODEL_BYTES = 128 << 20  # of an unpacked file (2,000 trees of 255 leaves take 80 MiB)
 MAX_CALIBRATION_BYTES = 16 << 20  # of an unpacked calibration (2,500 problems take 1.4 MB)
 MAX_RATIO, MIN_LIMIT = 48, 4 << 20  # of unpacked to packed bytes (files that tilewise writes reach 25), from a size on
@@ -101,6 +104,32 @@ def folder_hash(folder: str | Path) -> str:
 def pack_json(value: JsonObject) -> bytes:
     """Return JSON; equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def pack_definition(definition: OpDefinition) -> bytes:
+    """Return the file of a definition, whose columns stay in order."""
+    return (json.dumps(definition.to_dict() | {"digest": definition.digest}, indent=1) + "\n").encode()
+
+
+def read_definition_file(files: Mapping[str, bytes], where: str) -> OpDefinition | None:
+    """Return the definition that came with a model; None for a model of a built-in op.
+
+    Raises:
+        ArtefactError: the file is no definition, or its digest is another one's.
+    """
+    if DEFINITION not in files:
+        return None
+    values = dict(read_json(files, DEFINITION, where))
+    digest = values.pop("digest")
+    try:
+        definition = OpDefinition.from_dict(values)
+    except ConfigError as e:
+        raise ArtefactError(f"{where}: {DEFINITION}: {e}") from e
+    if definition.digest != digest:
+        raise ArtefactError(
+            f"{where}: {DEFINITION}: digest must be {definition.digest}, got {digest!r:.80}; fetch the model again"
+        )
+    return definition
 
 
 def pack_text(text: str) -> bytes:

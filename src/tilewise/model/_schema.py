@@ -206,6 +206,8 @@ METRICS_RULE = _object({}, {**_FIGURES, "overall": _FOLD, "folds": _list_of(_FOL
 
 IMPORTANCES_RULE = _map_of(_NOT_NEGATIVE)
 
+DEFINITION_RULE = _object({"name": _TEXT, "digest": _DIGEST})
+
 SPEC_RULE = _object(
     {
         "target": _object(dict.fromkeys(("op", "variant", "dtype", "arch"), _TEXT)),

@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 from tilewise.errors import ProblemError
 from tilewise.ops._definition import VARIANT, OpDefinition
-from tilewise.ops._problem import INT64_MAX, GemmDims, Problem, require_int
+from tilewise.ops._problem import INT64_MAX, Dimensions, GemmDims, Problem, Size, require_int
 
 # The work of a problem without an expression: small enough that no rate looks like one above a GPU's peak.
 NOMINAL_FLOPS = 10**6
@@ -45,7 +45,7 @@ class DefinedProblem(Problem):
     @property
     def group_key(self) -> tuple[int, ...]:
         """The integers; problems that differ in flags and categories only are of one shape."""
-        return tuple(getattr(self, name) for name in self.definition.sizes)
+        return _group_key(self, self.definition.sizes)
 
     @property
     def flops(self) -> int:
@@ -73,6 +73,11 @@ class DefinedProblem(Problem):
         return _restored, (self.definition, self.values())
 
 
+def _group_key(columns: Dimensions, sizes: tuple[str, ...]) -> tuple[Size, ...]:
+    """Return the sizes of a problem, or of the rows of a table."""
+    return tuple(getattr(columns, name) for name in sizes)
+
+
 def _restored(definition: OpDefinition, values: tuple[int | str, ...]) -> Problem:
     from tilewise.ops._registry import adopt
 
@@ -83,8 +88,13 @@ def _restored(definition: OpDefinition, values: tuple[int | str, ...]) -> Proble
 def problem_type(interface: tuple[object, ...]) -> type[DefinedProblem]:
     """Return the problem type of all definitions with this :attr:`OpDefinition.interface`."""
     name, columns = cast(str, interface[0]), cast("tuple[tuple[str, object], ...]", interface[1])
+    sizes = tuple(column for column, kind in columns if kind == "int")
     fields = [(column, str if isinstance(kind, tuple) else int) for column, kind in columns]
     made = dataclasses.make_dataclass(
-        f"Problem_{name}", fields, bases=(DefinedProblem,), namespace={"op": name}, frozen=True
+        f"Problem_{name}",
+        fields,
+        bases=(DefinedProblem,),
+        namespace={"op": name, "group_key": property(lambda self: _group_key(self, sizes))},  # of tables, too
+        frozen=True,
     )
     return cast("type[DefinedProblem]", made)

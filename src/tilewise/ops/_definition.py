@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,9 @@ RESERVED_COLUMNS = frozenset(
     }
 )  # fmt: skip
 # Names of backends, groups and models, which an op of that name would be taken for.
-RESERVED_OPS = frozenset({"gemm", "grouped_conv", "triton", "ck_tile", "vendor", "miopen", "none", "models", "all"})
+RESERVED_OPS = frozenset(
+    {"gemm", "grouped_conv", "triton", "ck_tile", "vendor", "miopen", "none", "models", "all", "own"}
+)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -188,12 +190,12 @@ class OpDefinition:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of the definition: equal definitions have equal digests in every process."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        """SHA-256 of the definition; the order of columns and features counts."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the definition as plain data, without empty fields; the form of files and models."""
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             "name": self.name,
             "problem": {name: list(kind) if isinstance(kind, tuple) else kind for name, kind in self.problem},
             "config": dict(self.config),
@@ -202,7 +204,7 @@ class OpDefinition:
         return values | ({"features": dict(self.features)} if self.features else {})
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: object) -> Self:
         """Build a definition from the result of :meth:`to_dict`, or from a file of that form.
 
         Raises:
@@ -211,20 +213,19 @@ class OpDefinition:
         known = [f.name for f in fields(cls)]
         if not isinstance(values, Mapping) or "name" not in values:
             raise ConfigError(f"a definition must be a mapping with the key name, got {values!r:.80}")
-        unknown = [str(key) for key in values if key not in known]
-        missing = [key for key in ("problem", "config") if key not in values]
-        if unknown or missing:
-            fault = (
-                f"unknown key {unknown[0]!r}; known are {', '.join(known)}" if unknown else f"{missing[0]} is missing"
-            )
-            raise ConfigError(f"op {values['name']!r:.60}: {fault}")
-        plain = dict(values)
-        for part in ("problem", "config", "features"):
-            if part in plain and not isinstance(plain[part], Mapping):
-                raise ConfigError(f"op {values['name']}: {part} must be a mapping of names, got {plain[part]!r:.60}")
-            columns = plain.get(part, {}).items()
+        plain = {str(key): value for key, value in values.items() if value is not None}
+        op = f"op {plain['name']!s:.60}"
+        if unknown := next((key for key in plain if key not in known), ""):
+            raise ConfigError(f"{op}: unknown key {unknown!r}; known are {', '.join(known)}")
+        for part in ("problem", "config"):
+            if part not in plain:
+                raise ConfigError(f"{op}: {part} is missing; it maps each column to its kind, such as {{M: int}}")
+        for part in {"problem", "config", "features"} & plain.keys():
+            if not isinstance(plain[part], Mapping):
+                raise ConfigError(f"{op}: {part} must be a mapping of names, got {plain[part]!r:.60}")
+            columns = plain[part].items()
             plain[part] = tuple((name, tuple(kind) if isinstance(kind, list) else kind) for name, kind in columns)
-        return cls(**{name: "" if value is None else value for name, value in plain.items()})
+        return cls(**plain)
 
 
 def _examples(columns: Sequence[tuple[str, object]]) -> dict[str, npt.NDArray[np.generic]]:

@@ -8,6 +8,10 @@ find database has it in its name, and op, variant and dtype in its lines. Malfor
 in FILE.quarantined.jsonl; all others are imported, failed runs with their status. hardware=FILE.json has the properties
 of the GPU that measured, for the columns of the device.
 `tilewise data prepare` and `tilewise data merge` check the labels later.
+
+tilewise ingest input=FILE op=NAME [problem=[M,N,K] config=[BLOCK_M,num_warps] latency=COLUMN unit=us flops='2*M*N*K']
+imports any table (CSV, JSON, parquet, a folder of triton.autotune's caches) of an op of your own. A new op's definition
+is written to conf/op/NAME.yaml; columns that are not named are found by their names and kinds.
 """
 
 from __future__ import annotations
@@ -19,10 +23,11 @@ from rich.console import Console
 
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
+from tilewise.cli._own_ops import keep_definition, stated_columns
 from tilewise.collect import ProgressLine
-from tilewise.data.importers import ImportReport, ingest_file
+from tilewise.data.importers import ImportReport, ingest_file, ingest_own_op
 from tilewise.errors import ConfigError
-from tilewise.ops import Target
+from tilewise.ops import OpDefinition, Target, definition_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,18 +42,47 @@ def run(cfg: DictConfig) -> None:
         ConfigError: input or output is missing.
         DataError: the input cannot be imported, or the output exists.
     """
+    target = Target.parse(cfg.target)
+    definition = definition_of(target.op)
+    report = _ingest_built_in(cfg, target) if definition is None else _ingest_own_op(cfg, target, definition)
+    _show(report, plain_console())
+    names = ("path", "format", "contents", "rows", "valid", "parts", "lost", "quarantine", "kinds")
+    write_result({name: getattr(report, name) for name in names})
+
+
+def _ingest_built_in(cfg: DictConfig, target: Target) -> ImportReport:
+    if named := [key for key, value in cfg.ingest.items() if value is not None]:
+        raise ConfigError(f"{named[0]}= is for tables of an op of your own; {target.op} is built in")
     if not cfg.input or not cfg.output:
         raise ConfigError("ingest needs input=FILE and output=FILE.parquet")
     require_format(cfg.output, ".parquet")
     hardware = Path(cfg.hardware) if cfg.hardware else None
     line = ProgressLine()
-    target = Target.parse(cfg.target)
-    report = ingest_file(
+    return ingest_file(
         Path(cfg.input), target, Path(cfg.output), lambda done, of: line("importing", done, of), hardware
     )
-    _show(report, plain_console())
-    names = ("path", "format", "contents", "rows", "valid", "parts", "lost", "quarantine", "kinds")
-    write_result({name: getattr(report, name) for name in names})
+
+
+def _ingest_own_op(cfg: DictConfig, target: Target, definition: OpDefinition) -> ImportReport:
+    """Import a table of an op of the user's own, and keep its definition if it is new."""
+    if not cfg.input:
+        raise ConfigError("ingest needs input=FILE")
+    if cfg.hardware:
+        raise ConfigError(f"hardware= is for files of CK Tile; leave it out for {target.op}")
+    source = Path(cfg.input)
+    output = Path(cfg.output or Path(cfg.data) / f"{target.name}.{source.name.split('.')[0]}.parquet")
+    require_format(output, ".parquet")
+    columns = stated_columns(*(cfg.ingest[key] for key in ("problem", "config", "latency", "unit")))
+    for part, names in (("problem", definition.problem_names), ("config", definition.config_names)):
+        stated = getattr(columns, part)
+        if stated and stated != names:
+            raise ConfigError(f"{part}: {target.op} has {', '.join(names)}, got {', '.join(stated)}; leave out {part}=")
+    report = ingest_own_op(source, target, output, columns)
+    written = keep_definition(definition)
+    if written is not None:
+        problem, config = ", ".join(definition.problem_names), ", ".join(definition.config_names)
+        plain_console().print(f"{written}: a problem is {problem}; a configuration is {config}", soft_wrap=True)
+    return report
 
 
 def _show(report: ImportReport, console: Console) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data._schema import row_faults, to_measurements
-from tilewise.ops import OPS, Target
+from tilewise.ops import OPS, Target, definition_of
 
 ROOFLINE_SLACK = 1.02  # clocks may boost a little above the profile's
 CONTRADICTION = 1.05  # two latencies of one run that differ by more cannot both be right
@@ -86,6 +86,8 @@ def label_faults(frame: pd.DataFrame, target: Target, arch: HardwareProfile) -> 
 
 
 def _above_peak(frame: pd.DataFrame, target: Target, arch: HardwareProfile) -> pd.Series:
+    if definition_of(target.op) is not None and target.dtype not in arch.peak_tflops:
+        return pd.Series("", index=frame.index, dtype=object)
     peak = arch.peak(target.dtype) * ROOFLINE_SLACK
     above = frame["tflops"] > peak
     return _reasons(
