@@ -35,7 +35,7 @@ VERBS: dict[str, Verb] = {
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",
-        ("collect", "data", "holdout", "input", "output"),
+        ("ck", "collect", "data", "holdout", "input", "output"),
     ),
     "plan": Verb(
         "measuring",
@@ -54,6 +54,12 @@ VERBS: dict[str, Verb] = {
         "expand, list, filter, convert and compare sets of kernels",
         ("a", "b", "filter", "input", "output"),
         ("expand", "list", "count", "filter", "export", "convert", "compare"),
+    ),
+    "ck": Verb(
+        "measuring",
+        "build libraries of CK Tile's kernels from a checkout, and write their manifest",
+        ("ck", "collect.jobs", "filter", "input", "output"),
+        ("build", "link"),
     ),
     "train": Verb(
         "models",

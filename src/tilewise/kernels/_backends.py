@@ -127,7 +127,7 @@ def backend_of_columns(names: Iterable[str], tags: Iterable[str] = ()) -> Backen
         return backend(SEPARATOR.join(sorted(map(str, distinct))))
     present = set(names)
     untagged = (known for load in BACKENDS.values() if not (known := load()).tagged)
-    return min(untagged, key=lambda b: len(set(b.kernel.column_names()) - present))
+    return min(untagged, key=lambda b: len(set(b.kernel.column_names()) - {*b.kernel.later_columns} - present))
 
 
 def illegal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> str | None:

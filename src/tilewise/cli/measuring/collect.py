@@ -5,6 +5,7 @@ tilewise collect collect.dry_run=true                list the work, the dropped 
 tilewise collect collect.plan=PLAN.json              write the plan and stop
 tilewise collect input=PLAN.json output=FILE         measure a plan
 tilewise collect target=NAME collect.libraries=FOLDER measure CK Tile's kernels, see docs/ck-tile-client.md
+tilewise collect target=NAME ck.checkout=CK ck.instances=FILE    build CK Tile's kernels that have no library first
 tilewise collect collect.simulate=TABLE output=FILE  look the measurements up in a recorded table
 
 A killed run, or one that spent its budget (exit status 4), continues when the same command is given again. On a machine
@@ -23,6 +24,7 @@ from omegaconf import ListConfig, OmegaConf
 from tilewise.arch import HardwareProfile
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
+from tilewise.cli.measuring.ck import find_or_build, instances_from
 from tilewise.collect import (
     CollectLimits,
     CollectTask,
@@ -42,7 +44,7 @@ from tilewise.data import held_out
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
 from tilewise.kernels import Pool, backend_of_target, load_pool
-from tilewise.kernels.ck import CkLibraries
+from tilewise.kernels.ck import CK_TILE, CkLibraries, complete_instance
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def run(cfg: DictConfig) -> None:
     found = None
     if cfg.input:
         plan = load_plan(Path(cfg.input))
+        found = _built_kernels(cfg, plan) if cfg.ck.checkout else None
     elif recorded:
         plan = _recorded_plan(cfg)
     elif not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
@@ -105,8 +108,19 @@ def library_kernels(cfg: DictConfig) -> FoundKernels:
         ConfigError: no library is named, one cannot be used, or none has a kernel for the target.
     """
     target, settings = Target.parse(cfg.target), cfg.collect
+    problems = [item.problem for item in _items(cfg)]
+    if cfg.ck.instances:
+        return find_or_build(cfg, target, problems, instances_from(str(cfg.ck.instances), cfg))
     libraries = CkLibraries.find(target.op, settings.libraries, settings.memory)
-    return find_library_kernels(target, libraries, [item.problem for item in _items(cfg)])
+    return find_library_kernels(target, libraries, problems)
+
+
+def _built_kernels(cfg: DictConfig, plan: Plan) -> FoundKernels:
+    """Return the libraries of a plan's kernels, and build those that are missing."""
+    if plan.pool.backend.name != CK_TILE.name:
+        raise ConfigError(f"ck.checkout builds kernels of CK Tile only; the plan has {plan.pool.backend.label}'s")
+    wanted = [complete_instance(kernel, plan.target, plan.arch) for kernel in plan.pool.kernels]
+    return find_or_build(cfg, plan.target, [item.problem for item in plan.items], wanted)
 
 
 def _recorded_plan(cfg: DictConfig) -> Plan:

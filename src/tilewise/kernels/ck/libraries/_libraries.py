@@ -9,9 +9,10 @@ from typing import Literal, Self
 
 from tilewise.errors import ConfigError, KernelError, LibraryError
 from tilewise.kernels.ck._ck_kernel import parse_name
-from tilewise.kernels.ck._conv_library import ConvLibrary
-from tilewise.kernels.ck._gemm_library import GemmLibrary
-from tilewise.kernels.ck._library import CkLibrary
+from tilewise.kernels.ck.libraries._conv_library import ConvLibrary
+from tilewise.kernels.ck.libraries._gemm_library import GemmLibrary
+from tilewise.kernels.ck.libraries._library import CkLibrary
+from tilewise.kernels.ck.libraries._manifest import read_manifest
 from tilewise.ops import Problem, Target
 
 TensorMemory = Literal["host", "device"]
@@ -41,13 +42,14 @@ class CkLibraries:
 
         Args:
             op: the op.
-            paths: files, and folders of ``*.so`` files, separated by ``:``; None reads ``TILEWISE_CK_GEMM_LIB`` or
-                ``TILEWISE_CK_CONV_LIB``.
+            paths: files, folders of ``*.so`` files, and manifests, separated by ``:``; None reads
+                ``TILEWISE_CK_GEMM_LIB`` or ``TILEWISE_CK_CONV_LIB``.
             memory: memory of a convolution's tensors, ``device`` or ``host``; None reads ``TILEWISE_CK_CONV_MEMORY``
                 and defaults to device. A matrix product's tensors are always in host memory.
 
         Raises:
-            ConfigError: no library is named, a folder holds none, or `op` or `memory` is unknown.
+            ConfigError: no library is named, a folder holds none, a manifest does not fit its libraries, or `op` or
+                `memory` is unknown.
         """
         if op not in LIBRARY_TYPES:
             raise ConfigError(f"CK Tile has no libraries of {op}; it has libraries of {', '.join(LIBRARY_TYPES)}")
@@ -55,12 +57,26 @@ class CkLibraries:
         files = [file for path in paths.split(":") if path for file in _files(Path(path))]
         if not files:
             raise ConfigError(f"no CK Tile library of {op} is named: set {_VARIABLES[op]} to files or folders of them")
+        return cls(op, tuple(dict.fromkeys(files)), cls.memory_of(op, memory))
+
+    @staticmethod
+    def memory_of(op: str, memory: str | None = None) -> TensorMemory:
+        """Return the memory of the tensors, see :meth:`find`.
+
+        Raises:
+            ConfigError: `memory` is unknown.
+        """
         if op == "gemm":
-            memory = "host"
+            return "host"
         memory = memory or os.environ.get(_CONV_MEMORY) or "device"
         if memory not in ("host", "device"):
             raise ConfigError(f"memory ({_CONV_MEMORY}) must be host or device, got {memory!r}")
-        return cls(op, tuple(dict.fromkeys(files)), memory)  # type: ignore[arg-type]
+        return memory  # type: ignore[return-value]
+
+    @staticmethod
+    def are_named(op: str, paths: str | None = None) -> bool:
+        """Return whether `paths`, or the op's environment variable, names libraries."""
+        return bool(paths or os.environ.get(_VARIABLES.get(op, ""), ""))
 
     def open(self, file: Path) -> CkLibrary:
         """Open one of the files; see :meth:`tilewise.kernels.ck.CkLibrary.open`."""
@@ -68,6 +84,8 @@ class CkLibraries:
 
 
 def _files(path: Path) -> list[Path]:
+    if path.suffix == ".json":
+        return [*read_manifest(path)]
     if not path.is_dir():
         return [path]  # opening it reports any fault
     files = sorted(path.glob("*.so"))
