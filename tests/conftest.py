@@ -48,5 +48,5 @@ def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def _no_library_of_the_test_before() -> Iterator[None]:
     """Kernel libraries stay open as long as a process; another test may mean another model behind the same file."""
     yield
-    if opened := sys.modules.get("tilewise.kernels.ck._library"):
+    if opened := sys.modules.get("tilewise.kernels.ck.libraries._library"):
         opened.close_all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewise.dispatch import Dispatcher, Switches
@@ -13,7 +15,8 @@ from tilewise.ops import GroupedConvProblem, Target
 TARGET = Target.parse("grouped_conv_forward_bf16_gfx950")
 NAMES = tuple(f"grouped_conv_forward_bf16_2d_{tile}x64x64_compv3_intrawave" for tile in (64, 128))
 WIDE, NARROW = (f"{NAMES[0]}[vector_a={v},vector_b={v},vector_c={v}]" for v in (8, 4))
-PLAIN = GroupedConvProblem(N=1, C=12, K=12, G=1, Hi=8, Wi=8, Y=1, X=1)
+PLAIN = GroupedConvProblem(N=1, C=16, K=24, G=1, Hi=8, Wi=8, Y=1, X=1)
+NARROWER = replace(PLAIN, C=12, K=12)
 DEEP = GroupedConvProblem(N=1, C=16, K=16, G=1, Di=4, Hi=8, Wi=8, Z=3, Y=1, X=1)
 
 
@@ -32,9 +35,17 @@ def test_a_name_a_configuration_and_a_kernel_mean_the_same(dispatcher: Dispatche
 
 
 def test_an_instance_string_states_more_than_the_pool(dispatcher: Dispatcher) -> None:
-    assert dispatcher.is_supported(PLAIN, NARROW)
-    assert dispatcher.why_unsupported(PLAIN, WIDE) == "vector_a must divide a group's channels"
+    assert dispatcher.is_supported(NARROWER, NARROW)
+    assert dispatcher.why_unsupported(NARROWER, WIDE) == "vector_a must divide a group's channels"
     assert get_instance_string(parse_instance_string(WIDE)) == WIDE
+
+
+def test_a_name_without_widths_has_those_of_ck_tile(dispatcher: Dispatcher) -> None:
+    """A first layer of three channels runs by no kernel whose loads take four or eight elements."""
+    first = GroupedConvProblem(N=1, C=3, K=64, G=1, Hi=32, Wi=32, Y=3, X=3)
+    assert dispatcher.why_unsupported(first, NAMES[0]) == "vector_a must divide a group's channels"
+    assert not dispatcher.is_supported(first)
+    assert dispatcher.why_unsupported(NARROWER, NAMES[0]) == "vector_b must divide a group's channels"
 
 
 def test_a_forbidden_and_an_unknown_one(dispatcher: Dispatcher) -> None:

@@ -129,7 +129,7 @@ class Generation:
         stated = stated or self.pool.kernels[index]
         if reason := unsupported(stated, problem, self.target.variant):
             return reason
-        if self.supported(problem)[index]:
+        if self._allowed is None or self._allowed[index]:
             return None
         return "the switches kernel, forbid and vendor leave it out"
 

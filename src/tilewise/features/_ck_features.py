@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 
 from tilewise.features._feature_table import Feature, Inputs
 from tilewise.kernels import Array
+from tilewise.kernels.ck import STRATEGIES
 from tilewise.ops import GEMM_LAYOUTS
 
 
@@ -34,6 +37,27 @@ CK_FEATURES = (
     _setting_is("scheduler", "intrawave", "waves of a block load and multiply at once"),
     _setting_is("scheduler", "interwave", "waves of a block take turns"),
     _setting_is("epilogue", "cshuffle", "results go through shared memory"),
+)
+
+_STRATEGY_BITS = 20  # of the number of a strategy in a source's own spelling
+
+
+def _strategy_number(inputs: Inputs) -> Array:
+    """Return a number for each way of adding partial sums: those of CK Tile in order, others by their spelling."""
+    texts, place = np.unique(np.asarray(inputs.column("streamk_reduction_strategy", "")), return_inverse=True)
+    known = ("", *STRATEGIES)
+    of_text = [
+        known.index(t) if t in known else len(known) + zlib.crc32(t.encode()) % (1 << _STRATEGY_BITS)
+        for t in map(str, texts)
+    ]
+    return np.array(of_text, dtype=np.float64)[place]
+
+
+# Stand last in the matrix, so that the columns of earlier models keep their places.
+STREAMK_FEATURES = (
+    _setting("streamk_enabled", "flag", "K is divided evenly over the compute units"),
+    Feature("streamk_reduction", "", "number of the way in which partial sums are added", "kernel", _strategy_number),
+    _setting("streamk_persistent", "flag", "stream-K's blocks stay on their compute unit"),
 )
 
 # A kernel serves only the layout that it is compiled for. These flags distinguish the kernels of a pool.

@@ -50,8 +50,7 @@ else:
     layout = "ndhwgc" if a.ndim == "3" else "nhwgc"
     name = f"grouped_conv_{short}_{a.datatype}_{layout}_{a.ndim}d_{a.pipeline}_{a.epilogue}_{a.scheduler}_{tile}_"
     name += f"{warps}_{inner}" + "_dsb" * (a.double_smem_buffer == "true")
-    symbol, folder = {"fwd": "CONV_FWD", "bwd_data": "CONV_BWD_DATA", "bwd_weight": "CONV_BWD_WEIGHT"}[short], Path(a.output)
-    symbol += "_KERNEL_NAME"
+    symbol, folder = f"CONV_{short.upper()}_KERNEL_NAME", Path(a.output)
 folder.mkdir(parents=True, exist_ok=True)
 (folder / f"{name}.hpp").write_text(f'constexpr const char* {symbol} = "{name}";\\n')
 print("generated", name)
@@ -63,7 +62,7 @@ from pathlib import Path
 
 arguments = sys.argv[1:]
 if os.environ.get("STUB_MISSING"):
-    sys.exit(f"hipcc: error while loading shared libraries: {os.environ['STUB_MISSING']}: cannot open shared object file")
+    sys.exit(f"hipcc: error while loading shared libraries: {os.environ['STUB_MISSING']}: cannot open it")
 if arguments == ["--version"]:
     print("HIP version: 7.1.0", os.environ.get("STUB_VERSION", ""))
     sys.exit(0)

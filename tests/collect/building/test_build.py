@@ -33,7 +33,8 @@ from tilewise.ops import GemmProblem, GroupedConvProblem
 pytestmark = needs_compiler
 
 SHAPE = "warp_m=2,warp_n=2,warp_k=1,warp_tile_m=32,warp_tile_n=32,warp_tile_k=16,epilogue=cshuffle"
-CONV = f"grouped_conv_forward_bf16_2d_128x128x64_compv4_intrawave_dsb[{SHAPE},vector_a=4,vector_b=8,vector_c=8,layout=nhwgc]"
+WIDTHS = "vector_a=4,vector_b=8,vector_c=8"
+CONV = f"grouped_conv_forward_bf16_2d_128x128x64_compv4_intrawave_dsb[{SHAPE},{WIDTHS},layout=nhwgc]"
 CONV_3D = f"grouped_conv_bwd_data_bf16_3d_64x64x64_compv3_intrawave[{SHAPE},layout=ndhwgc]"
 GEMM, STREAMK = gemm_name(32), f"{gemm_name(16)}_streamk_tree"
 
@@ -248,7 +249,7 @@ def test_a_manifest_is_an_instance_library(tools: Toolchain) -> None:
     library.write_bytes(b"other")
     with pytest.raises(ConfigError, match=f"{library.name} is missing, or is not the library of manifest.json"):
         CkLibraries.find("grouped_conv", str(manifest.path))
-    with pytest.raises(LibraryError, match="is not the library that .* describes; build it again"):
+    with pytest.raises(LibraryError, match=r"is not the library that .* describes; build it again"):
         link_manifest(out)
     library.with_suffix(".json").unlink()
     with pytest.raises(LibraryError, match=r"has no record .* build it with `tilewise ck build`"):

@@ -114,6 +114,6 @@ def test_a_convolution_that_no_padding_helps_says_so(tmp_path: Path, monkeypatch
     stub(tmp_path, "a", conv_name(), CONV=1, FITS=0)
     target = Target("grouped_conv", "forward", "fp16", "gfx942")
     dispatcher = Dispatcher(target, Pool("grouped_conv", "forward", "fp16", (parse_name(conv_name()).kernel,)), None)
-    x, w = np.ones((1, 5, 5, 3), np.float16), np.ones((4, 1, 1, 3), np.float16)
+    x, w = np.ones((1, 5, 5, 8), np.float16), np.ones((8, 1, 1, 8), np.float16)
     with pytest.raises(KernelError, match=f"could be launched for .*: no library runs {conv_name()}"):
-        dispatcher.run(GroupedConvProblem(N=1, C=3, K=4, G=1, Hi=5, Wi=5, Y=1, X=1), x, w)
+        dispatcher.run(GroupedConvProblem(N=1, C=8, K=8, G=1, Hi=5, Wi=5, Y=1, X=1), x, w)

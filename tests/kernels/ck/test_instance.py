@@ -29,10 +29,12 @@ dtypes = st.sampled_from(["bf16", "fp16", "fp32", "int8"])
 conv_kernels = st.builds(
     CkKernel, sizes, sizes, sizes, pipelines, st.integers(1, 3), st.just(""),
     *[sizes] * 6, st.sampled_from(["", "intrawave", "interwave"]), words, *[flags] * 6, *[sizes] * 4,
+    streamk_enabled=flags, streamk_reduction_strategy=st.from_regex(r"[A-Za-z0-9]{0,8}", fullmatch=True),
+    streamk_persistent=flags,
 )  # fmt: skip
 extras: dict[str, Any] = {
     "layout": words, "num_wave_groups": sizes, "specialization": words, "two_stage": flags, "explicit_gemm": flags,
-    "split_image": flags, "streamk_enabled": flags, "streamk_reduction_strategy": words, "streamk_persistent": flags,
+    "split_image": flags,
 }  # fmt: skip
 instances: st.SearchStrategy[AnyInstance] = st.one_of(
     st.builds(Instance, st.sampled_from(["forward", "bwd_data", "bwd_weight"]), dtypes, conv_kernels, **extras),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.errors import KernelError
-from tilewise.kernels.ck import CkKernel, name_with_split, parse_name
+from tilewise.kernels.ck import STRATEGIES, CkKernel, name_with_split, parse_name
 from tilewise.ops import GEMM_LAYOUTS
 
 GEMM_NAME = "gemm_universal_fp8_rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
@@ -32,6 +32,12 @@ gemm_kernels = st.builds(
     st.sampled_from(["cshuffle", "default"]), flags, flags, flags, flags,
     vector_a=sizes, vector_b=sizes, vector_c=sizes, suffix=st.sampled_from(["", "preshuffle", "a_b2"]),
     split_k=st.just(0) | st.integers(2, 10**9 - 1),
+)  # fmt: skip
+gemm_kernels |= st.builds(
+    lambda kernel, strategy: replace(
+        kernel, streamk_enabled=True, streamk_reduction_strategy=strategy, streamk_persistent=kernel.persistent
+    ),
+    gemm_kernels, st.sampled_from(STRATEGIES),
 )  # fmt: skip
 
 
@@ -55,6 +61,70 @@ def test_suffixes_make_other_kernels(suffix: str, told: dict[str, Any]) -> None:
     plain, other = parse_name(CONV_NAME).kernel, parse_name(CONV_NAME + suffix).kernel
     assert other == CkKernel(**{**plain.to_dict(), **told})
     assert other.name("grouped_conv", "forward", "bf16") == CONV_NAME + suffix
+
+
+@pytest.mark.parametrize(
+    ("suffix", "stated"),
+    [
+        ("_streamk", {}),
+        ("_streamk_2", {"streamk_reduction_strategy": "2"}),
+        ("_streamk_persistent", {"streamk_persistent": True}),
+        ("_dsb_streamk_atomic_persistent", {
+            "double_smem_buffer": True, "streamk_reduction_strategy": "atomic", "streamk_persistent": True,
+        }),
+    ],
+)  # fmt: skip
+def test_a_convolutions_name_states_stream_k(suffix: str, stated: dict[str, Any]) -> None:
+    plain, other = parse_name(CONV_NAME).kernel, parse_name(CONV_NAME + suffix).kernel
+    assert other == replace(plain, streamk_enabled=True, **stated)
+    assert other.name("grouped_conv", "forward", "bf16") == CONV_NAME + suffix
+
+
+@pytest.mark.parametrize(
+    ("suffix", "strategy"), [("_streamk", "atomic"), ("_streamk_linear", "linear"), ("_vec8_4_2_streamk_tree", "tree")]
+)
+def test_a_matrix_products_name_states_its_reduction_as_ck_tile_spells_it(suffix: str, strategy: str) -> None:
+    kernel = parse_name(GEMM_NAME + suffix).kernel
+    assert (kernel.streamk_enabled, kernel.streamk_reduction_strategy) == (True, strategy)
+    assert kernel.name("gemm", "universal", "fp8") == GEMM_NAME + suffix
+    more = parse_name(f"{GEMM_NAME}{suffix}_d1").kernel
+    assert (more.suffix, replace(more, suffix="")) == ("d1", kernel)
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical", "stated"),
+    [
+        (
+            "grouped_conv_fwd_fp16_nhwgc_2d_compv3_cshuffle_intrawave_128x64x32_2x2x1_32x32x16",
+            "grouped_conv_forward_fp16_2d_128x64x32_compv3_intrawave",
+            {"warp_m": 2, "warp_tile_k": 16, "epilogue": "cshuffle", "vector_a": 4, "vector_b": 8, "vector_c": 8},
+        ),
+        (
+            "grouped_conv_bwd_weight_bf16_ndhwgc_3d_basic_v1_cshuffle_interwave_16x64x64_1x4x1_16x16x16_vec4_2_2_gm2_dsb",
+            "grouped_conv_bwd_weight_bf16_3d_16x64x64_basic_v1_interwave_dsb",
+            {"ndim": 3, "vector_b": 2, "num_groups_to_merge": 2, "double_smem_buffer": True},
+        ),
+    ],
+)
+def test_names_of_ck_tiles_generator_are_read(name: str, canonical: str, stated: dict[str, Any]) -> None:
+    """A library reports the name that the generator wrote into its code."""
+    parsed = parse_name(name)
+    assert parsed.canonical == canonical
+    assert {n: getattr(parsed.kernel, n) for n in stated} == stated
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"streamk_reduction_strategy": "2"}, "one of the ways atomic, linear, tree; got '2'"),
+        ({"streamk_reduction_strategy": "tree", "persistent": True}, "streamk_persistent must equal persistent"),
+        ({"ndim": 2, "streamk_reduction_strategy": "a_b"}, "must be letters and digits, got 'a_b'"),
+        ({"ndim": 2, "streamk_reduction_strategy": "persistent"}, "must be letters and digits, got 'persistent'"),
+    ],
+)
+def test_a_stream_k_kernel_that_its_name_cannot_state_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        CkKernel(16, 16, 16, "compv3", streamk_enabled=True, **change)
 
 
 def test_a_name_of_a_matrix_product_tells_everything() -> None:

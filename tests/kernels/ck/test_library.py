@@ -18,9 +18,9 @@ from kernels.ck.stubs import conv_name, gemm_name, log_of, needs_compiler, stub
 from tilewise.capi import build
 from tilewise.capi._build import INCLUDE
 from tilewise.errors import ConfigError, KernelError, LibraryError
-from tilewise.kernels.ck._conv_library import ConvLibrary, ConvProblemC
-from tilewise.kernels.ck._gemm_library import GemmLibrary
-from tilewise.kernels.ck._library import close_all
+from tilewise.kernels.ck.libraries._conv_library import ConvLibrary, ConvProblemC
+from tilewise.kernels.ck.libraries._gemm_library import GemmLibrary
+from tilewise.kernels.ck.libraries._library import close_all
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
 pytestmark = needs_compiler
@@ -261,7 +261,7 @@ class TestLife:
 
     def test_cleaned_up_at_exit(self, tmp_path: Path, log: Path) -> None:
         run_alone(f"""
-            from tilewise.kernels.ck._gemm_library import GemmLibrary
+            from tilewise.kernels.ck.libraries._gemm_library import GemmLibrary
             kept = GemmLibrary.open({str(stub(tmp_path, "one"))!r})
         """)
         assert [what for what, *_ in log_of(log)] == ["init", "cleanup"]
@@ -270,7 +270,7 @@ class TestLife:
         run_alone(f"""
             import os, sys
             from tilewise.errors import LibraryError
-            from tilewise.kernels.ck._gemm_library import GemmLibrary
+            from tilewise.kernels.ck.libraries._gemm_library import GemmLibrary
             from tilewise.ops import GemmProblem
             inherited = GemmLibrary.open({str(stub(tmp_path, "one"))!r})
             if child := os.fork():

@@ -125,6 +125,9 @@ def test_a_shape_takes_four_warps_where_they_fit() -> None:
     assert shape_of((16, 16, 8), "bf16", GFX950) is None
 
 
+UNSTATED = conv(vector_a=0, vector_b=0, vector_c=0)  # then CK Tile's own widths hold: 4, 8, 8
+
+
 @pytest.mark.parametrize(
     ("kernel", "problem", "variant", "reason"),
     [
@@ -139,7 +142,12 @@ def test_a_shape_takes_four_warps_where_they_fit() -> None:
         (CONV, {"C": 64, "G": 16}, "forward", "vector_a must divide a group's channels"),
         (conv(num_groups_to_merge=8), {"C": 64, "G": 16}, "forward", None),
         (conv(num_groups_to_merge=8), {"G": 4}, "forward", "the groups to merge must divide the groups"),
-        (conv(vector_a=0, vector_b=0, vector_c=0), {"C": 3, "K": 5}, "forward", None),  # not told
+        (conv(vector_a=1, vector_b=1, vector_c=1), {"C": 3, "K": 5}, "forward", None),
+        (UNSTATED, {}, "forward", None),
+        (UNSTATED, {"C": 3}, "forward", "vector_a must divide a group's channels"),
+        (UNSTATED, {"C": 60}, "forward", "vector_b must divide a group's channels"),
+        (UNSTATED, {"K": 60}, "forward", "vector_c must divide a group's channels"),
+        (UNSTATED, {"K": 60}, "bwd_data", None),
     ],
 )
 def test_what_a_convolution_supports(kernel: CkKernel, problem: Any, variant: str, reason: str | None) -> None:

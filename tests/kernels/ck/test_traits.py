@@ -248,13 +248,15 @@ def test_a_sweep_with_reduction_strategies_has_stream_k_instances() -> None:
     document = {**gemm_sweep(persistent={"values": [False, True]}, reduction_strategy=strategies), "problem": {}}
     found = expand_gemm_sweep(document, "bf16", GFX942)
     assert len(found) == len(set(found)) == 3 * len(plain)
-    assert {i.name for i in found} == {i.name for i in plain}  # a name does not state the strategy
-    assert not any(i.streamk_enabled for i in plain)
+    assert len({i.name for i in found}) == len(found)
+    assert not any(i.kernel.streamk_enabled for i in plain)
     for i in found:
-        assert i.streamk_enabled
-        assert i.streamk_persistent == i.kernel.persistent
+        assert i.kernel.streamk_enabled
+        assert i.kernel.streamk_persistent == i.kernel.persistent
         assert parse_instance_string(get_instance_string(i)) == i
-    assert Counter(i.streamk_reduction_strategy for i in found) == dict.fromkeys(strategies["values"], len(plain))
+    assert Counter(i.kernel.streamk_reduction_strategy for i in found) == dict.fromkeys(
+        strategies["values"], len(plain)
+    )
 
 
 def test_a_range_has_both_ends() -> None:

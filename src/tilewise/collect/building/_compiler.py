@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether the command did not succeed."""
+        """True unless the command succeeded."""
         return self.status != 0
 
     def reason(self) -> str:

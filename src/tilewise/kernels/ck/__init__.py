@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._arrays import operand_elements as operand_elements
     from tilewise.kernels.ck._arrays import result_elements as result_elements
     from tilewise.kernels.ck._backend import CK_TILE as CK_TILE
+    from tilewise.kernels.ck._ck_kernel import STRATEGIES as STRATEGIES
     from tilewise.kernels.ck._ck_kernel import CkKernel as CkKernel
     from tilewise.kernels.ck._ck_kernel import canonical_name as canonical_name
     from tilewise.kernels.ck._ck_kernel import name_with_split as name_with_split
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
     from tilewise.kernels.ck._instance import distinct_instances as distinct_instances
     from tilewise.kernels.ck._instance import get_instance_string as get_instance_string
     from tilewise.kernels.ck._instance import parse_instance_string as parse_instance_string
-    from tilewise.kernels.ck._libraries import LIBRARY_TYPES as LIBRARY_TYPES
-    from tilewise.kernels.ck._libraries import CkLibraries as CkLibraries
-    from tilewise.kernels.ck._libraries import TensorMemory as TensorMemory
-    from tilewise.kernels.ck._libraries import chosen_kernel as chosen_kernel
-    from tilewise.kernels.ck._library import CkLibrary as CkLibrary
-    from tilewise.kernels.ck._manifest import LibraryRecord as LibraryRecord
-    from tilewise.kernels.ck._manifest import link_manifest as link_manifest
-    from tilewise.kernels.ck._manifest import sha256_of as sha256_of
     from tilewise.kernels.ck._traits import complete_instance as complete_instance
     from tilewise.kernels.ck._traits import expand_gemm_sweep as expand_gemm_sweep
     from tilewise.kernels.ck._traits import expand_sweep as expand_sweep
     from tilewise.kernels.ck._traits import is_gemm_sweep as is_gemm_sweep
     from tilewise.kernels.ck._traits import is_sweep as is_sweep
     from tilewise.kernels.ck._traits import legal_kernels as legal_kernels
+    from tilewise.kernels.ck.libraries import LIBRARY_TYPES as LIBRARY_TYPES
+    from tilewise.kernels.ck.libraries import CkLibraries as CkLibraries
+    from tilewise.kernels.ck.libraries import CkLibrary as CkLibrary
+    from tilewise.kernels.ck.libraries import LibraryRecord as LibraryRecord
+    from tilewise.kernels.ck.libraries import TensorMemory as TensorMemory
+    from tilewise.kernels.ck.libraries import chosen_kernel as chosen_kernel
+    from tilewise.kernels.ck.libraries import link_manifest as link_manifest
+    from tilewise.kernels.ck.libraries import sha256_of as sha256_of
 
 __all__, __getattr__ = lazy_face(
     __name__,
@@ -64,6 +65,7 @@ __all__, __getattr__ = lazy_face(
         "_backend": ("CK_TILE",),
         "_ck_kernel": (
             "CkKernel",
+            "STRATEGIES",
             "canonical_name",
             "name_with_split",
             "parse_name",
@@ -84,15 +86,13 @@ __all__, __getattr__ = lazy_face(
             "get_instance_string",
             "parse_instance_string",
         ),
-        "_libraries": (
+        "libraries": (
             "CkLibraries",
+            "CkLibrary",
             "LIBRARY_TYPES",
+            "LibraryRecord",
             "TensorMemory",
             "chosen_kernel",
-        ),
-        "_library": ("CkLibrary",),
-        "_manifest": (
-            "LibraryRecord",
             "link_manifest",
             "sha256_of",
         ),

@@ -48,7 +48,8 @@ def _common_columns(columns: SimpleNamespace) -> SimpleNamespace:
 
 def _traits(columns: SimpleNamespace) -> Traits:
     yes = np.ones(np.shape(columns.tile_m), dtype=bool)
-    return Traits.plain(columns, staged=yes, all_stages_shared=yes, persistent=yes & (columns.persistent > 0))
+    persistent = yes & ((columns.persistent > 0) | (columns.streamk_enabled > 0))
+    return Traits.plain(columns, staged=yes, all_stages_shared=yes, persistent=persistent)
 
 
 def _parsed(name: str) -> ParsedName:

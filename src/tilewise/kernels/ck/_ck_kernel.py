@@ -6,7 +6,15 @@ three tile numbers are M, N and K of the implicit matrix product per block; the 
 
 GEMM: ``gemm_universal_{dtype}_{layout}_{pipeline}_{epilogue}_{scheduler}_{pad_m}_{pad_n}_{pad_k}_{persistent}_``
 ``{tile}_{warps}_{warp tile}``, with flags as ``True`` and ``False``, optionally followed by ``_vec{a}_{b}_{c}``, by
-``_splitk{parts}`` where K is split, and by a free suffix. The prefix ``gemm_`` alone means the same.
+``_splitk{parts}`` where K is split, by the stream-K part, and by a free suffix. The prefix ``gemm_`` alone means the
+same.
+
+Stream-K: matrix products end in ``_streamk`` (reduction by atomics), ``_streamk_linear`` or ``_streamk_tree``, as CK
+Tile spells them. A convolution's name gets ``_streamk``, ``_{strategy}`` if the source states one, and ``_persistent``.
+
+CK Tile's generator spells convolutions in another way: ``grouped_conv_fwd_{dtype}_{layout}_{ndim}d_{pipeline}_``
+``{epilogue}_{scheduler}_{tile}_{warps}_{warp tile}``, then widths other than 4, 8, 8 and flags. Such a name states more
+parameters than the canonical one.
 """
 
 from __future__ import annotations
@@ -22,9 +30,11 @@ MAX_DIGITS = 9  # of any number in a name, far below the limit of int64
 
 _N = rf"(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
 _FLAG = "True|False"
+_STREAMK = r"(?:(?P<streamk_enabled>_streamk)(?:_(?P<streamk_reduction_strategy>(?!persistent)[A-Za-z0-9]+))?"
 _CONV = re.compile(
     rf"(?P<ndim>[123])d_(?P<tile_m>{_N})x(?P<tile_n>{_N})x(?P<tile_k>{_N})_(?P<pipeline>[a-z][a-z0-9]*(?:_[a-z0-9]+)*?)"
     r"(?:_(?P<scheduler>intrawave|interwave))?(?P<double_smem_buffer>_dsb)?(?P<store_immediate>_si)?"
+    rf"{_STREAMK}(?P<streamk_persistent>_persistent)?)?"
 )
 _GEMM = re.compile(
     r"(?P<gemm_layout>rcr|rrr|crr|ccr)_(?P<pipeline>[a-z][a-z0-9]*(?:_[a-z0-9]+)*)_(?P<epilogue>[a-z][a-z0-9]*)"
@@ -33,8 +43,22 @@ _GEMM = re.compile(
     rf"_(?P<warp_m>{_N})x(?P<warp_n>{_N})x(?P<warp_k>{_N})"
     rf"_(?P<warp_tile_m>{_N})x(?P<warp_tile_n>{_N})x(?P<warp_tile_k>{_N})"
     rf"(?:_vec(?P<vector_a>{_N})_(?P<vector_b>{_N})_(?P<vector_c>{_N}))?"
-    rf"(?:_splitk(?P<split_k>(?!0){_N}))?(?P<suffix>(?!_vec|_splitk[0-9])(?:_[A-Za-z0-9]+)+)?"
+    rf"(?:_splitk(?P<split_k>(?!0){_N}))?"
+    r"(?:(?P<streamk_enabled>_streamk)(?:_(?P<streamk_reduction_strategy>linear|tree)(?=_|$))?)?"
+    r"(?P<suffix>(?!_vec|_splitk[0-9]|_streamk(?:_|$))(?:_[A-Za-z0-9]+)+)?"
 )
+_GENERATED_CONV = re.compile(
+    r"grouped_conv_(?P<short>fwd|bwd_data|bwd_weight|bwdd|bwdw)_(?P<dtype>[a-z]+[0-9]+)_(?P<layout>[a-z]+)"
+    r"_(?P<ndim>[123])d_(?P<pipeline>[a-z][a-z0-9]*(?:_[a-z0-9]+)*)_(?P<epilogue>cshuffle|default)"
+    rf"_(?P<scheduler>intrawave|interwave)_(?P<tile_m>{_N})x(?P<tile_n>{_N})x(?P<tile_k>{_N})"
+    rf"_(?P<warp_m>{_N})x(?P<warp_n>{_N})x(?P<warp_k>{_N})"
+    rf"_(?P<warp_tile_m>{_N})x(?P<warp_tile_n>{_N})x(?P<warp_tile_k>{_N})"
+    rf"(?:_vec(?P<vector_a>{_N})_(?P<vector_b>{_N})_(?P<vector_c>{_N}))?"
+    rf"(?:_gm(?P<num_groups_to_merge>{_N}))?(?P<double_smem_buffer>_dsb)?"
+)
+_SHORT_VARIANTS = {"fwd": "forward", "bwdd": "bwd_data", "bwdw": "bwd_weight"}
+CONV_WIDTHS = (4, 8, 8)  # elements per load of A and B, and per store of C, of CK Tile's kernels whose name states none
+STRATEGIES = ("atomic", "linear", "tree")  # in which stream-K's matrix products add partial sums
 _CONV_EXAMPLE = "2d_16x64x128_compv4_intrawave_dsb"
 _GEMM_EXAMPLE = "rcr_compv3_cshuffle_intrawave_False_False_False_False_128x128x128_1x4x1_16x16x128"
 
@@ -60,12 +84,22 @@ class CkKernel(TileKernel):
         num_groups_to_merge: groups of a convolution computed as one.
         suffix: the rest of a matrix product's name after the known parts, without the first underscore.
         split_k: parts of K that a matrix product computes at once and then adds, 2 or more; 0 if K is not split.
+        streamk_enabled: whether K is divided evenly over the compute units (stream-K).
+        streamk_reduction_strategy: how partial sums are added, in the source's spelling: ``atomic``, ``linear``,
+            ``tree``, or a number; "" if a convolution's source states none.
+        streamk_persistent: whether stream-K's blocks stay on their compute unit; of a matrix product, `persistent`.
 
     Raises:
-        KernelError: `split_k` is out of its range, or splits a convolution, whose name cannot state it.
+        KernelError: `split_k` is out of its range, or splits a convolution, whose name cannot state it; or the name
+            cannot state how a stream-K kernel adds its partial sums.
     """
 
-    later_columns: ClassVar[tuple[str, ...]] = ("split_k",)
+    later_columns: ClassVar[tuple[str, ...]] = (
+        "split_k",
+        "streamk_enabled",
+        "streamk_reduction_strategy",
+        "streamk_persistent",
+    )
 
     ndim: int = 0
     gemm_layout: str = ""
@@ -89,8 +123,13 @@ class CkKernel(TileKernel):
     num_groups_to_merge: int = 0
     suffix: str = ""
     split_k: int = 0
+    streamk_enabled: bool = False
+    streamk_reduction_strategy: str = ""
+    streamk_persistent: bool = False
 
     def __post_init__(self) -> None:
+        if self.streamk_enabled:
+            self._check_streamk()
         if not self.split_k:
             return
         if not 2 <= self.split_k < 10**MAX_DIGITS:
@@ -100,6 +139,18 @@ class CkKernel(TileKernel):
             )
         if self.ndim:
             raise KernelError(f"split_k must be 0 for a convolution, whose name cannot state it; got {self.split_k}")
+
+    def _check_streamk(self) -> None:
+        strategy = self.streamk_reduction_strategy
+        if not self.ndim and strategy not in STRATEGIES:
+            raise KernelError(
+                f"a stream-K matrix product adds its partial sums in one of the ways {', '.join(STRATEGIES)}; "
+                f"got {strategy[:60]!r} as streamk_reduction_strategy"
+            )
+        if not self.ndim and bool(self.streamk_persistent) != bool(self.persistent):
+            raise KernelError("streamk_persistent must equal persistent for a matrix product, whose name states one")
+        if strategy and (strategy == "persistent" or not re.fullmatch("[A-Za-z0-9]+", strategy)):
+            raise KernelError(f"streamk_reduction_strategy must be letters and digits, got {strategy[:60]!r}")
 
     @property
     def compiled_layout(self) -> str:
@@ -142,12 +193,22 @@ class CkKernel(TileKernel):
                 f"{_shown(config)} is not a CK Tile configuration such as {_CONV_EXAMPLE} or {_GEMM_EXAMPLE}"
             )
         stated = {name: _value(name, text) for name, text in match.groupdict().items() if text is not None}
+        if "gemm_layout" in stated and "streamk_enabled" in stated:
+            stated = {"streamk_reduction_strategy": STRATEGIES[0], **stated, "streamk_persistent": stated["persistent"]}
         return cls(**stated)  # type: ignore[arg-type]
 
     def _conv_config(self) -> str:
         mode = f"_{self.scheduler}" if self.scheduler else ""
-        suffixes = "_dsb" * self.double_smem_buffer + "_si" * self.store_immediate
+        suffixes = "_dsb" * self.double_smem_buffer + "_si" * self.store_immediate + self._streamk()
         return f"{self.ndim}d_{self.tile_m}x{self.tile_n}x{self.tile_k}_{self.pipeline}{mode}{suffixes}"
+
+    def _streamk(self) -> str:
+        if not self.streamk_enabled:
+            return ""
+        strategy = self.streamk_reduction_strategy
+        if not self.ndim:
+            return "_streamk" if strategy == STRATEGIES[0] else f"_streamk_{strategy}"
+        return "_streamk" + (f"_{strategy}" if strategy else "") + "_persistent" * self.streamk_persistent
 
     def _gemm_config(self) -> str:
         flags = "_".join(str(bool(f)) for f in (self.pad_m, self.pad_n, self.pad_k, self.persistent))
@@ -158,11 +219,13 @@ class CkKernel(TileKernel):
             f"_{self.warp_tile_m}x{self.warp_tile_n}x{self.warp_tile_k}"
             + ("_vec{}_{}_{}".format(*vectors) if any(vectors) else "")
             + (f"_splitk{self.split_k}" if self.split_k else "")
+            + self._streamk()
             + (f"_{self.suffix}" if self.suffix else "")
         )
 
 
 _KINDS = CkKernel.column_kinds()
+_FLAGS = ("True", "_dsb", "_si", "_streamk", "_persistent")  # texts of a set flag in names
 
 
 @dataclass(frozen=True)
@@ -193,6 +256,8 @@ def parse_name(name: str) -> KernelName:
     Raises:
         KernelError: the text does not name a grouped convolution or a matrix product, or a part of it is malformed.
     """
+    if match := _GENERATED_CONV.fullmatch(name):
+        return _generated(match)
     for op, pattern in _NAMES:
         if match := pattern.fullmatch(name):
             kernel = CkKernel.from_config(match[3])
@@ -203,6 +268,16 @@ def parse_name(name: str) -> KernelName:
         f"{_shown(name)} is not a CK Tile kernel name such as grouped_conv_forward_bf16_{_CONV_EXAMPLE} "
         f"or gemm_universal_fp8_{_GEMM_EXAMPLE}"
     )
+
+
+def _generated(match: re.Match[str]) -> KernelName:
+    """Return the parts of a name as CK Tile's generator spells it."""
+    texts = match.groupdict()
+    short, dtype, _ = (str(texts.pop(key)) for key in ("short", "dtype", "layout"))
+    stated = {name: _value(name, text) for name, text in texts.items() if text is not None}
+    widths = dict(zip(("vector_a", "vector_b", "vector_c"), CONV_WIDTHS, strict=True))
+    kernel = CkKernel(**{**widths, **stated})  # type: ignore[arg-type]
+    return KernelName("grouped_conv", _SHORT_VARIANTS.get(short, short), dtype, kernel, match.string)
 
 
 def canonical_name(name: str) -> str:
@@ -243,7 +318,7 @@ def _value(name: str, text: str) -> int | str | bool:
         return 0 if text == "1" else int(text)
     kind = _KINDS[name]
     if kind == "bool":
-        return text in ("True", "_dsb", "_si")
+        return text in _FLAGS
     return int(text) if kind == "int" else text.removeprefix("_") if name == "suffix" else text
 
 

@@ -1,7 +1,8 @@
 """The only rules for CK Tile kernels: which are legal on an arch, and which problems a kernel supports.
 
-A parameter that a kernel does not state (0 or "", see :class:`~tilewise.kernels.ck.CkKernel`) breaks no rule. Figures
-of an arch (shared memory, warps, the tiles of its matrix instructions) come from ``conf/arch``.
+A parameter that a kernel does not state (0 or "", see :class:`~tilewise.kernels.ck.CkKernel`) breaks no rule, except
+for a convolution's vector widths: those that CK Tile's names leave out are known. Figures of an arch (shared memory,
+warps, the tiles of its matrix instructions) come from ``conf/arch``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise.arch import HardwareProfile
-from tilewise.kernels.ck._ck_kernel import CkKernel
+from tilewise.kernels.ck._ck_kernel import CONV_WIDTHS, CkKernel
 from tilewise.ops import CHANNELS_LAST, Problem, Target, spatial_dims, stored_rows
 
 CK_DTYPES: dict[str, tuple[str, ...]] = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
@@ -275,8 +276,9 @@ def _conv_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]
     c, k = p.C // p.G, p.K // p.G
     # Contiguous elements of A, B and the result: the channels of one group, or of several if they are merged.
     contiguous = {"forward": (c, c, k), "bwd_data": (k, c, c), "bwd_weight": (k, c, c)}[variant]
-    for name, size in zip("abc", contiguous, strict=True):
-        vector = np.maximum(getattr(kernel, f"vector_{name}"), 1)
+    for name, size, unstated in zip("abc", contiguous, CONV_WIDTHS, strict=True):
+        stated = getattr(kernel, f"vector_{name}")
+        vector = np.where(stated == 0, unstated, stated)
         yield (merged == 1) & (size % vector != 0), f"vector_{name} must divide a group's channels"
 
 

@@ -200,7 +200,9 @@ def parse_native(variant: str, fields: Sequence[str]) -> Instance:
         warp_m=warp_m, warp_n=warp_n, warp_k=warp_k, warp_tile_m=inner_m, warp_tile_n=inner_n, warp_tile_k=inner_k,
         scheduler=mapped(SCHEDULERS, fields[24], "scheduler"), epilogue="cshuffle",
         double_smem_buffer=read_int(fields[25]) != 0,
-        vector_a=va, vector_b=vb, vector_c=vc, num_groups_to_merge=groups,
+        vector_a=va, vector_b=vb, vector_c=vc, num_groups_to_merge=groups, streamk_enabled=streamk,
+        streamk_reduction_strategy=str(read_int(fields[32])) if streamk else "",
+        streamk_persistent=streamk and read_int(fields[33]) != 0,
     )  # fmt: skip
     return Instance(
         variant,
@@ -211,9 +213,6 @@ def parse_native(variant: str, fields: Sequence[str]) -> Instance:
         specialization=mapped(SPECIALIZATIONS, fields[1], "specialization"),
         split_image=split_image != 0,
         explicit_gemm=explicit_gemm != 0,
-        streamk_enabled=streamk,
-        streamk_reduction_strategy=str(read_int(fields[32])) if streamk else "",
-        streamk_persistent=streamk and read_int(fields[33]) != 0,
     )
 
 

@@ -58,8 +58,8 @@ def _native_fields(instance: Instance) -> list[str]:
     fields += [instance.dtype, instance.dtype, pipeline, scheduler]
     fields += [str(int(k.double_smem_buffer)), str(instance.num_wave_groups)]
     fields += ["fp32", instance.dtype, "EmptyTuple", "PassThrough"]
-    if instance.streamk_enabled:
-        fields += ["1", instance.streamk_reduction_strategy, str(int(instance.streamk_persistent))]
+    if k.streamk_enabled:
+        fields += ["1", k.streamk_reduction_strategy, str(int(k.streamk_persistent))]
     return fields
 
 

@@ -33,21 +33,14 @@ _KERNEL = {
     **{f"vector_size_{x}": f"vector_{x}" for x in "abc"},
     **{n: n for n in ("pipeline", "scheduler", "epilogue", "double_smem_buffer", "num_groups_to_merge")},
 }
-_INSTANCE = (
-    "num_wave_groups",
-    "specialization",
-    "two_stage",
-    "explicit_gemm",
-    "split_image",
-    "streamk_enabled",
-    "streamk_reduction_strategy",
-    "streamk_persistent",
-)
-INSTANCE_KEYS = ("id", *_KERNEL, *_INSTANCE)
+_INSTANCE = ("num_wave_groups", "specialization", "two_stage", "explicit_gemm", "split_image")
+_STREAMK = ("streamk_enabled", "streamk_reduction_strategy", "streamk_persistent")  # of the kernel, last in a file
+INSTANCE_KEYS = ("id", *_KERNEL, *_INSTANCE, *_STREAMK)
 _WHERE_TRUE = ("store_immediate", "pad_m", "pad_n", "pad_k", "persistent")
 # Keys that older files lack, or that are written only where true.
 _OPTIONAL = {
     *_INSTANCE,
+    *_STREAMK,
     *_WHERE_TRUE,
     "epilogue",
     "double_smem_buffer",
@@ -147,7 +140,8 @@ def _row(instance: AnyInstance) -> Document:
         return {name: getattr(instance, name) for name in DEPTHWISE_SIZES}
     row = {key: getattr(instance.kernel, name) for key, name in _KERNEL.items()}
     row |= {name: getattr(instance, name) for name in _INSTANCE}
-    strategy = instance.streamk_reduction_strategy
+    row |= {name: getattr(instance.kernel, name) for name in _STREAMK}
+    strategy = instance.kernel.streamk_reduction_strategy
     row["streamk_reduction_strategy"] = int(strategy) if strategy.isdecimal() and strategy[0] != "0" else strategy
     return row | {name: True for name in _WHERE_TRUE if getattr(instance.kernel, name)}
 
@@ -155,9 +149,9 @@ def _row(instance: AnyInstance) -> Document:
 def _instance(values: Mapping[str, object], header: InstanceHeader, where: str) -> AnyInstance:
     _require_keys(values, INSTANCE_KEYS, _OPTIONAL, where)
     kinds, kernel = CkKernel.column_kinds(), dict[str, Any]()
-    for key, name in {**_KERNEL, **{n: n for n in _WHERE_TRUE}}.items():
+    for key, name in {**_KERNEL, **{n: n for n in (*_WHERE_TRUE, *_STREAMK)}}.items():
         if key in values:
-            kernel[name] = _READ[kinds[name]](values, key, where)
+            kernel[name] = _READ[_EXTRA_KINDS.get(name, kinds[name])](values, key, where)
     extras: dict[str, Any] = {n: _READ[_EXTRA_KINDS.get(n, "bool")](values, n, where) for n in _INSTANCE if n in values}
     number = cast(int, values["id"])  # checked by the caller
     return Instance(

@@ -51,8 +51,6 @@ class Instance:
         two_stage: whether a first kernel computes in fp32 and a second converts (bwd_weight).
         explicit_gemm: whether a 1x1 filter is computed as a plain matrix product.
         split_image: whether images too large for 32-bit offsets are computed in parts.
-        streamk_enabled, streamk_persistent: whether K is divided evenly over the compute units.
-        streamk_reduction_strategy: how partial sums are added, in the source's spelling.
         id: number in the file that it was read from.
 
     Raises:
@@ -68,9 +66,6 @@ class Instance:
     two_stage: bool = False
     explicit_gemm: bool = False
     split_image: bool = False
-    streamk_enabled: bool = False
-    streamk_reduction_strategy: str = ""
-    streamk_persistent: bool = False
     id: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

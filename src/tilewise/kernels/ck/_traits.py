@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
-from tilewise.kernels.ck._ck_kernel import CkKernel
+from tilewise.kernels.ck._ck_kernel import CONV_WIDTHS, STRATEGIES, CkKernel
 from tilewise.kernels.ck._ck_rules import (
     CK_DTYPES,
     EPILOGUES,
@@ -44,18 +44,17 @@ _LAYOUTS = {1: "nwgc", 2: "nhwgc", 3: "ndhwgc"}
 
 # The tiles (M, N, K) of CK Tile's own convolutions, as its sweep builder and its table of gfx950 have them (ROCm's
 # composable_kernel, 2026). Its other sets of rules have longer lists. A tile has one division into warps and vectors.
-_WIDTHS = (4, 8, 8)
 CK_TILES: dict[tuple[int, int, int], Shape] = {
-    (16, 64, 64): Shape((1, 4, 1), (16, 16, 16), _WIDTHS),
-    (32, 64, 64): Shape((2, 2, 1), (16, 16, 16), _WIDTHS),
-    (64, 64, 64): Shape((4, 1, 1), (16, 16, 16), _WIDTHS),
-    (32, 128, 64): Shape((1, 4, 1), (32, 32, 16), _WIDTHS),
-    (64, 128, 64): Shape((2, 2, 1), (32, 32, 16), _WIDTHS),
-    (128, 128, 64): Shape((4, 4, 1), (32, 32, 16), _WIDTHS),
-    (16, 64, 128): Shape((1, 4, 1), (16, 16, 32), _WIDTHS),
-    (32, 64, 128): Shape((2, 2, 1), (16, 16, 32), _WIDTHS),
-    (64, 64, 128): Shape((4, 1, 1), (16, 16, 32), _WIDTHS),
-    (128, 64, 128): Shape((8, 2, 1), (16, 16, 32), _WIDTHS),
+    (16, 64, 64): Shape((1, 4, 1), (16, 16, 16), CONV_WIDTHS),
+    (32, 64, 64): Shape((2, 2, 1), (16, 16, 16), CONV_WIDTHS),
+    (64, 64, 64): Shape((4, 1, 1), (16, 16, 16), CONV_WIDTHS),
+    (32, 128, 64): Shape((1, 4, 1), (32, 32, 16), CONV_WIDTHS),
+    (64, 128, 64): Shape((2, 2, 1), (32, 32, 16), CONV_WIDTHS),
+    (128, 128, 64): Shape((4, 4, 1), (32, 32, 16), CONV_WIDTHS),
+    (16, 64, 128): Shape((1, 4, 1), (16, 16, 32), CONV_WIDTHS),
+    (32, 64, 128): Shape((2, 2, 1), (16, 16, 32), CONV_WIDTHS),
+    (64, 64, 128): Shape((4, 1, 1), (16, 16, 32), CONV_WIDTHS),
+    (128, 64, 128): Shape((8, 2, 1), (16, 16, 32), CONV_WIDTHS),
 }
 _TILE_SIZES = ("tile_m", "tile_n", "tile_k")
 
@@ -260,7 +259,7 @@ _GEMM_TRAITS: dict[str, tuple[TraitValue, ...]] = {  # with the values that exis
     "epilogue": EPILOGUES,
     **dict.fromkeys(("pad_m", "pad_n", "pad_k", "persistent"), (False, True)),
 }
-_STREAMK_TRAIT, _STRATEGIES = "reduction_strategy", ("atomic", "linear", "tree")
+_STREAMK_TRAIT = "reduction_strategy"
 _GEMM_KEYS = ("tile_config", "trait_config", "k_block_per_cu")  # the last is an option of the build, not of the kernel
 
 
@@ -309,7 +308,8 @@ def _gemm_instance(kernel: CkKernel, dtype: str, strategy: str) -> Instance:
     if not strategy:
         return plain
     persistent = bool(kernel.persistent)
-    return replace(plain, streamk_enabled=True, streamk_reduction_strategy=strategy, streamk_persistent=persistent)
+    divided = replace(kernel, streamk_enabled=True, streamk_reduction_strategy=strategy, streamk_persistent=persistent)
+    return replace(plain, kernel=divided)
 
 
 def _gemm_kernel(*values: Any) -> CkKernel:
@@ -344,7 +344,7 @@ def _gemm_axes(
     traits = {n: _trait_values(n, stated_traits[n], known) for n, known in _GEMM_TRAITS.items()}  # type: ignore[index]
     if _STREAMK_TRAIT not in stated_traits:  # type: ignore[operator]
         return sizes, traits, ("",)
-    found = _trait_values(_STREAMK_TRAIT, stated_traits[_STREAMK_TRAIT], _STRATEGIES)  # type: ignore[index]
+    found = _trait_values(_STREAMK_TRAIT, stated_traits[_STREAMK_TRAIT], STRATEGIES)  # type: ignore[index]
     return sizes, traits, [str(strategy) for strategy in found]
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from tilewise.errors import LibraryError
-from tilewise.kernels.ck._library import CkLibrary, Signature
+from tilewise.kernels.ck.libraries._library import CkLibrary, Signature
 from tilewise.ops import Problem
 
 _SIZES = (c.c_int64, c.c_int64, c.c_int64)  # M, N, K

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tilewise.errors import ConfigError, KernelError, LibraryError
 from tilewise.files import write_text
@@ -135,7 +135,7 @@ def _instance_of(record: LibraryRecord, file: Path) -> AnyInstance:
         raise LibraryError(f"{file.with_suffix('.json')}: {e}") from e
 
 
-def _header(records: Sequence[LibraryRecord], instances: Sequence[AnyInstance], folder: Path) -> dict[str, Any]:
+def _header(records: Sequence[LibraryRecord], instances: Sequence[AnyInstance], folder: Path) -> dict[str, object]:
     headers = {(i.fields["op"], i.fields["variant"], i.dtype, r.arch) for r, i in zip(records, instances, strict=True)}
     if len(headers) > 1:
         found = ", ".join(sorted("_".join(map(str, h)) for h in headers))

@@ -6,7 +6,7 @@ import ctypes as c
 from collections.abc import Sequence
 
 from tilewise.errors import KernelError, LibraryError
-from tilewise.kernels.ck._library import CkLibrary, Signature
+from tilewise.kernels.ck.libraries._library import CkLibrary, Signature
 from tilewise.ops import CONV_VARIANTS, Problem
 
 # tilewise's columns in the order of the C struct, whose field names differ. Its last field is the direction.

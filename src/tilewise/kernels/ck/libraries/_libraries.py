@@ -9,10 +9,10 @@ from typing import Literal, Self
 
 from tilewise.errors import ConfigError, KernelError, LibraryError
 from tilewise.kernels.ck._ck_kernel import parse_name
-from tilewise.kernels.ck._conv_library import ConvLibrary
-from tilewise.kernels.ck._gemm_library import GemmLibrary
-from tilewise.kernels.ck._library import CkLibrary
-from tilewise.kernels.ck._manifest import read_manifest
+from tilewise.kernels.ck.libraries._conv_library import ConvLibrary
+from tilewise.kernels.ck.libraries._gemm_library import GemmLibrary
+from tilewise.kernels.ck.libraries._library import CkLibrary
+from tilewise.kernels.ck.libraries._manifest import read_manifest
 from tilewise.ops import Problem, Target
 
 TensorMemory = Literal["host", "device"]
