@@ -19,6 +19,7 @@ TRAIN := $(VENV)/.train
 DEV := $(VENV)/.dev
 INTERPRETER := $(VENV)/.interpreter
 SERVERS := $(VENV)/.servers
+CLUSTER := $(VENV)/.cluster
 
 # A resnet50 layer, for which `make repro` selects a kernel at its end.
 PROBLEM ?= {N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}
@@ -63,6 +64,10 @@ $(INTERPRETER): requirements/interpreter.txt $(DEV)
 	@touch $@
 
 $(SERVERS): requirements/servers.txt $(TRAIN)
+	$(call install_locked,$<)
+	@touch $@
+
+$(CLUSTER): requirements/cluster.txt $(TRAIN)
 	$(call install_locked,$<)
 	@touch $@
 
@@ -153,6 +158,12 @@ ui: $(TRAIN)  ## open MLflow's pages with the runs and models of this folder
 servers: $(SERVERS)  ## run MLflow over PostgreSQL and an S3 store until Ctrl-C (SERVERS_ARGS="--port 5000", --open: without users)
 	@exec python -m tilewise.servers $(SERVERS_ARGS)
 
+CLUSTER_ARGS ?=
+
+.PHONY: cluster
+cluster: $(CLUSTER)  ## run a Dask scheduler and a worker per core until Ctrl-C (CLUSTER_ARGS="--gpus 2"), for cluster=dask
+	@exec python -m tilewise.cluster $(CLUSTER_ARGS)
+
 ##### The developer's day
 
 PYTEST := pytest --numprocesses $(JOBS) --dist loadgroup
@@ -162,7 +173,7 @@ test: $(INTERPRETER) lint type  ## lint, types and the short tests: every packag
 	$(PYTEST) -m "not long" $(TEST_ARGS)
 
 .PHONY: test-all
-test-all: $(INTERPRETER) $(SERVERS)  ## the rest: servers, processes that are killed, kernels in the interpreter, whole trainings
+test-all: $(INTERPRETER) $(SERVERS) $(CLUSTER)  ## the rest: servers, processes that are killed, kernels in the interpreter, whole trainings
 	$(PYTEST) -m long $(TEST_ARGS)
 
 # clang-tidy skips files that include Python.h, and the client in tests/capi, which includes the installed header.
@@ -206,6 +217,7 @@ lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer ver
 	$(COMPILE) pyproject.toml --extra train --constraint requirements/constraints.in --output-file requirements/train.txt
 	$(COMPILE) pyproject.toml --extra train --extra dev --constraint requirements/train.txt --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra train --extra servers --constraint requirements/train.txt --output-file requirements/servers.txt
+	$(COMPILE) pyproject.toml --extra train --extra cluster --constraint requirements/train.txt --output-file requirements/cluster.txt
 
 .PHONY: clean
 clean:  ## remove everything built: environment, caches, models, reports (not the MLflow store)

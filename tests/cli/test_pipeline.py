@@ -29,11 +29,11 @@ SHOWN_ONLY = (
 )  # fmt: skip
 # prepare's verb describes data as well. The command line checks settings before any verb, which changes no output.
 # train logs to MLflow and shows the noise ceiling, but writes neither into the model.
-# What train keeps of a tuning goes to conf/, and a run after it begins there.
+# What train keeps of a tuning goes to conf/, and a run after it begins there. Results do not depend on the cluster.
 SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
-    "settings": ("gate/", "model/", "train/"),
-    "train": ("registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py"),
+    "settings": ("cluster/", "gate/", "model/", "train/"),
+    "train": ("cluster/", "registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py"),
 }
 COMPOSER = "python -m tilewise.cli.compose"
 

@@ -40,7 +40,7 @@ VERBS: dict[str, Verb] = {
     "plan": Verb(
         "measuring",
         "propose the next measurements, within a budget of seconds",
-        ("collect", "data", "holdout", "model_dir", "output", "plan", "seed", "threads"),
+        ("cluster", "collect", "data", "holdout", "model_dir", "output", "plan", "seed", "threads"),
     ),
     "ingest": Verb(
         "measuring",
@@ -70,8 +70,8 @@ VERBS: dict[str, Verb] = {
         "models",
         "fit a target's model and log it to MLflow",
         (
-            "data", "holdout", "model", "model_dir", "n_splits", "out", "register", "sample", "seed", "threads",
-            "tracking", "tune", "tuned", "warm_start",
+            "cluster", "data", "holdout", "model", "model_dir", "n_splits", "out", "register", "sample", "seed",
+            "threads", "tracking", "tune", "tuned", "warm_start",
         ),
         also={"targets": "model.extra_labels"},
     ),

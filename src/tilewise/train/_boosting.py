@@ -79,12 +79,17 @@ class Bins:
     """A feature matrix cut into bins once; boosters are fitted on subsets of its rows. Not thread-safe."""
 
     def __init__(self, matrix: Floats, names: tuple[str, ...], max_bin: int, threads: int) -> None:
+        self._arguments = (matrix, names, max_bin, threads)
         params = {**_FIXED, "max_bin": max_bin, "num_threads": threads}
         # LightGBM requires labels before it builds subsets; each fit sets its own.
         self._full = lgb.Dataset(matrix, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
         self._full.construct()
         self._subsets: dict[bytes, lgb.Dataset] = {}
         self._rows = len(matrix)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Pickle the matrix for another process, which cuts it into equal bins."""
+        return Bins, self._arguments
 
     def fit(self, settings: ModelSettings, labels: Labels, fit: Fit, rows: Ints | None = None) -> lgb.Booster:
         """Return a booster fitted on `rows`, or on all rows for None."""

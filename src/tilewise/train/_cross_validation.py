@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from sklearn.model_selection import GroupKFold
 
+from tilewise.cluster import LOCAL, Executor
 from tilewise.errors import DataError
 from tilewise.metrics import Selections, select, summarise
 from tilewise.model import SCALED_LABELS
@@ -98,11 +99,28 @@ def make_folds(table: Table, n_splits: int, seed: int) -> tuple[Fold, ...]:
     )
 
 
+class _FoldRun(NamedTuple):
+    """The outcome of one fold.
+
+    Attributes:
+        result: its metrics.
+        score: final score of each test row.
+        log_scale: log(TFLOPS) of each test problem's selection less its score.
+        grown: efficiency on each test problem by number of trees.
+    """
+
+    result: FoldResult
+    score: Floats
+    log_scale: Floats
+    grown: dict[int, Floats]
+
+
 def cross_validate(
     data: TrainingData,
     folds: Sequence[Fold],
     model: ModelSettings,
     on_fold: Callable[[FoldResult], None] | None = None,
+    executor: Executor = LOCAL,
 ) -> CrossValidation:
     """Predict each tested row by the fold that did not train on its group.
 
@@ -111,29 +129,34 @@ def cross_validate(
         folds: from :func:`make_folds`.
         model: settings of the trees.
         on_fold: called with the result of each fold when it is done.
+        executor: runs the folds.
     """
     table = data.table
     score, log_scale = np.empty(len(table.problem)), np.full(len(table.problems), np.nan)
     grown: defaultdict[int, Floats] = defaultdict(lambda: np.full(len(table.problems), np.nan))
-    results, every = [], max(1, model.n_estimators // CURVE_POINTS)
-    for number, fold in enumerate(folds):
-        rows = table.measured_rows_of(fold.test)
-        for growth in fold_growth(data, fold, model, every=every):
-            score[rows] = growth.scores
-            grown[growth.n_trees][fold.test] = selections_by_score(table, rows, growth.scores).efficiency
-        chosen = selections_by_score(table, rows, score[rows])
-        selected = rows[chosen.selected]
-        log_scale[fold.test] = np.log(table.tflops[selected]) - score[selected]
-        results.append(FoldResult(number, summarise(chosen, table.tflops[rows])))
-        if on_fold:
-            on_fold(results[-1])
+    report = (lambda run: on_fold(run.result)) if on_fold else None
+    runs = executor.map(_run_fold, (data, model), list(enumerate(folds)), report)
+    for fold, run in zip(folds, runs, strict=True):
+        score[table.measured_rows_of(fold.test)], log_scale[fold.test] = run.score, run.log_scale
+        for n_trees, efficiency in run.grown.items():
+            grown[n_trees][fold.test] = efficiency
     rows = table.measured_rows_of(tested_problems(folds))
     tested, scales = table.take(rows), _predicted_scales(data, folds, model.label, log_scale)
     predicted = to_tflops(model.label, score[rows], scales[table.problem[rows]])
     chosen = selections_by_score(table, rows, score[rows])
     out_of_fold = OutOfFold(tested.problem, tested.kernel, tested.tflops, predicted, chosen.efficiency)
     metrics = summarise(chosen, tested.tflops, predicted)
-    return CrossValidation(out_of_fold, tuple(results), metrics, log_scale, dict(grown))
+    return CrossValidation(out_of_fold, tuple(run.result for run in runs), metrics, log_scale, dict(grown))
+
+
+def _run_fold(shared: tuple[TrainingData, ModelSettings], numbered: tuple[int, Fold]) -> _FoldRun:
+    (data, model), (number, fold) = shared, numbered
+    table, rows, grown = data.table, data.table.measured_rows_of(fold.test), dict[int, Floats]()
+    for growth in fold_growth(data, fold, model, every=max(1, model.n_estimators // CURVE_POINTS)):
+        chosen = selections_by_score(table, rows, growth.scores)
+        grown[growth.n_trees] = chosen.efficiency
+    log_scale = np.log(table.tflops[rows[chosen.selected]]) - growth.scores[chosen.selected]
+    return _FoldRun(FoldResult(number, summarise(chosen, table.tflops[rows])), growth.scores, log_scale, grown)
 
 
 def tested_problems(folds: Sequence[Fold]) -> Ints:

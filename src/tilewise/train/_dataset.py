@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -105,6 +105,11 @@ class Table:
     is_own: Bools
     split: Split
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the table for another process; features hold functions, so they travel by name."""
+        state = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
+        return _restored, (state, self.features.op, self.features.names)
+
     @property
     def best(self) -> Floats:
         """TFLOPS of each problem's fastest kernel, of shape (problems,)."""
@@ -171,6 +176,10 @@ class Table:
         rows = np.lexsort((kernel, self.problem))
         rows = rows[kernel[rows] >= 0]
         return replace(self.take(rows), pool=pool, kernel=kernel[rows])
+
+
+def _restored(state: Mapping[str, object], op: str, names: Sequence[str]) -> Table:
+    return Table(features=feature_table(op).select(names), **state)  # type: ignore[arg-type]  # what __reduce__ took
 
 
 def build_table(

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
+from tilewise.cluster import LOCAL, Executor
 from tilewise.data import split_rule, table_hash
 from tilewise.errors import ConfigError
 from tilewise.features import feature_table
@@ -46,15 +47,17 @@ SELFTEST_PROBLEMS = 5
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions called while a training runs.
+    """Hooks of the caller into a running training.
 
     Attributes:
         on_trial: called with each tuning trial when it is over.
         on_fold: called with each fold of the cross-validation when it is done.
+        executor: runs trials, folds and the learning curve; the results do not depend on it.
     """
 
     on_trial: Callable[[TrialResult], None] | None = None
     on_fold: Callable[[FoldResult], None] | None = None
+    executor: Executor = LOCAL
 
 
 def train(
@@ -82,7 +85,8 @@ def train(
     """
     table = select_features(_table(frame, target, pool, arch, settings), settings)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits)
-    fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks or Callbacks(), rule, table_hash(frame))
+    callbacks = callbacks or Callbacks()
+    fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks, rule, table_hash(frame))
     model = fit.model
     parts = fit.parts(
         booster_text=model_text(fit.booster),
@@ -90,7 +94,7 @@ def train(
         extra_boosters=_extra_boosters(fit.data, model),
         calibration=fit_confidence(table, fit.folds, fit.validated.out_of_fold, _log_rates(fit.data, fit.folds)),
     )
-    return fit.result(parts, curve_by_problems(fit.data, fit.folds[0], model, fit.validated.grown))
+    return fit.result(parts, curve_by_problems(fit.data, fit.folds[0], model, fit.validated.grown, callbacks.executor))
 
 
 def continue_training(
@@ -265,8 +269,8 @@ def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash
     """Tune, cross-validate the chosen settings, and fit them on all problems."""
     table, settings = data.table, data.settings
     folds = make_folds(table, settings.n_splits, settings.seed)
-    tuning = tune(data, folds, callbacks.on_trial)
-    validated = cross_validate(data, folds, tuning.model, callbacks.on_fold)
+    tuning = tune(data, folds, callbacks.on_trial, callbacks.executor)
+    validated = cross_validate(data, folds, tuning.model, callbacks.on_fold, callbacks.executor)
     labels = make_labels(table, tuning.model, data.baselines.of_all().scores)
     rows = data.baselines.training_rows(np.arange(len(table.problems)))
     booster = data.bins.fit(tuning.model, labels, data.fit, rows)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewise.cluster import LOCAL, Executor
 from tilewise.train._cross_validation import Fold, TrainingData, fold_score, selections_by_score
 from tilewise.train._dataset import Floats
 from tilewise.train._settings import ModelSettings
@@ -31,7 +32,11 @@ def curve_by_trees(grown: Mapping[int, Floats]) -> tuple[CurvePoint, ...]:
 
 
 def curve_by_problems(
-    data: TrainingData, fold: Fold, model: ModelSettings, grown: Mapping[int, Floats]
+    data: TrainingData,
+    fold: Fold,
+    model: ModelSettings,
+    grown: Mapping[int, Floats],
+    executor: Executor = LOCAL,
 ) -> tuple[CurvePoint, ...]:
     """Return the efficiency on one fold's test problems, learnt from growing parts of its training problems.
 
@@ -42,19 +47,25 @@ def curve_by_problems(
         fold: one of the cross-validated folds.
         model: settings of the trees.
         grown: as for :func:`curve_by_trees`; it gives the point of all problems.
+        executor: runs the trainings.
     """
     table = data.table
     n_trees = min(n for n in grown if n >= TREE_SHARE * model.n_estimators)
     fewer, rows = replace(model, n_estimators=n_trees), table.measured_rows_of(fold.test)
     # Problems of one group are added together, as they would be measured.
     order = np.random.default_rng(data.settings.seed).permutation(int(table.group.max()) + 1)[table.group[fold.train]]
-    points = []
-    for share in SHARES:
-        part = fold.train[order <= np.quantile(order, share)]
-        if len(part) >= MIN_PROBLEMS:
-            score = fold_score(data, Fold(part, fold.test), fewer)
-            points.append(_point(len(part), selections_by_score(table, rows, score).efficiency))
+    parts = [part for share in SHARES if len(part := fold.train[order <= np.quantile(order, share)]) >= MIN_PROBLEMS]
+    scores = executor.map(_fold_score, (data, fewer), [Fold(part, fold.test) for part in parts])
+    points = [
+        _point(len(part), selections_by_score(table, rows, score).efficiency)
+        for part, score in zip(parts, scores, strict=True)
+    ]
     return (*points, _point(len(fold.train), grown[n_trees][fold.test]))
+
+
+def _fold_score(shared: tuple[TrainingData, ModelSettings], fold: Fold) -> Floats:
+    data, model = shared
+    return fold_score(data, fold, model)
 
 
 def _point(n: int, efficiency: Floats) -> CurvePoint:

@@ -14,6 +14,7 @@ import lightgbm as lgb
 import numpy as np
 
 from tilewise.campaigns.plan._pairs import Pairs
+from tilewise.cluster import LOCAL, Executor
 from tilewise.features import CostModel
 from tilewise.metrics import Floats, Ints
 from tilewise.train import ModelSettings, Table, TrainingData, TrainSettings, make_labels
@@ -54,23 +55,31 @@ class Committee:
 
     @classmethod
     def fit(
-        cls, table: Table, count: int, seed: int, threads: int, settings: ModelSettings = COMMITTEE_SETTINGS
+        cls,
+        table: Table,
+        count: int,
+        seed: int,
+        threads: int,
+        settings: ModelSettings = COMMITTEE_SETTINGS,
+        executor: Executor = LOCAL,
     ) -> Self:
         """Train `count` members on :data:`SHARE` of the groups each; a single member trains on all of them."""
         settings = dataclasses.replace(settings, label="residual", hard_weight=0.0)
         groups = int(table.group.max()) + 1
         rng = np.random.default_rng([seed, groups])
-        members = []
-        for number in range(count):
-            kept = np.zeros(groups, dtype=bool)
-            kept[rng.permutation(groups)[: max(1, round(SHARE * groups)) if count > 1 else groups]] = True
-            some = table.take(np.flatnonzero(kept[table.group][table.problem]))
-            members.append(Member.fit(some, settings, seed + number, threads))
-        return cls(tuple(members), threads)
+        share = max(1, round(SHARE * groups)) if count > 1 else groups
+        tasks = [(rng.permutation(groups)[:share], seed + number) for number in range(count)]
+        return cls(tuple(executor.map(_fit_member, (table, settings, threads), tasks)), threads)
 
     def score(self, pairs: Pairs) -> Floats:
         """Return predicted log(TFLOPS), of shape (members, rows)."""
         return np.stack([m.score(pairs, self.threads) for m in self.members])
+
+
+def _fit_member(shared: tuple[Table, ModelSettings, int], task: tuple[Ints, int]) -> Member:
+    (table, settings, threads), (groups, seed) = shared, task
+    rows = np.flatnonzero(np.isin(table.group, groups)[table.problem])
+    return Member.fit(table.take(rows), settings, seed, threads)
 
 
 def disagreement(problem: Ints, scores: Floats) -> Floats:

@@ -14,6 +14,7 @@ from tilewise.campaigns.plan._choice import Bools, KernelChoice, choose_kernels,
 from tilewise.campaigns.plan._committee import Committee, disagreement
 from tilewise.campaigns.plan._pairs import supported_pairs
 from tilewise.checks import is_whole, require
+from tilewise.cluster import LOCAL, Executor
 from tilewise.collect import SECONDS_PER_PROBLEM, Item, Plan, Timing, pair_seconds
 from tilewise.data import TargetTable, held_out
 from tilewise.errors import ConfigError, DataError
@@ -73,7 +74,14 @@ class Proposal:
     shape_distance: Floats
 
 
-def propose(frame: pd.DataFrame | None, whole: Plan, settings: PlanSettings, *, holdout_fraction: float) -> Proposal:
+def propose(
+    frame: pd.DataFrame | None,
+    whole: Plan,
+    settings: PlanSettings,
+    *,
+    holdout_fraction: float,
+    executor: Executor = LOCAL,
+) -> Proposal:
     """Choose problems and kernels of a plan to measure within the budget.
 
     Measured problems are left out, because training uses a single run per problem, and so are holdout problems, because
@@ -85,6 +93,7 @@ def propose(frame: pd.DataFrame | None, whole: Plan, settings: PlanSettings, *, 
         whole: the plan to choose from; also target, pool, hardware, timing and name of the new run.
         settings: all other settings.
         holdout_fraction: share of the split keys that is held out.
+        executor: trains the committee.
 
     Raises:
         ConfigError: `frame` already contains the run.
@@ -97,7 +106,7 @@ def propose(frame: pd.DataFrame | None, whole: Plan, settings: PlanSettings, *, 
     if frame is None:
         scored = unscored(problems, whole.pool, whole.target, whole.arch)
     else:
-        scored = _scored(frame, problems, whole, settings, holdout_fraction)
+        scored = _scored(frame, problems, whole, settings, holdout_fraction, executor)
     chosen = choose_kernels(scored.problem, scored.log_tflops, settings.choice, rng)
     seconds = seconds_of(problems, scored, chosen, whole.timing, whole.arch)
     keys = np.array([p.group_key for p in problems], dtype=np.int64)
@@ -163,11 +172,16 @@ def candidates(items: Sequence[Item], whole: Plan, known: Ints, fraction: float)
 
 
 def _scored(
-    frame: pd.DataFrame, problems: list[Problem], whole: Plan, settings: PlanSettings, fraction: float
+    frame: pd.DataFrame,
+    problems: list[Problem],
+    whole: Plan,
+    settings: PlanSettings,
+    fraction: float,
+    executor: Executor,
 ) -> Scored:
     target, pool, arch = whole.target, whole.pool, whole.arch
     table = build_table(frame, target, pool, arch, fraction)
-    committee = Committee.fit(table, settings.members, settings.seed, settings.threads)
+    committee = Committee.fit(table, settings.members, settings.seed, settings.threads, executor=executor)
     problem, kernel, mean, regret = [], [], [], []
     for pairs in supported_pairs(problems, pool, target, arch, table.features):
         scores = committee.score(pairs)

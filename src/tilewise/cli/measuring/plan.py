@@ -30,6 +30,7 @@ from tilewise.campaigns.plan import (
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.collect import library_kernels, plan_from_config
+from tilewise.cluster import ClusterSettings, open_executor
 from tilewise.collect import Plan
 from tilewise.collect.engines import ReplayTable
 from tilewise.data import read_measurements
@@ -82,7 +83,10 @@ def _unshipped_pool(cfg: DictConfig) -> Pool | None:
 
 
 def _plan_problems(cfg: DictConfig, whole: Plan, frame: pd.DataFrame | None) -> tuple[Plan, list[str]]:
-    proposal = propose(frame, whole, settings_from_config(cfg), holdout_fraction=cfg.holdout.fraction)
+    with open_executor(ClusterSettings.from_config(cfg.cluster)) as executor:
+        proposal = propose(
+            frame, whole, settings_from_config(cfg), holdout_fraction=cfg.holdout.fraction, executor=executor
+        )
     return proposal.plan, _describe(proposal)
 
 

@@ -38,6 +38,7 @@ from tilewise.cli._figures import show_figures
 from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli._tuned import write_tuned
 from tilewise.cli.compose import overrides_for
+from tilewise.cluster import ClusterSettings, Executor, open_executor
 from tilewise.data import TargetTable, read_measurements
 from tilewise.evaluate import noise_ceiling
 from tilewise.evaluate.plots import (
@@ -93,8 +94,9 @@ def run(cfg: DictConfig) -> None:
         frame = _sample(frame, target, settings, cfg.sample.problems)
         console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
     folder, start = Path(cfg.out or cfg.model_dir), _start(cfg, settings if base is None else base.settings(settings))
-    with _ended_by_sigterm(), training_run(start) as log:
-        result = _train(frame, target, settings, _Reports(console, log), base)
+    cluster = ClusterSettings.from_config(cfg.cluster)
+    with open_executor(cluster) as executor, _ended_by_sigterm(), training_run(start) as log:
+        result = _train(frame, target, settings, _Reports(console, log), base, executor)
         write_artefact(folder, result.parts)
         with tempfile.TemporaryDirectory() as scratch:
             log.finish(result, folder, _plots(result, Path(scratch)))
@@ -190,7 +192,12 @@ class _Reports:
 
 
 def _train(
-    frame: pd.DataFrame, target: Target, settings: TrainSettings, reports: _Reports, base: BaseModel | None
+    frame: pd.DataFrame,
+    target: Target,
+    settings: TrainSettings,
+    reports: _Reports,
+    base: BaseModel | None,
+    executor: Executor,
 ) -> TrainingResult:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     tuning = settings.tune.n_trials if settings.tune.n_trials > 1 and settings.tune.space else 0
@@ -207,7 +214,7 @@ def _train(
             mean = fold.metrics["mean_efficiency"]
             progress.update(folds, advance=1, description=f"cross-validation ({100 * mean:.2f} %)")
 
-        callbacks = Callbacks(on_trial, on_fold)
+        callbacks = Callbacks(on_trial, on_fold, executor)
         if base:
             return continue_training(frame, target, base, settings, callbacks)
         return train(frame, target, pool_of(frame, target), load_arch(target.arch), settings, callbacks)

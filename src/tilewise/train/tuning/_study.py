@@ -36,6 +36,7 @@ STARTUP_TRIALS = 10
 MIN_TRIALS_FOR_IMPORTANCES = 4
 # Heartbeat of a worker, and the silence after which its trial is failed and repeated.
 HEARTBEAT_S, GRACE_S, RETRIES = 5, 30, 3
+TASK = "task"  # attribute of a trial: the task of an executor that runs it
 _LOCK_S = 60  # SQLite: time that a worker waits for another's write
 _STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
@@ -165,6 +166,32 @@ def open_study(target: str, mark: str, tune: TuneSettings, initial: Params) -> o
             study.set_user_attr("objectives", list(tune.objectives))
             study.enqueue_trial(dict(initial), user_attrs={"given": True}, skip_if_exists=True)
     return study
+
+
+def repeat_lost(study: optuna.Study, task: str) -> bool:
+    """Queue the trial of a task again whose worker was lost, before its heartbeat is missed.
+
+    Returns:
+        Whether the task's trial was finished before the worker was lost.
+    """
+    for trial in study.get_trials(deepcopy=False):
+        if trial.user_attrs.get(TASK) != task:
+            continue
+        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            return True
+        if trial.state == TrialState.RUNNING:
+            attributes = {"given": True} if trial.user_attrs.get("given") else {}
+            study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+            study.enqueue_trial(trial.params, user_attrs=attributes)
+    return False
+
+
+def with_absolute_path(url: str) -> str:
+    """Return a storage's URL that means the same file in any folder; other databases' URLs stay as they are."""
+    parsed = sqlalchemy.make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return url
+    return parsed.set(database=str(Path(parsed.database).absolute())).render_as_string(hide_password=False)
 
 
 def finished_trials(study: optuna.Study) -> tuple[TrialResult, ...]:

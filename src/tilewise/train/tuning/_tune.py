@@ -14,34 +14,37 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
-from typing import cast
+from uuid import uuid4
 
 import numpy as np
 import optuna
 
+from tilewise.cluster import LOCAL, Executor
 from tilewise.errors import TilewiseError
-from tilewise.features import FeatureTable
-from tilewise.train._boosting import Bins
 from tilewise.train._cross_validation import Fold, TrainingData, fold_growth, selections_by_score
-from tilewise.train._dataset import Floats, Table
+from tilewise.train._dataset import Floats
 from tilewise.train._settings import ModelSettings, TrainSettings, with_params
 from tilewise.train._training_result import TrialResult, TuningResult
 from tilewise.train._tune_settings import TUNABLE, TuneSettings
-from tilewise.train.cost_model import Baselines
 from tilewise.train.tuning._objectives import choose, efficiency_values, selection_time, trials_without_gain
 from tilewise.train.tuning._study import (
     CHECKPOINTS,
+    TASK,
     Params,
     fingerprint,
     finished_trials,
     open_study,
     parameter_importances,
+    repeat_lost,
+    with_absolute_path,
 )
 
 OnTrial = Callable[[TrialResult], None]
 
 
-def tune(data: TrainingData, folds: tuple[Fold, ...], on_trial: OnTrial | None = None) -> TuningResult:
+def tune(
+    data: TrainingData, folds: tuple[Fold, ...], on_trial: OnTrial | None = None, executor: Executor = LOCAL
+) -> TuningResult:
     """Search ``settings.tune.space`` around ``settings.model``, both of ``data.settings``.
 
     The first trial has the initial parameters; :func:`~tilewise.train.tuning._objectives.choose` picks the best trial.
@@ -50,6 +53,7 @@ def tune(data: TrainingData, folds: tuple[Fold, ...], on_trial: OnTrial | None =
         data: the prepared table.
         folds: from :func:`~tilewise.train.make_folds`.
         on_trial: called with each trial that is over, including those of earlier calls and of other workers.
+        executor: runs the trials, one a task, if the study is in a database that its workers share.
 
     Raises:
         ConfigError: the storage cannot be used, or its study has other data or settings.
@@ -64,16 +68,16 @@ def tune(data: TrainingData, folds: tuple[Fold, ...], on_trial: OnTrial | None =
     report = _Reporter(study, on_trial)
     report()
     left = budget.n_trials - _n_finished(finished_trials(study))
-    if left > 0:
-        shares = [left // budget.workers + (i < left % budget.workers) for i in range(budget.workers)]
+    storage = budget.storage and with_absolute_path(budget.storage)
+    job = _Job(data, folds, study.study_name, storage, mark, initial)
+    if left > 0 and budget.storage and not executor.is_local:
+        executor.map(_run_one, job, [uuid4().hex for _ in range(left)], lambda _: report())
+    elif left > 0:
         threads = settings.threads if budget.workers == 1 else _threads_per_worker(settings)
-        own = dataclasses.replace(data, settings=dataclasses.replace(settings, threads=threads))
-        search, others = _Search(own, folds), [share for share in shares[1:] if share]
-        # Feature tables hold functions, which cannot be sent to another process.
-        table = dataclasses.replace(data.table, features=cast(FeatureTable, None))
-        job = _Job(table, data.table.features.names, folds, settings, study.study_name, mark, initial)
-        _run_workers(job, others, lambda: _run(study, search, shares[0], report))
-        report()
+        search = _Search(dataclasses.replace(data, settings=dataclasses.replace(settings, threads=threads)), folds)
+        first, *others = _shares(left, budget.workers)
+        _run_workers(job, others, lambda: _run(study, search, first, report))
+    report()
     trials = finished_trials(study)
     best = choose(trials, budget)
     model = with_params(settings.model, best.params) if best else settings.model
@@ -103,13 +107,22 @@ class _Reporter:
 
 @dataclass(frozen=True)
 class _Search:
-    """The objective function of the study."""
+    """The objective function of the study.
+
+    Attributes:
+        data: the prepared table.
+        folds: its folds.
+        task: the task of an executor that runs one trial, kept with the trial; empty elsewhere.
+    """
 
     data: TrainingData
     folds: tuple[Fold, ...]
+    task: str = ""
 
     def __call__(self, trial: optuna.Trial) -> float | list[float]:
         settings, budget = self.data.settings, self.data.settings.tune
+        if self.task:
+            trial.set_user_attr(TASK, self.task)
         params: Params = {n: suggest(trial, n, *budget.space[n]) for n in budget.space}
         if trial.user_attrs.get("given"):  # the initial parameters, even where they lie outside the space
             params = {n: getattr(settings.model, n) for n in budget.space}
@@ -168,15 +181,20 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Job:
-    """Input of a worker process; the table comes without its feature table."""
+    """Input of a worker process."""
 
-    table: Table
-    feature_names: tuple[str, ...]
+    data: TrainingData
     folds: tuple[Fold, ...]
-    settings: TrainSettings
     study: str
+    storage: str | None
     mark: str
     initial: Params
+
+
+def _shares(n_trials: int, workers: int) -> list[int]:
+    """Return `n_trials` as equal parts for at most this many workers, none of them empty."""
+    parts = [n_trials // workers + (i < n_trials % workers) for i in range(workers)]
+    return [part for part in parts if part]
 
 
 def _run_workers(job: _Job, shares: list[int], run_here: Callable[[], None]) -> None:
@@ -195,16 +213,21 @@ def _run_workers(job: _Job, shares: list[int], run_here: Callable[[], None]) -> 
 
 
 def _work(job: _Job, n_trials: int) -> None:
-    settings = dataclasses.replace(
-        job.settings,
-        threads=_threads_per_worker(job.settings),
-        tune=dataclasses.replace(job.settings.tune, study=job.study),
-    )
-    table, model = job.table, settings.model
-    bins = Bins(table.matrix, job.feature_names, model.max_bin, settings.threads)
-    data = TrainingData(table, bins, Baselines(table, model, settings.seed), settings)
-    study = open_study(table.target.name, job.mark, settings.tune, job.initial)
-    _run(study, _Search(data, job.folds), n_trials, lambda: None)
+    threads = _threads_per_worker(job.data.settings)
+    own = dataclasses.replace(job.data, settings=dataclasses.replace(job.data.settings, threads=threads))
+    _run(_open(job), _Search(own, job.folds), n_trials, lambda: None)
+
+
+def _run_one(job: _Job, task: str) -> None:
+    """Run one trial; repeat it if the task's earlier worker was lost."""
+    study = _open(job)
+    if not repeat_lost(study, task):
+        _run(study, _Search(job.data, job.folds, task), 1, lambda: None)
+
+
+def _open(job: _Job) -> optuna.Study:
+    tune = dataclasses.replace(job.data.settings.tune, study=job.study, storage=job.storage)
+    return open_study(job.data.table.target.name, job.mark, tune, job.initial)
 
 
 def _run(study: optuna.Study, search: _Search, n_trials: int, report: Callable[[], None]) -> None:

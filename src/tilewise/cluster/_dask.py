@@ -1,0 +1,222 @@
+"""The executor over a Dask cluster, and the launchers of such clusters."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import dask
+from distributed import Client, Future, Nanny, Scheduler, SpecCluster, as_completed
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
+from distributed.security import Security
+
+from tilewise.cluster._executor import GPU, Result, Shared, Task
+from tilewise.cluster._settings import ClusterSettings
+from tilewise.errors import ConfigError, TilewiseError
+
+# Different versions give different trees, and a worker with other sources may do other work altogether.
+_ALIKE = ("tilewise", "lightgbm", "numpy", "optuna", "pandas", "pyarrow", "scikit-learn")
+# Dask's worker processes may start no processes by default; measuring isolates each device in one.
+_WORKER_CONFIG = {"distributed.worker.daemon": False}
+_WORKER_LOCK = threading.Lock()
+
+
+class DaskExecutor:
+    """Executor whose tasks run on the workers of a Dask cluster, one at a time in each worker process.
+
+    Args:
+        client: connected to the scheduler.
+        retries: how often a task is repeated whose worker was lost.
+    """
+
+    is_local = False
+
+    def __init__(self, client: Client, retries: int) -> None:
+        self.client = client
+        self._retries = retries
+
+    @property
+    def slots(self) -> int:
+        """Number of worker processes now."""
+        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+
+    def map(
+        self,
+        function: Callable[[Shared, Task], Result],
+        shared: Shared,
+        tasks: Sequence[Task],
+        on_result: Callable[[Result], None] | None = None,
+    ) -> list[Result]:
+        """Run the tasks on the workers; see :meth:`tilewise.cluster.Executor.map`."""
+        done: dict[int, Result] = {}
+        for _ in range(self._retries + 1):
+            left = [i for i in range(len(tasks)) if i not in done]
+            if left:
+                self._attempt(functools.partial(_alone, function), shared, {i: tasks[i] for i in left}, done, on_result)
+        if len(done) < len(tasks):
+            raise TilewiseError(
+                f"{len(tasks) - len(done)} of {len(tasks)} tasks lost their workers {self._retries + 1} times; look "
+                "into the workers' logs (often memory), or raise cluster.retries"
+            )
+        return [done[i] for i in range(len(tasks))]
+
+    def _attempt(
+        self,
+        function: Callable[[Shared, Task], Result],
+        shared: Shared,
+        tasks: dict[int, Task],
+        done: dict[int, Result],
+        on_result: Callable[[Result], None] | None,
+    ) -> None:
+        """Run the tasks once, and enter the results in `done`; tasks of lost workers have none."""
+        # In a list, because a dictionary would be scattered item by item; to all, so that no worker's loss loses it.
+        [sent] = self.client.scatter([shared], broadcast=True, hash=False)
+        futures = {self.client.submit(function, sent, task, pure=False): i for i, task in tasks.items()}
+        try:
+            for future in as_completed(list(futures)):
+                try:
+                    result = future.result()
+                except (FutureCancelledError, KilledWorker):
+                    continue
+                done[futures[future]] = result
+                if on_result:
+                    on_result(result)
+        finally:
+            _cancel(futures)
+
+
+def _alone(function: Callable[[Shared, Task], Result], shared: Shared, task: Task) -> Result:
+    """Call the function while no other task of this process runs: tasks share an object, and LightGBM's threads."""
+    with _WORKER_LOCK:
+        return function(shared, task)
+
+
+def _cancel(futures: dict[Future, int]) -> None:
+    for future in futures:
+        if not future.done():
+            future.cancel()
+
+
+@contextmanager
+def dask_executor(settings: ClusterSettings) -> Iterator[DaskExecutor]:
+    """Connect to a scheduler, or start one with its workers, and yield the executor.
+
+    Raises:
+        ConfigError: no scheduler answers, no worker came in time, or a worker has other versions of libraries.
+    """
+    with dask.config.set(_WORKER_CONFIG), _connected(settings) as client:
+        _require_workers(client, settings)
+        yield DaskExecutor(client, settings.retries)
+
+
+@contextmanager
+def _connected(settings: ClusterSettings) -> Iterator[Client]:
+    if settings.kind == "dask":
+        try:
+            client = Client(settings.address, timeout=settings.wait_s, security=_security(settings.tls))
+        except (OSError, TimeoutError) as e:
+            raise ConfigError(
+                f"cluster.address={settings.address}: no scheduler answers ({e}); `make cluster` starts one here"
+            ) from e
+        with client:
+            yield client
+        return
+    with _LAUNCHERS[settings.kind](settings) as cluster, Client(cluster) as client:
+        yield client
+
+
+def _security(tls: str | None) -> Security | None:
+    if tls is None:
+        return None
+    files = {name: Path(tls) / f"{name}.pem" for name in ("ca", "cert", "key")}
+    missing = [str(path) for path in files.values() if not path.is_file()]
+    if missing:
+        raise ConfigError(f"cluster.tls must hold ca.pem, cert.pem and key.pem; {', '.join(missing)} is missing")
+    return Security(
+        tls_ca_file=str(files["ca"]),
+        tls_client_cert=str(files["cert"]),
+        tls_client_key=str(files["key"]),
+        require_encryption=True,
+    )
+
+
+def _require_workers(client: Client, settings: ClusterSettings) -> None:
+    try:
+        client.wait_for_workers(1, timeout=settings.wait_s)
+    except TimeoutError as e:
+        raise ConfigError(f"no worker came within cluster.wait_s={settings.wait_s:g} s; look into its log") from e
+    here = versions()
+    for worker, there in client.run(versions).items():
+        for name, ours in here.items():
+            if there[name] != ours:
+                raise ConfigError(f"worker {worker} has {name} {there[name]}, here is {ours}; install the same there")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that must be alike on all hosts, Python's included."""
+    found = {"python": ".".join(map(str, sys.version_info[:2]))}
+    for name in _ALIKE:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def worker_resources(gpus: int) -> dict[str, float]:
+    """Return the resources of a worker with this number of GPUs."""
+    return {GPU: float(gpus)} if gpus else {}
+
+
+def host_cluster(workers: int, gpus: int = 0, port: int = 0, dashboard: str | None = None) -> SpecCluster:
+    """Start a scheduler and worker processes on this machine, reachable from this machine only.
+
+    Args:
+        workers: number of worker processes without a GPU.
+        gpus: number of further worker processes, each with a GPU of its own.
+        port: of the scheduler; 0 for a free one.
+        dashboard: address of the dashboard, e.g. ``127.0.0.1:8787``; None for none.
+    """
+    plain: dict[str, object] = {"nthreads": 1, "host": "127.0.0.1", "memory_limit": 0, "silence_logs": 30}
+    specs: dict[str, dict[str, object]] = {f"cpu-{i}": {"cls": Nanny, "options": plain} for i in range(workers)}
+    for i in range(gpus):
+        owned = {"env": {"CUDA_VISIBLE_DEVICES": str(i)}, "resources": worker_resources(1)}
+        specs[f"gpu-{i}"] = {"cls": Nanny, "options": plain | owned}
+    options = {"host": "127.0.0.1", "port": port, "dashboard": dashboard is not None, "dashboard_address": dashboard}
+    with dask.config.set(_WORKER_CONFIG):
+        return SpecCluster(workers=specs, scheduler={"cls": Scheduler, "options": options}, silence_logs=30)
+
+
+def _slurm_cluster(settings: ClusterSettings) -> SpecCluster:
+    from dask_jobqueue import SLURMCluster
+
+    gpu = {"job_extra_directives": ["--gpus=1"], "worker_extra_args": ["--resources", f"{GPU}=1"]}
+    options = {**(gpu if settings.gpus else {}), **settings.options}
+    # Without a nanny, SLURM alone decides about the job, and measuring may start processes.
+    cluster = SLURMCluster(processes=1, nanny=False, **options)
+    cluster.scale(jobs=settings.workers)
+    return cluster
+
+
+def _ssh_cluster(settings: ClusterSettings) -> SpecCluster:
+    from distributed.deploy import ssh
+
+    place = {"connect_options": {}, **settings.options}
+    plain = {"nthreads": 1, "resources": worker_resources(settings.gpus)}
+    specs: dict[str, dict[str, object]] = {}
+    for host in settings.hosts[1:]:
+        for i in range(settings.workers):
+            # Unlike dask.distributed.SSHCluster, which gives all processes of a host the same environment.
+            owned = {"env": {"CUDA_VISIBLE_DEVICES": str(i)}} if settings.gpus else {}
+            specs[f"{host}-{i}"] = {"cls": ssh.Worker, "options": {"address": host, "kwargs": plain | owned, **place}}
+    scheduler = {"cls": ssh.Scheduler, "options": {"address": settings.hosts[0], "kwargs": {}, **place}}
+    return SpecCluster(specs, scheduler, silence_logs=30)
+
+
+_LAUNCHERS: dict[str, Callable[[ClusterSettings], SpecCluster]] = {"slurm": _slurm_cluster, "ssh": _ssh_cluster}

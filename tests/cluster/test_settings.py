@@ -1,0 +1,37 @@
+"""Settings of a cluster are checked before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from tilewise.cli.compose import compose
+from tilewise.cluster import ClusterSettings
+from tilewise.errors import ConfigError
+
+
+@pytest.mark.parametrize("kind", ["local", "dask", "slurm", "ssh"])
+def test_each_choice_of_conf_is_valid(kind: str) -> None:
+    values: Any = OmegaConf.to_container(compose([f"cluster={kind}"]).cluster)
+    assert ClusterSettings.from_config(values).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "kubernetes"}, "cluster.kind must be one of local, dask, slurm, ssh, got 'kubernetes'"),
+        ({"kind": "dask"}, "cluster.address must be that of a scheduler, e.g. tcp://127.0.0.1:8786, got None"),
+        ({"kind": "dask", "address": "tcp://a:1", "tls": "keys"}, "cluster.tls needs a cluster.address of tls://"),
+        ({"kind": "ssh", "hosts": ["a"]}, "cluster.hosts must name the scheduler's host and at least one worker's"),
+        ({"kind": "slurm", "workers": 0}, "cluster.workers must be an integer of at least 1, got 0"),
+        ({"kind": "slurm", "gpus": 2}, "cluster.gpus must be 0 or 1, got 2"),
+        ({"kind": "dask", "address": "tcp://a:1", "wait_s": 0}, "cluster.wait_s must be positive, got 0"),
+        ({"queue": "gpu"}, "cluster has the keys kind, address,"),
+    ],
+)
+def test_a_wrong_setting_states_the_rule_and_the_value(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        ClusterSettings.from_config(values)
+    assert message in str(error.value)

@@ -1,0 +1,133 @@
+"""A training on a cluster gives the bytes of a training in this process; a killed worker costs its trial only."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+
+from campaigns.plan.test_propose import FRAME, _whole
+from campaigns.plan.test_propose import SETTINGS as PLAN
+from synthetic import CONV, measurements
+from tilewise.arch import load_arch
+from tilewise.campaigns.plan import propose
+from tilewise.cluster import LOCAL, Executor
+from tilewise.model import write_artefact
+from tilewise.ops import Target
+from tilewise.train import (
+    Callbacks,
+    ModelSettings,
+    TrainingData,
+    TrainingResult,
+    TrainSettings,
+    TuneSettings,
+    build_table,
+    make_folds,
+    pool_of,
+    train,
+)
+from tilewise.train.tuning import tune
+
+TARGET = Target.parse(CONV)
+SETTINGS = TrainSettings(
+    ModelSettings(n_estimators=30, num_leaves=15), TuneSettings(n_trials=3, n_estimators=10, n_folds=2), n_splits=3
+)
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return measurements(n_problems=40, n_kernels=16, repeats=4, seed=2)
+
+
+def trained(frame: pd.DataFrame, settings: TrainSettings, executor: Executor) -> TrainingResult:
+    pool = pool_of(frame, TARGET)
+    return train(frame, TARGET, pool, load_arch("sm90"), settings, Callbacks(executor=executor))
+
+
+def with_storage(path: Path, **changes: object) -> TrainSettings:
+    budget = dataclasses.replace(SETTINGS.tune, storage=f"sqlite:///{path}", **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(SETTINGS, tune=budget)
+
+
+def test_the_model_has_the_same_bytes(frame: pd.DataFrame, executor: Executor, tmp_path: Path) -> None:
+    here, there = (trained(frame, SETTINGS, executor) for executor in (LOCAL, executor))
+    assert here.cv_metrics == there.cv_metrics
+    assert here.by_problems == there.by_problems
+    assert here.by_trees == there.by_trees
+    for result, folder in ((here, "here"), (there, "there")):
+        write_artefact(tmp_path / folder, result.parts)
+    files = sorted(path.name for path in (tmp_path / "here").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "there").iterdir())
+    assert [n for n in files if (tmp_path / "here" / n).read_bytes() != (tmp_path / "there" / n).read_bytes()] == []
+
+
+def test_a_plan_is_the_same(executor: Executor) -> None:
+    here, there = (propose(FRAME, _whole("next"), PLAN, holdout_fraction=0.18, executor=e) for e in (LOCAL, executor))
+    assert here.plan == there.plan
+
+
+def test_trials_of_several_workers_are_one_study(frame: pd.DataFrame, executor: Executor, tmp_path: Path) -> None:
+    settings = with_storage(tmp_path / "study.db", n_trials=6)
+    result = trained(frame, settings, executor)
+    assert [t.number for t in result.tuning.trials] == list(range(6))
+    assert result.tuning.trials[0].is_initial
+    alone = trained(frame, with_storage(tmp_path / "alone.db", n_trials=6), LOCAL)
+    first = result.tuning.trials[0], alone.tuning.trials[0]
+    assert first[0] == first[1]  # the same trial has the same value anywhere
+
+
+def test_the_trial_of_a_killed_worker_is_repeated(frame: pd.DataFrame, executor: Executor, tmp_path: Path) -> None:
+    settings = with_storage(tmp_path / "study.db", n_trials=6, n_estimators=400, prune_gap=1.0, early_stopping=0)
+    table = build_table(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), 0.18)
+    data, killed = TrainingData.prepare(table, settings), list[int]()
+
+    def kill_one() -> None:
+        """Kill a worker process that is in a trial."""
+        from tilewise.cluster._dask import DaskExecutor
+
+        assert isinstance(executor, DaskExecutor)
+        while not killed:
+            time.sleep(0.1)
+            busy = [worker for worker, tasks in executor.client.processing().items() if tasks]
+            if busy and running(tmp_path / "study.db"):
+                pids = executor.client.run(os.getpid, workers=busy[:1])
+                killed.extend(pids.values())
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    tuning = tune(data, make_folds(table, settings.n_splits, settings.seed), executor=executor)
+    killer.join()
+    states = [t.state for t in tuning.trials]
+    assert states.count("failed") == 1
+    assert states.count("complete") == 6
+    lost = next(t for t in tuning.trials if t.state == "failed")
+    assert [t.params for t in tuning.trials].count(lost.params) == 2
+
+
+def running(path: Path) -> bool:
+    try:
+        [study] = optuna.get_all_study_names(f"sqlite:///{path}")
+        trials = optuna.load_study(study_name=study, storage=f"sqlite:///{path}").trials
+    except Exception:  # the tables do not exist yet
+        return False
+    return any(t.state == optuna.trial.TrialState.RUNNING and "params" in t.user_attrs for t in trials)
+
+
+def test_prepared_data_survives_pickling(frame: pd.DataFrame) -> None:
+    table = build_table(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), 0.18)
+    data = TrainingData.prepare(table, SETTINGS)
+    copy = pickle.loads(pickle.dumps(data))
+    np.testing.assert_array_equal(copy.table.matrix, table.matrix)
+    assert copy.table.features == table.features
+    assert copy.baselines._table is copy.table
