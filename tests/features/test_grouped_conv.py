@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 
-from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_STRIPS
+from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_MERGED, TINY_STRIPS
 from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
@@ -26,7 +26,9 @@ from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
 CONVS: list[Any] = [
-    p for shapes in (TINY["grouped_conv"], TINY_BOXES, TINY_STRIPS, REAL["grouped_conv"]) for p in shapes.values()
+    p
+    for shapes in (TINY["grouped_conv"], TINY_BOXES, TINY_STRIPS, TINY_MERGED, REAL["grouped_conv"])
+    for p in shapes.values()
 ]
 TABLE = feature_table("grouped_conv")
 # a grouped 3x3 layer: 8 x 14 x 14 = 1568 pixels, 48 input and 96 output channels a group, 2 groups
@@ -57,8 +59,10 @@ def check(problem: GroupedConvProblem, config: str, expected: dict[str, float]) 
         ("forward", "64x64x32_box_w4_s3_g1_k1"),
         ("forward", "32x16x1_lanes_w1_s3_g1_k1"),
         ("forward", "32x16x8_strip_w1_s1_g1_k1"),
+        ("forward", "32x32x16_merged_w1_s3_g1_k2"),
         ("bwd_data", "128x64x32_box_w4_s3_g1_k2"),
         ("bwd_data", "16x16x4_strip_w1_s1_g1_k1"),
+        ("bwd_weight", "32x32x16_merged_w1_s3_g1_k2"),
     ],
 )
 def test_the_grid_is_the_launched_one(variant: str, config: str) -> None:
@@ -374,7 +378,7 @@ def test_a_third_dimension_is_seen() -> None:
 
 def test_the_schema_is_pinned() -> None:
     """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
-    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (164, "23f74cfecbd9")
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (165, "fc87483a82a0")
 
 
 def test_the_grid_of_a_strided_gradient_has_residue_classes() -> None:
@@ -407,6 +411,33 @@ def test_the_grid_of_a_filter_gradient_by_boxes() -> None:
     assert box["grid_steps_log2"] == pytest.approx(log2(3))  # 3 x 2 x 2 boxes of 8 x 8 pixels in 4 shares
     three = features(p, "64x192x64_box_w4_s3_g1_k1", variant="bwd_weight")
     assert three["grid_programs_log2"] == pytest.approx(log2(2 * 3 * 2))  # three taps a tile, of 64 channels
+
+
+def test_merged_groups_by_hand() -> None:
+    p = GroupedConvProblem(N=2, C=128, K=128, G=32, Hi=8, Wi=8, Y=3, X=3, pad_h=1, pad_w=1)  # 4 channels a group
+    for variant in ("forward", "bwd_data"):
+        seen = features(p, "64x64x64_merged_w4_s3_g1_k1", variant=variant)  # 16 groups a tile, and as many wasted
+        assert seen["programs_log2"] == pytest.approx(log2(2 * 2))  # tiles of 64 pixels x halves of the channels
+        assert seen["steps_log2"] == pytest.approx(log2(9))
+        assert seen["efficiency_n"] == pytest.approx(1)
+        assert seen["efficiency_k"] == seen["efficiency"] == pytest.approx(1 / 16)
+        assert seen["a_traffic_log2"] == pytest.approx(log2(9))  # each tap loads all channels once
+    seen = features(p, "64x128x64_merged_w4_s3_g1_k1", variant="bwd_weight")
+    assert seen["programs_log2"] == pytest.approx(log2(5 * 2))  # 9 taps x 64 channels in tiles of 128
+    assert seen["efficiency"] == pytest.approx(9 / 10 / 16)
+    rest = GroupedConvProblem(N=2, C=20, K=20, G=5, Hi=8, Wi=8, Y=1, X=1)
+    assert features(rest, "64x16x16_merged_w4_s3_g1_k1")["efficiency_n"] == pytest.approx(20 / 32)
+
+
+def test_merged_groups_leave_the_features_of_other_kernels_as_they_are() -> None:
+    others = ["64x64x32_taps_w4_s3_g1_k1", "64x32x64_flat_w4_s3_g1_k8", "8x8x1_depth_w1_s1_g1_k1"]
+    for variant in ("forward", "bwd_data", "bwd_weight"):
+        for problem in CONVS:
+            several = [Kernel.from_config(c) for c in (*others, "16x64x64_merged_w4_s3_g1_k1")]
+            columns = {n: np.array([k.to_dict()[n] for k in several]) for n in several[0].to_dict()}
+            rows = TABLE.matrix(problem.to_dict(), columns, variant=variant, dtype="bf16", arch=SM90)
+            for row, config in zip(rows, others, strict=False):
+                assert dict(zip(TABLE.names, row.tolist(), strict=True)) == features(problem, config, variant=variant)
 
 
 def test_the_grid_of_a_filter_gradient_by_strips() -> None:

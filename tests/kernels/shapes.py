@@ -57,8 +57,19 @@ TINY_STRIPS: dict[str, Problem] = {
     "dilation": GroupedConvProblem(1, 4, 4, 4, 7, 9, 3, 3, pad_h=2, pad_w=3, dilation_h=2, dilation_w=3),
     "3D": GroupedConvProblem(2, 4, 4, 4, 3, 5, 2, 3, pad_w=1, Di=4, Z=3, pad_d=1),
 }
+# Only for merged groups: full tiles and rests, channels that fill a step or several, and those that divide by little.
+TINY_MERGED: dict[str, Problem] = {
+    "narrow": GroupedConvProblem(1, 16, 16, 4, 5, 6, 3, 3, pad_h=1, pad_w=1),
+    "a rest of groups, stride": GroupedConvProblem(2, 20, 15, 5, 5, 4, 3, 2, 2, 1, 1, 0, 2),
+    "more inputs": GroupedConvProblem(1, 72, 12, 6, 4, 3, 2, 2),
+    "more outputs": GroupedConvProblem(1, 6, 36, 3, 4, 5, 3, 3, 2, 2, 1, 1),
+    "1x1, stride": GroupedConvProblem(1, 24, 24, 3, 5, 5, 1, 1, stride_h=2, stride_w=2),
+    "odd": GroupedConvProblem(1, 21, 35, 7, 4, 4, 2, 3, pad_w=1),
+    "3D": GroupedConvProblem(2, 8, 12, 4, 3, 5, 2, 3, pad_w=1, Di=4, Z=3, pad_d=1, stride_d=2),
+}
 _CONV_CONFIGS = (
     "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
+    "16x16x16_merged_w1_s2_g1_k1", "32x16x16_merged_w1_s2_g1_k3", "16x32x32_merged_w1_s2_g1_k1",
     "16x16x16_point_w1_s2_g4_k1", "16x16x16_point_w1_s2_g1_k2", "8x8x1_depth_w1_s1_g1_k1", "8x8x1_depth_w1_s1_g2_k1",
 )  # fmt: skip
 _PRODUCT_CONFIGS = (
@@ -150,7 +161,7 @@ def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
     """Return the problems that a kernel is interpreted for."""
     if kernel.pipeline == "box":
         return TINY_BOXES
-    return TINY[op] | (TINY_STRIPS if kernel.pipeline == "strip" else {})
+    return TINY[op] | {"strip": TINY_STRIPS, "merged": TINY_MERGED}.get(kernel.pipeline, {})
 
 
 def wide_pool(target: Target) -> Pool:

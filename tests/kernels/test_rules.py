@@ -29,6 +29,7 @@ GEMM8 = Target("gemm", "universal", "fp8", "sm90")
 GEMM_POOL = load_pool(GEMM8)
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
+MERGED: dict[str, Any] = {"pipeline": "merged", "tile_n": 32, "tile_k": 16}
 STRIP: dict[str, Any] = {"pipeline": "strip", "tile_k": 4, "num_stages": 1}
 BOX: dict[str, Any] = {"pipeline": "box", "tile_k": 64}
 LAYER: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
@@ -61,6 +62,8 @@ def kernel(**change: Any) -> Kernel:
         ({"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
         ({"tile_k": 1, "split_k": 2, "pipeline": "depth"}, "depth takes split_k 1"),
         (STRIP, None),
+        (MERGED, None),
+        ({**MERGED, "group_m": 2}, "merged takes group_m 1"),
         ({**STRIP, "tile_k": 1}, "strip takes a tile_k of 2 to 8"),
         ({**STRIP, "tile_k": 16}, "strip takes a tile_k of 2 to 8"),
         ({**STRIP, "tile_m": 8, "tile_k": 8}, "the accumulators a thread, here 4"),
@@ -153,6 +156,12 @@ def test_shared_memory_by_hand() -> None:
         (STRIP, {"G": 64, "X": 12}, "strip takes filters at most 11 wide"),
         ({**STRIP, "tile_k": 8}, {"G": 64, "Wi": 28, "dilation_w": 12}, None),  # 7 + 2 x 12 + 1
         ({**STRIP, "tile_k": 8}, {"G": 64, "Wi": 28, "dilation_w": 13}, "at most 32 columns"),
+        (MERGED, {}, "merged needs a tile that holds two groups"),
+        (MERGED, {"G": 2}, "merged needs a tile that holds two groups"),  # a column for each of 32 channels
+        (MERGED, {"G": 4}, None),
+        ({**MERGED, "split_k": 18}, {"G": 16}, None),  # 9 taps x 32 channels, in steps of 16
+        ({**MERGED, "split_k": 19}, {"G": 16}, "split_k leaves programs without work"),
+        ({**MERGED, "tile_n": 256, "num_warps": 8}, {"G": 64, "N": 1024}, "times the leanest tile's work"),
         ({"split_k": 18}, {}, None),  # 576 / 32
         ({"split_k": 19}, {}, "split_k leaves programs without work"),
         ({}, {"C": 65536, "K": 65536, "G": 65536}, "more than 65535 groups"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewise.features._block_inputs import PIXEL_SUM_REGISTERS, UNIT_BYTES_PER_CLOCK, VECTOR, ceil_div
 from tilewise.features._tile_inputs import TileInputs
-from tilewise.kernels import Array, unchanged
+from tilewise.kernels import Array, Formulas, unchanged
 from tilewise.kernels.triton import tapwise_columns
 from tilewise.ops import (
     GemmDims,
@@ -96,6 +96,41 @@ class ConvInputs(TileInputs):
         tap_steps = self.gemm.k // self.channels * ceil_div(self.channels, self.k.tile_k)
         return np.where(self.traits.tapwise, tap_steps, ceil_div(self.gemm.k, self.step_k))
 
+    # ---- several groups in a tile: each property is the common one where no kernel merges groups --------------------
+
+    @cached_property
+    def merging(self) -> tuple[Formulas, ...]:
+        """Formulas of the pipelines that merge groups, if the rows have such kernels."""
+        return tuple(f for f in self.formulas if f.merged is not unchanged and np.any(self.k.pipeline == f.name))
+
+    @cached_property
+    def merged(self) -> Array:
+        """Groups that a tile computes at once."""
+        merged: Array = 1
+        for formulas in self.merging:
+            merged = formulas.merged(self, merged)
+        return merged
+
+    def together(self, size: Array) -> Array:
+        """Return a size of one group for all merged groups of a tile."""
+        return size * self.merged if self.merging else size
+
+    @property
+    def products(self) -> Array:
+        """Matrix products whose tiles a launch computes: one per group, or for each set of merged groups."""
+        return ceil_div(self.gemm.batch, self.merged) if self.merging else self.gemm.batch
+
+    @cached_property
+    def tiles_n(self) -> Array:
+        """Tiles along N (of one product)."""
+        return ceil_div(self.together(self.cols), self.k.tile_n)
+
+    @cached_property
+    def efficiency_n(self) -> Array:
+        """Useful share of the tiles along N."""
+        share = self.cols / (self.tiles_n * self.k.tile_n)
+        return np.where(self.merged > 1, share * self.gemm.batch / self.products, share) if self.merging else share
+
     # ---- the grid as launched ---------------------------------------------------------------------------------------
 
     @cached_property
@@ -117,7 +152,7 @@ class ConvInputs(TileInputs):
     def grid_programs(self) -> Array:
         """Programs of the launch, residue classes and tapwise columns counted."""
         k = self.k
-        tiles_m, tiles_n, groups = self.tiles_m, self.tiles_n, np.where(self.direct, 1, self.gemm.batch)
+        tiles_m, tiles_n, groups = self.tiles_m, self.tiles_n, np.where(self.direct, 1, self.products)
         if self.variant == "bwd_data":
             by_class = ceil_div(ceil_div(self.gemm.m, self.residue_classes), k.tile_m) * self.residue_classes
             tiles_m = np.where(self._counts_classes, tiles_m, by_class)
@@ -162,9 +197,9 @@ class ConvInputs(TileInputs):
         """Neighbouring elements of the operands: the channels of a group, the last axis of images and filters."""
         inputs, outputs = self.p.C // self.p.G, self.p.K // self.p.G
         return {
-            "forward": {"a": inputs, "b": inputs},
-            "bwd_data": {"a": outputs, "b": inputs},
-            "bwd_weight": {"a": outputs, "b": inputs},
+            "forward": {"a": self.together(inputs), "b": inputs},
+            "bwd_data": {"a": self.together(outputs), "b": inputs},
+            "bwd_weight": {"a": self.together(outputs), "b": self.together(inputs)},
         }[self.variant]
 
     @cached_property
@@ -198,11 +233,13 @@ class ConvInputs(TileInputs):
     @cached_property
     def run_bytes(self) -> Array:
         """Contiguous bytes that a step reads: channels of one pixel (columns, without matrix units)."""
-        matrix = np.minimum(self.channels, self.k.tile_k)
+        inner = self.channels if self.variant == "bwd_weight" else self.together(self.channels)
+        matrix = np.minimum(inner, self.k.tile_k)
         filters = np.minimum(self.cols, self.k.tile_n)
         return np.where(self.direct, filters, matrix) * operand_bytes(self.dtype)
 
     @cached_property
     def store_bytes(self) -> Array:
         """Contiguous bytes that a program writes."""
-        return np.minimum(self.cols, self.k.tile_n) * result_bytes(self.dtype)
+        cols = self.cols if self.variant == "bwd_weight" else self.together(self.cols)
+        return np.minimum(cols, self.k.tile_n) * result_bytes(self.dtype)

@@ -71,10 +71,15 @@ class TileInputs(BlockInputs):
         """Tiles along N (of one group)."""
         return ceil_div(self.cols, self.k.tile_n)
 
+    @property
+    def products(self) -> Array:
+        """Matrix products whose tiles a launch computes: one per group."""
+        return self.gemm.batch
+
     @cached_property
     def tiles(self) -> Array:
         """Tiles of the result, over all groups."""
-        return self.tiles_m * self.tiles_n * np.where(self.direct, 1, self.gemm.batch)
+        return self.tiles_m * self.tiles_n * np.where(self.direct, 1, self.products)
 
     @cached_property
     def programs(self) -> Array:

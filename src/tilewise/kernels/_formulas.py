@@ -77,6 +77,7 @@ class Formulas:
         tiles_m: tiles along M. A pipeline with this formula counts the tiles of all residue classes of bwd_data.
         reuse: steps that one load serves from registers.
         pixel_steps: steps along the pixels in bwd_weight.
+        merged: groups of a convolution that a tile computes at once. The other formulas then see products of so many.
     """
 
     name: str
@@ -84,3 +85,4 @@ class Formulas:
     tiles_m: Formula = unchanged
     reuse: Formula = unchanged
     pixel_steps: Formula = unchanged
+    merged: Formula = unchanged

@@ -84,6 +84,7 @@ class Pipeline:
         limits: by op, rules checked after those. Pipelines may share a function; it runs once.
         padded_rows: (kernel, problem, variant, rows) -> rows that tiles cover along M.
         padded_k: (kernel, problem, variant, k) -> length of K that steps cover.
+        padded_work: (kernel, problem, variant, work) -> floating-point operations of a launch, padding included.
         formulas: intermediates of the features that differ from those of other pipelines.
     """
 
@@ -104,6 +105,7 @@ class Pipeline:
     limits: Mapping[str, PipelineRules] = field(default_factory=dict)
     padded_rows: Callable[[KernelLike, ProblemLike, str, Array], Array] = _same_size
     padded_k: Callable[[KernelLike, ProblemLike, str, Array], Array] = _same_size
+    padded_work: Callable[[KernelLike, ProblemLike, str, Array], Array] = _same_size
     formulas: Formulas | None = None
 
 

@@ -184,7 +184,10 @@ def _conv(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     else:
         cols = _padded(gemm.n, kernel.tile_n)
         steps_k = np.where(flat, _padded(k, kernel.tile_k), taps * _padded(k // taps, kernel.tile_k))
-    yield product & _wasteful(2.0 * classes * gemm.batch * rows * cols * steps_k, leanest), _WASTE
+    work = 2.0 * classes * gemm.batch * rows * cols * steps_k
+    for pipeline in PIPELINES.values():
+        work = pipeline.padded_work(kernel, problem, variant, work)
+    yield product & _wasteful(work, leanest), _WASTE
 
 
 def _distinct(rules: Iterable[PipelineRules | None]) -> list[PipelineRules]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
+from tilewise.kernels.triton._limits import RESULT_ELEMENTS
 
 
 def accumulators_per_thread(kernel: KernelLike, arch: HardwareProfile) -> Array:
@@ -39,3 +40,17 @@ def class_taps(problem: ProblemLike) -> Array:
     for size, stride, dilation in axes:
         taps = taps * -(-size // (stride // np.gcd(stride, dilation)))
     return taps
+
+
+def merged_groups(kernel: KernelLike, problem: ProblemLike, variant: str) -> Array:
+    """Return the groups that a tile of the pipeline ``merged`` computes: 0 where its columns or rows hold not one.
+
+    It is a multiple of the groups whose channels begin at multiples of the widest load, if so many fit.
+    """
+    inputs, outputs = problem.C // problem.G, problem.K // problem.G
+    most = kernel.tile_n // (outputs if variant == "forward" else inputs)
+    if variant == "bwd_weight":
+        most = kernel.tile_m // outputs
+    most = np.minimum(most, problem.G)
+    unit = RESULT_ELEMENTS // np.gcd(np.gcd(inputs, outputs), RESULT_ELEMENTS)
+    return np.where(most >= unit, most // unit * unit, most)

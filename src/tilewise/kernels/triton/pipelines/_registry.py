@@ -7,6 +7,7 @@ from tilewise.kernels.triton.pipelines._box import BOX
 from tilewise.kernels.triton.pipelines._depth import DEPTH
 from tilewise.kernels.triton.pipelines._flat import FLAT
 from tilewise.kernels.triton.pipelines._lanes import LANES
+from tilewise.kernels.triton.pipelines._merged import MERGED
 from tilewise.kernels.triton.pipelines._persistent import PERSISTENT
 from tilewise.kernels.triton.pipelines._plain import PLAIN
 from tilewise.kernels.triton.pipelines._point import POINT
@@ -27,6 +28,7 @@ PIPELINES: dict[str, Pipeline] = {
         PLAIN,
         TMA,
         PERSISTENT,
+        MERGED,
     )
 }
 
