@@ -21,7 +21,7 @@ from tilewise.kernels.triton._limits import MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYT
 from tilewise.kernels.triton._rules import TRITON_DTYPES
 from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, Launch, family_of
 from tilewise.kernels.triton.programs._family import FAMILIES
-from tilewise.kernels.triton.programs._program import descriptor
+from tilewise.kernels.triton.programs._program import ABSENT, descriptor
 from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
 TARGETS = [Target(*key, dtype, "sm90") for key in FAMILIES for dtype in TRITON_DTYPES[key[0]]]
@@ -114,7 +114,9 @@ def check_launch(item: Launch) -> None:
     assert 1 <= y <= MAX_GRID_YZ
     assert 1 <= z <= MAX_GRID_YZ
     for (name, kind), tensor in zip(program.pointers, item.tensors, strict=True):
-        if kind.startswith("tensordesc<"):
+        if tensor is None:
+            assert kind == ABSENT
+        elif kind.startswith("tensordesc<"):
             assert isinstance(tensor, TensorDescriptor)
             element = kind.removeprefix("tensordesc<").partition("[")[0]
             *outer, inner = tensor.strides

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.dispatchers import dispatcher_of
 from tilewise.dispatch import Comparison, Dispatcher
+from tilewise.kernels import EMPTY_KIND, EpilogueKind
 from tilewise.ops import OPS
 
 KERNELS = {"grouped_conv": "16x16x16_flat_w1_s2_g1_k1", "gemm": "16x16x16_plain_w1_s2_g2_k1"}
@@ -19,7 +20,7 @@ class Predicting(Dispatcher):
 
     wins: Wins
 
-    def compare_with_pytorch(self, problem: Any) -> Comparison:
+    def compare_with_pytorch(self, problem: Any, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
         pick, won = self.rank(problem)[0], self.wins(problem)
         return Comparison(pick, 1.0 if won else 2.0, 2.0, not won)
 

@@ -11,10 +11,12 @@ from tilewise.dispatch._dispatcher import Dispatcher
 from tilewise.dispatch._registry import Registry
 from tilewise.dispatch._selection import Comparison, Selection
 from tilewise.dispatch._switches import Switches
+from tilewise.kernels import Epilogue
 
 __all__ = [
     "Comparison",
     "Dispatcher",
+    "Epilogue",
     "Registry",
     "Selection",
     "Switches",

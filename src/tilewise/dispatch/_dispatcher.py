@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.arch import load_arch
 from tilewise.dispatch._generation import Deployment, Generation
+from tilewise.dispatch._make_shadow import make_shadow
 from tilewise.dispatch._mapping import fastest_mapping_key
 from tilewise.dispatch._refresher import Refresher
 from tilewise.dispatch._runner import Runner
@@ -23,15 +24,14 @@ from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
 from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model
 from tilewise.errors import RegistryUnavailableError, UnknownTargetError
-from tilewise.kernels import KernelBase, Pool
+from tilewise.kernels import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind, KernelBase, Pool
 from tilewise.model import LEVEL, TOLERANCE, Confidence, Predictor, TrainedModel, load_artefact
-from tilewise.ops import Target
+from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
     import torch
 
     from tilewise.dispatch._explain import Explanation
-    from tilewise.dispatch.shadowing import Shadow
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Dispatcher:
             measurer = ReplayMeasurer(switches.simulate) if switches.simulate else local
         generation = Generation(deployment, switches, measurer)
         self._key_of = fastest_mapping_key()
-        self._shadow = _make_shadow(generation, switches, origin, measurer)
+        self._shadow = make_shadow(generation, switches, origin, measurer)
         self._selector = Selector(generation, switches, self._shadow)
         self._refresher = Refresher(self._selector, origin, switches, measurer, self._shadow)
         self._runner = Runner(self._selector, self._shadow)
@@ -266,19 +266,24 @@ class Dispatcher:
         except (KeyError, TypeError):
             return self._selector.select(generation, self._selector.parse(problem))
 
-    def is_left_to_pytorch(self, problem: ProblemLike) -> bool:
+    def is_left_to_pytorch(self, problem: Problem, kind: EpilogueKind = EMPTY_KIND) -> bool:
         """Return whether PyTorch's own call is selected and may replace `run`: no shadow or request log watches it.
+
+        Args:
+            problem: the problem.
+            kind: of the epilogue that the result is to have.
 
         Raises:
             ProblemError, KernelError: as for :meth:`select`.
         """
         if self._shadow is not None or self._selector.logs_requests:
             return False
-        return self.select(problem).kernel_name in self._selector.generation.in_pytorch
+        generation, plain = self._selector.generation, self.select(problem)
+        return generation.select_with(problem, kind, plain).kernel_name in generation.in_pytorch
 
-    def compare_with_pytorch(self, problem: ProblemLike) -> Comparison:
-        """Compare the model's pick with PyTorch's own call; errors are those of :meth:`rank`."""
-        return self._selector.generation.compare_with_pytorch(self._selector.parse(problem))
+    def compare_with_pytorch(self, problem: ProblemLike, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
+        """Compare the model's pick for an epilogue with PyTorch's own call; errors are those of :meth:`rank`."""
+        return self._selector.generation.compare_with_pytorch(self._selector.parse(problem), kind)
 
     def explain(self, problem: ProblemLike) -> Explanation:
         """Decide without remembered decisions, and return the reasons as plain data.
@@ -293,7 +298,10 @@ class Dispatcher:
         decision = generation.decide(parsed)
         return explain_decision(generation, parsed, decision, perf_counter() - start)
 
-    def run(self, problem: ProblemLike, *tensors: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def run(
+        self, problem: ProblemLike, *tensors: torch.Tensor, out: torch.Tensor | None = None,
+        epilogue: Epilogue = NO_EPILOGUE,
+    ) -> torch.Tensor:  # fmt: skip
         """Launch the selected kernel on the current stream; if it fails, the next in rank is launched.
 
         Args:
@@ -301,6 +309,7 @@ class Dispatcher:
             tensors: the operands, on one device: PyTorch tensors as :class:`tilewise.dispatch.launching.Launcher`
                 describes them, or arrays for CK Tile's kernels (docs/ck-tile-client.md).
             out: tensor for the result; None for a new one.
+            epilogue: bias, residual and activation of a forward result, computed before it is rounded.
 
         Returns:
             `out`, or the new tensor. Autograd records nothing; :mod:`tilewise.torch` has differentiable functions.
@@ -309,7 +318,7 @@ class Dispatcher:
             ProblemError: the problem is impossible, or a tensor does not belong to it; `.field` names it.
             KernelError: no kernel supports the problem or could be launched, or the device has another arch.
         """
-        return self._runner.run(problem, tensors, out)
+        return self._runner.run(problem, tensors, out, epilogue)
 
     def confidence(
         self, problem: ProblemLike, *, tolerance: float = TOLERANCE, level: float = LEVEL
@@ -384,17 +393,3 @@ class Dispatcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _make_shadow(
-    generation: Generation, switches: Switches, origin: Origin | None, measurer: Measurer
-) -> Shadow | None:
-    if "off" in (switches.shadow, switches.model):
-        return None
-    backend = generation.pool.backend
-    if not backend.timed_in_background and not switches.simulate:
-        _log.warning("shadow=%s: %s kernels cannot be timed, nothing is compared", switches.shadow, backend.label)
-        return None
-    from tilewise.dispatch.shadowing import Shadow  # rarely needed
-
-    return Shadow(generation.target, switches, origin, measurer)

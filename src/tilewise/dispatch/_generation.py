@@ -7,7 +7,7 @@ Only caches change within a generation: decisions, measurements and bound kernel
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -20,7 +20,7 @@ from tilewise.dispatch._selection import Comparison, Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
 from tilewise.errors import ConfigError, KernelError
-from tilewise.kernels import KernelBase, Pool, unsupported
+from tilewise.kernels import EMPTY_KIND, EpilogueKind, KernelBase, Pool, pass_ms, unsupported
 from tilewise.model import Predictor, TrainedModel
 from tilewise.ops import Problem, Target
 
@@ -63,6 +63,7 @@ class Generation:
 
     Attributes:
         decisions: remembered selections by problem.
+        with_epilogue: remembered selections by problem and kind of epilogue.
         fast_decisions: the same object, for look-ups that do nothing else; empty if each request has to be logged.
         fast_by_mapping: selections by the key of a problem's dict, likewise.
         in_pytorch: names of the kernels that are calls which PyTorch makes by itself.
@@ -90,6 +91,7 @@ class Generation:
         self.in_pytorch = frozenset(n for i, n in enumerate(pool.names) if _is_in_pytorch(pool, i))
         self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
         self.decisions: Recent[Problem, Selection] = Recent(switches.decisions)
+        self.with_epilogue: Recent[tuple[Problem, EpilogueKind], Selection] = Recent(switches.decisions)
         self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
         self.fast_by_mapping: Recent[MappingKey, Selection] = Recent(0 if switches.record else switches.decisions)
         self.launcher: KernelLauncher | None = None
@@ -140,15 +142,48 @@ class Generation:
             raise self._no_kernel(problem)
         return ranked
 
-    def compare_with_pytorch(self, problem: Problem) -> Comparison:
+    def rank_with(self, problem: Problem, kind: EpilogueKind) -> tuple[Selection, ...]:
+        """Return :meth:`rank` for a problem with an epilogue: kernels that leave a part of it take a pass longer."""
+        ranked = self.rank(problem)
+        return (
+            ranked if self.model is None or kind.is_empty else tuple(sorted(ranked, key=self._ms_with(problem, kind)))
+        )
+
+    def select_with(self, problem: Problem, kind: EpilogueKind, plain: Selection) -> Selection:
+        """Return the selection for a problem with an epilogue, given the one without; it is remembered.
+
+        Where measurements or the pool's order decided, the decision holds: they say nothing of other kernels.
+        """
+        if kind.is_empty or plain.why != "model":
+            return plain
+        found = self.with_epilogue.get((problem, kind))
+        if found is None:
+            found = self.rank_with(problem, kind)[0]
+            self.with_epilogue.put((problem, kind), found)
+        return found
+
+    def compare_with_pytorch(self, problem: Problem, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
         """See :meth:`tilewise.dispatch.Dispatcher.compare_with_pytorch`."""
-        pick, names = self.rank(problem, 1)[0], self.pool.names
-        times: dict[str, float] = {}
-        if self.model is not None:
-            order, tflops = self.model.best(problem, None)
-            times = {names[i]: problem.flops / (t * 1e9) for i, t in zip(order, tflops, strict=True)}
-        pytorch_ms = min((ms for name, ms in times.items() if name in self.in_pytorch), default=None)
-        return Comparison(pick, times.get(pick.kernel_name), pytorch_ms, pick.kernel_name in self.in_pytorch)
+        ranked = self.rank_with(problem, kind)
+        pick, is_pytorch = ranked[0], ranked[0].kernel_name in self.in_pytorch
+        if self.model is None:
+            return Comparison(pick, None, None, is_pytorch)
+        every = zip(*self.model.best(problem, None), strict=True)  # also those that the switches forbid
+        tflops = max((t for i, t in every if self.pool.names[i] in self.in_pytorch), default=None)
+        pytorch_ms = None if tflops is None else problem.flops / (tflops * 1e9)
+        return Comparison(pick, self._ms_with(problem, kind)(pick), pytorch_ms, is_pytorch)
+
+    def _ms_with(self, problem: Problem, kind: EpilogueKind) -> Callable[[Selection], float]:
+        """Return a function of a model's selection: its predicted time with the passes that its kernel needs."""
+        assert self.model is not None
+        arch, target, leaves = self.model.arch, self.target, self.pool.backend.leaves
+
+        def ms_of(selection: Selection) -> float:
+            assert selection.predicted_tflops is not None  # a model ranked it
+            left = kind if kind.is_empty else leaves(selection.kernel, problem, target, kind)
+            return problem.flops / (selection.predicted_tflops * 1e9) + pass_ms(left, problem, target.variant, arch)
+
+        return ms_of
 
     def require_kernel(self, problem: Problem) -> None:
         """Check that a kernel may be selected.

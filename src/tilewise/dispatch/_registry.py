@@ -13,7 +13,7 @@ from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._selector import ProblemLike
 from tilewise.dispatch._switches import Switches
 from tilewise.errors import ProblemError
-from tilewise.kernels import KernelBase
+from tilewise.kernels import NO_EPILOGUE, Epilogue, KernelBase
 from tilewise.ops import OPS, Problem, Target, short_dtype
 
 if TYPE_CHECKING:
@@ -116,10 +116,13 @@ class Registry:
         return self._dispatcher_of(problem, (), stated).is_supported(_dimensions(problem), kernel)
 
     def run(
-        self, problem: ProblemLike, *tensors: torch.Tensor, out: torch.Tensor | None = None, **stated: str
-    ) -> torch.Tensor:
+        self, problem: ProblemLike, *tensors: torch.Tensor, out: torch.Tensor | None = None,
+        epilogue: Epilogue = NO_EPILOGUE, **stated: str,
+    ) -> torch.Tensor:  # fmt: skip
         """Launch the selected kernel, see :meth:`Dispatcher.run`."""
-        return self._dispatcher_of(problem, tensors, stated).run(_dimensions(problem), *tensors, out=out)
+        return self._dispatcher_of(problem, tensors, stated).run(
+            _dimensions(problem), *tensors, out=out, epilogue=epilogue
+        )
 
     def _dispatcher_of(self, problem: ProblemLike, tensors: tuple[Any, ...], stated: dict[str, str]) -> Dispatcher:
         return self.dispatcher(self.target_of(problem, tensors, **stated))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tilewise.dispatch._generation import Generation
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.errors import KernelError
+from tilewise.kernels import NO_EPILOGUE, Epilogue
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,10 @@ class Runner:
     def __init__(self, selector: Selector, shadow: Shadow | None) -> None:
         self._selector, self._shadow = selector, shadow
 
-    def run(self, problem: ProblemLike, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
+    def run(
+        self, problem: ProblemLike, tensors: Sequence[torch.Tensor], out: torch.Tensor | None,
+        epilogue: Epilogue = NO_EPILOGUE,
+    ) -> torch.Tensor:  # fmt: skip
         """See :meth:`tilewise.dispatch.Dispatcher.run`."""
         selector = self._selector
         generation = selector.generation  # read once: a swap during this call changes nothing here
@@ -38,16 +42,16 @@ class Runner:
         if selector.logs_requests:
             with suppress(KernelError):  # the launcher may pad the problem, or raises it again
                 selector.select(generation, parsed)
-        result = launcher.run(parsed, tensors, out)
-        if self._shadow is not None:
+        result = launcher.run(parsed, tensors, out, epilogue)
+        if self._shadow is not None and epilogue is NO_EPILOGUE:  # it times kernels without one
             self._shadow.on_run(generation, parsed, tensors, result)
         return result
 
     def _make_launcher(self, generation: Generation) -> KernelLauncher:
         from tilewise.dispatch.launching import make_launcher  # selecting does not need it
 
-        decide, backend = partial(self._selector.decide, generation), generation.pool.backend
+        decide, backend = partial(self._selector.decide_with, generation), generation.pool.backend
         previous = generation.previous_launcher
-        launcher = make_launcher(backend, generation.target, decide, generation.rank, previous)
+        launcher = make_launcher(backend, generation.target, decide, generation.rank_with, previous)
         generation.launcher, generation.previous_launcher = launcher, None
         return launcher

@@ -35,9 +35,9 @@ class Comparison(NamedTuple):
 
     Attributes:
         pick: the kernel that the model puts first.
-        pick_ms: its predicted time; None without a model.
-        pytorch_ms: the predicted time of PyTorch's own call; None without a model, or if the pool has no such call that
-            supports the problem.
+        pick_ms: its predicted time, with the pass that it leaves of an epilogue; None without a model.
+        pytorch_ms: the predicted time of PyTorch's own call, without an epilogue; None without a model, or if the pool
+            has no such call that supports the problem.
         is_pytorch: whether the pick is such a call.
     """
 

@@ -12,6 +12,7 @@ from tilewise.dispatch._mapping import MappingKey
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._switches import Switches
 from tilewise.errors import KernelError
+from tilewise.kernels import EpilogueKind
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
@@ -92,6 +93,14 @@ class Selector:
             if self._shadow is not None:
                 self._shadow.on_decision(generation, problem)
         return selection
+
+    def decide_with(self, generation: Generation, problem: Problem, kind: EpilogueKind) -> Selection:
+        """Return the selection for a problem with an epilogue, which may be an empty one.
+
+        Raises:
+            KernelError: no kernel supports the problem.
+        """
+        return generation.select_with(problem, kind, self.decide(generation, problem))
 
     def warm_up_with(self, problems: Iterable[ProblemLike]) -> None:
         """Decide these problems now, and with :meth:`warm_up` for each later generation.

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from tilewise.kernels._contract import TileKernel as TileKernel
     from tilewise.kernels._defined import DefinedKernel as DefinedKernel
     from tilewise.kernels._defined import kernel_type as kernel_type
+    from tilewise.kernels._epilogue import ACTIVATIONS as ACTIVATIONS
+    from tilewise.kernels._epilogue import EMPTY_KIND as EMPTY_KIND
+    from tilewise.kernels._epilogue import EPILOGUE_VARIANTS as EPILOGUE_VARIANTS
+    from tilewise.kernels._epilogue import NO_EPILOGUE as NO_EPILOGUE
+    from tilewise.kernels._epilogue import Epilogue as Epilogue
+    from tilewise.kernels._epilogue import EpilogueKind as EpilogueKind
+    from tilewise.kernels._epilogue import pass_ms as pass_ms
     from tilewise.kernels._filters import parse_filter as parse_filter
     from tilewise.kernels._formulas import Array as Array
     from tilewise.kernels._formulas import Formulas as Formulas
@@ -85,6 +92,15 @@ __all__, __getattr__ = lazy_face(
         "_defined": (
             "DefinedKernel",
             "kernel_type",
+        ),
+        "_epilogue": (
+            "ACTIVATIONS",
+            "EMPTY_KIND",
+            "EPILOGUE_VARIANTS",
+            "Epilogue",
+            "EpilogueKind",
+            "NO_EPILOGUE",
+            "pass_ms",
         ),
         "_filters": ("parse_filter",),
         "_formulas": (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
+from tilewise.kernels._epilogue import EpilogueKind
 from tilewise.kernels._formulas import Array, Formulas, KernelLike, Traits
 from tilewise.ops import Problem, Target
 
@@ -173,6 +174,10 @@ def _no_fault(_: KernelBase) -> str | None:
     return None
 
 
+def _leaves_all(kernel: KernelBase, problem: Problem, target: Target, kind: EpilogueKind) -> EpilogueKind:
+    return kind
+
+
 def _no_formulas() -> tuple[Formulas, ...]:
     return ()
 
@@ -202,6 +207,7 @@ class Backend:
         common_columns: kernel columns -> the same with those of Triton's kernels, which formulas read.
         traits: kernel columns -> the traits that feature formulas ask for.
         formulas: the formulas that replace intermediates of features, in order.
+        leaves: (kernel, problem, target, kind of epilogue) -> the part that the kernel leaves to a pass of its own.
         instance_of: (variant, dtype, kernel) -> its instance in CK Tile's formats; None without such formats.
         compiled_here: whether kernels are compiled from source, and not found in libraries.
         timed_in_background: whether a serving process can time kernels beside its own work.
@@ -226,6 +232,7 @@ class Backend:
     common_columns: Callable[[SimpleNamespace], SimpleNamespace] = _same_columns
     traits: Callable[[SimpleNamespace], Traits] = Traits.plain
     formulas: Callable[[], tuple[Formulas, ...]] = _no_formulas
+    leaves: Callable[..., EpilogueKind] = _leaves_all
     instance_of: Callable[[str, str, Any], AnyInstance] | None = None
     compiled_here: bool = False
     timed_in_background: bool = False

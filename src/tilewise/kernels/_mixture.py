@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
 from tilewise.kernels._contract import BACKEND_COLUMN, Backend, KernelBase, ParsedName, Rules
+from tilewise.kernels._epilogue import EpilogueKind
 from tilewise.kernels._formulas import Array, FeatureInputs, Formula, Formulas, Traits, unchanged
 from tilewise.ops import Problem, Target
 
@@ -62,6 +63,9 @@ class _Mixture:
 
     def illegal(self, kernel: KernelBase, target: Target, arch: HardwareProfile) -> str | None:
         return self._part_of(kernel).illegal(kernel, target, arch)
+
+    def leaves(self, kernel: KernelBase, problem: Problem, target: Target, kind: EpilogueKind) -> EpilogueKind:
+        return self._part_of(kernel).leaves(kernel, problem, target, kind)
 
     def checks(self, columns: Any, problem: Problem, variant: str) -> Rules:
         if isinstance(columns, KernelBase):
@@ -137,6 +141,7 @@ def mixture(parts: tuple[Backend, ...]) -> Backend:
         common_columns=mixed.common_columns,
         traits=mixed.traits,
         formulas=mixed.formulas,
+        leaves=mixed.leaves,
         compiled_here=all(part.compiled_here for part in parts),
         timed_in_background=all(part.timed_in_background for part in parts),
         lists_fastest=any(part.lists_fastest for part in parts),

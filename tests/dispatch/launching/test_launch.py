@@ -20,12 +20,12 @@ from tilewise.dispatch._recent import Recent
 from tilewise.dispatch.launching import _bind as bind
 from tilewise.dispatch.launching import _launch as launch
 from tilewise.errors import KernelError, ProblemError
-from tilewise.kernels import unsupported
+from tilewise.kernels import EMPTY_KIND, EPILOGUE_VARIANTS, EpilogueKind, unsupported
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import Launch, Program, empty_result, family_of, interpreted, random_operands
 from tilewise.kernels.triton.programs._family import FAMILIES
 from tilewise.kernels.triton.programs._operand_tensors import integer_operands
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 CONV = ("grouped_conv", "forward")
@@ -56,7 +56,8 @@ def case(key: tuple[str, str], problem: Problem, dtype: str = "fp16") -> tuple[t
 
 def launcher_of(config: str) -> launch.TorchLauncher:
     dispatcher = dispatcher_of(*CONV, config)
-    return launch.TorchLauncher(dispatcher.target, dispatcher.select, dispatcher.rank)
+    generation = dispatcher._selector.generation
+    return launch.TorchLauncher(dispatcher.target, lambda problem, _: dispatcher.select(problem), generation.rank_with)
 
 
 @needs_interpreter
@@ -113,7 +114,7 @@ class TestInterpreted:
         def broken(self: object, given: object, out: torch.Tensor | None = None) -> torch.Tensor:
             raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED")
 
-        binding = dispatcher._selector.generation.launcher.bindings[PLAIN, -1]  # type: ignore[union-attr]
+        binding = dispatcher._selector.generation.launcher.bindings[PLAIN, -1, EMPTY_KIND]  # type: ignore[union-attr]
         monkeypatch.setattr(binding, "returns", partial(broken, None))
         monkeypatch.setattr(bind.VendorLaunch, "__call__", broken)
         for _ in range(3):
@@ -134,8 +135,8 @@ class TestInterpreted:
         dispatcher, really = dispatcher_of(*CONV, GOOD, SPLIT), bind.interpreted_launches
         broken = False
 
-        def fragile(family: Any, kernel: Kernel, *rest: Any) -> bind.BoundKernel:
-            run = really(family, kernel, *rest)
+        def fragile(request: bind.Request, kernel: Kernel) -> bind.BoundKernel:
+            run = really(request, kernel)
 
             def launches(given: Sequence[torch.Tensor], out: torch.Tensor) -> None:
                 if broken and kernel.split_k == 1:
@@ -172,9 +173,9 @@ class TestInterpreted:
         bound: list[Kernel] = []
         really = bind.interpreted_launches
 
-        def note(family: Any, kernel: Kernel, *rest: Any) -> bind.BoundKernel:
+        def note(request: bind.Request, kernel: Kernel) -> bind.BoundKernel:
             bound.append(kernel)
-            return really(family, kernel, *rest)
+            return really(request, kernel)
 
         monkeypatch.setattr(bind, "interpreted_launches", note)
         with monkeypatch.context() as during:
@@ -193,7 +194,7 @@ class TestInterpreted:
 
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
         monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-        launcher_of(GOOD)._give_up(PLAIN, GOOD, 0, RuntimeError("no loading while a stream is captured"))
+        launcher_of(GOOD)._give_up((PLAIN, 0, EMPTY_KIND), GOOD, RuntimeError("no loading while a stream is captured"))
         assert bool(launch._failed) != capturing
 
     def test_a_lost_context_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,18 +204,18 @@ class TestInterpreted:
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
         with pytest.raises(RuntimeError, match="illegal memory access"):
-            launcher_of(GOOD)._give_up(PLAIN, GOOD, 0, RuntimeError("illegal memory access"))
+            launcher_of(GOOD)._give_up((PLAIN, 0, EMPTY_KIND), GOOD, RuntimeError("illegal memory access"))
         assert not launch._failed
 
     def test_remembered_failures_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(launch._failed) <= launch.MAX_FAILURES
         monkeypatch.setattr(launch, "_failed", Recent(4))
-        launcher, error = launcher_of(GOOD), RuntimeError("no such kernel")
+        launcher, error, key = launcher_of(GOOD), RuntimeError("no such kernel"), (PLAIN, -1, EMPTY_KIND)
         for stages in range(1, 20):
-            launcher._give_up(PLAIN, GOOD.replace("_s2_", f"_s{stages}_"), -1, error)
+            launcher._give_up(key, GOOD.replace("_s2_", f"_s{stages}_"), error)
             assert 0 < len(launch._failed) <= 4
-            assert launch._failed.get(launcher._programs(PLAIN, GOOD.replace("_s2_", f"_s{stages}_"), -1))
-        assert launch._failed.get(launcher._programs(PLAIN, GOOD.replace("_s2_", "_s1_"), -1)) is None
+            assert launch._failed.get(launcher._programs(key, GOOD.replace("_s2_", f"_s{stages}_")))
+        assert launch._failed.get(launcher._programs(key, GOOD.replace("_s2_", "_s1_"))) is None
 
     def test_no_kernel_left(self) -> None:
         operands, _ = case(CONV, PLAIN)
@@ -323,9 +324,13 @@ def _here(device: Any) -> Any:
 class TestArguments:
     """A bound launch passes the arguments of the family's own launches."""
 
+    @pytest.mark.parametrize("kind", [EMPTY_KIND, EpilogueKind(True, True, "silu"), EpilogueKind(has_residual=True)])
     @pytest.mark.parametrize("key", FAMILIES)
-    def test_pointers_descriptors_and_sizes_are_in_their_places(self, key: tuple[str, str], recorder: Recorder) -> None:
-        family = family_of(*key)
+    def test_pointers_descriptors_and_sizes_are_in_their_places(
+        self, key: tuple[str, str], kind: EpilogueKind, recorder: Recorder
+    ) -> None:
+        family, target = family_of(*key), Target(*key, "fp16", "sm90")
+        kind = kind if key in EPILOGUE_VARIANTS else EMPTY_KIND
         for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
             fit = [p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])]
             for problem in fit[:2]:
@@ -335,13 +340,16 @@ class TestArguments:
                 )
                 workspace = torch.empty(family.workspace_elements(kernel, problem))
                 recorder.calls.clear()
-                bound = bind.loaded_launches(family, kernel, problem, "fp16", 0)
+                ends = [torch.empty(y.shape[-1:], dtype=y.dtype)] * kind.has_bias + [y.clone()] * kind.has_residual
+                request = bind.Request(family, target, problem, kind, 0)
+                bound = bind.loaded_launches(request, kernel)
                 for _ in range(2):  # descriptors are made once
-                    bound(operands, y)
-                expected = family.launches(kernel, problem, "fp16", *operands, y, workspace)
+                    bound((*operands, *ends), y)
+                epilogue = request.epilogue_of(ends)
+                expected = family.launches(kernel, problem, "fp16", *operands, y, workspace, epilogue=epilogue)
                 assert [program for program, _ in recorder.calls] == [item.program for item in expected] * 2
                 for item, (_, args) in zip((*expected, *expected), recorder.calls, strict=True):
-                    _compare(item, args, (*operands, y), bool(workspace.numel()))
+                    _compare(item, args, (*operands, *ends, y), bool(workspace.numel()))
 
     def test_unaligned_tensors_are_copied(self, recorder: Recorder) -> None:
         family, problem = family_of(*CONV), PLAIN
@@ -351,7 +359,8 @@ class TestArguments:
         out = torch.empty(math.prod(result) + 1, dtype=x.dtype)[1:].view(result)
         assert off.data_ptr() % 16
         assert out.data_ptr() % 16
-        bind.loaded_launches(family, Kernel.from_config(GOOD), problem, "fp16", 0)((off, w), out)
+        request = bind.Request(family, Target(*CONV, "fp16", "sm90"), problem, EMPTY_KIND, 0)
+        bind.loaded_launches(request, Kernel.from_config(GOOD))((off, w), out)
         ((_, args),) = recorder.calls
         assert args[9:12] != (off.data_ptr(), w.data_ptr(), out.data_ptr())
         assert all(pointer % 16 == 0 for pointer in args[9:12])
@@ -363,6 +372,8 @@ def _compare(item: Launch, args: tuple[Any, ...], tensors: tuple[torch.Tensor, .
     assert args[9 + len(item.tensors) :] == (*item.sizes, *(value for _, value in item.program.constants))
     pointers = {t.data_ptr() for t in tensors}
     for expected, got in zip(item.tensors, given, strict=True):
+        if expected is None:  # a constant of the binary, whose value is not read
+            continue
         if isinstance(expected, TensorDescriptor):
             assert got.base.data_ptr() == expected.base.data_ptr()
             assert (got.shape, got.strides, got.block_shape) == (

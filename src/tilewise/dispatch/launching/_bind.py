@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tilewise.errors import one_line
+from tilewise.kernels import Epilogue, EpilogueKind, Shape
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import (
     POINTER_ALIGNMENT,
@@ -15,58 +19,135 @@ from tilewise.kernels.triton.programs import (
     TORCH_TYPES,
     Family,
     Launch,
+    interpreted,
     launch_all,
     load_program,
+    pass_launch,
 )
-from tilewise.kernels.vendor import VendorCall, bind_call
-from tilewise.ops import Problem
+from tilewise.kernels.vendor import BoundCall, VendorCall, bind_call, leaves
+from tilewise.ops import Problem, Target
 
-BoundKernel = Callable[[Sequence[torch.Tensor], torch.Tensor], None]  # (operands, result): launch on current stream
+# (operands, then the bias and the residual of an epilogue; result): launch on the current stream
+BoundKernel = Callable[[Sequence[torch.Tensor], torch.Tensor], None]
+
+_log = logging.getLogger(__name__)
 
 _MAX_DESCRIPTORS = 64  # kept per argument, because networks reuse the same memory
 
 
-def interpreted_launches(family: Family, kernel: Kernel, problem: Problem, dtype: str, device: int) -> BoundKernel:
-    """Return a function that runs the kernel in Triton's interpreter, on CPU tensors.
+@dataclass(frozen=True)
+class Request:
+    """A problem of a target to bind a kernel for.
 
-    Args:
-        family: of the kernel.
-        kernel: the kernel.
-        problem: to run.
-        dtype: of the operands.
-        device: ignored.
+    Attributes:
+        family: of the target's kernels.
+        target: the target.
+        problem: the problem.
+        kind: of the epilogue.
+        device: index of the CUDA device; ignored by the interpreter.
     """
-    elements = family.workspace_elements(kernel, problem)
+
+    family: Family
+    target: Target
+    problem: Problem
+    kind: EpilogueKind
+    device: int
+
+    @property
+    def dtype(self) -> str:
+        """Type of the operands."""
+        return self.target.dtype
+
+    @property
+    def result_shape(self) -> Shape:
+        """Shape of the result, with all axes."""
+        return self.family.result(self.problem)
+
+    @property
+    def result_dtype(self) -> torch.dtype:
+        """Type of the result, the bias and the residual."""
+        return TORCH_TYPES[RESULT_TYPES[self.dtype]]
+
+    def epilogue_of(self, ends: Sequence[torch.Tensor]) -> Epilogue:
+        """Return the epilogue of these tensors: the bias and the residual, as far as there are such."""
+        rest = list(ends)
+        bias = rest.pop(0) if self.kind.has_bias else None
+        return Epilogue(bias, rest.pop(0) if self.kind.has_residual else None, self.kind.activation or None)
+
+
+def interpreted_launches(request: Request, kernel: Kernel) -> BoundKernel:
+    """Return a function that runs the kernel in Triton's interpreter, on CPU tensors."""
+    family, problem = request.family, request.problem
+    elements, shapes = family.workspace_elements(kernel, problem), family.operands(problem)
 
     def run(operands: Sequence[torch.Tensor], out: torch.Tensor) -> None:
-        shaped = [o.reshape(shape) for o, shape in zip(operands, family.operands(problem), strict=True)]
+        shaped = [o.reshape(shape) for o, shape in zip(operands, shapes, strict=False)]
         workspace = torch.empty(elements, dtype=torch.float32)
-        result = out.view(family.result(problem))
-        launch_all(family.launches(kernel, problem, dtype, *shaped, result, workspace))
+        epilogue = request.epilogue_of(operands[len(shapes) :])
+        result = out.view(request.result_shape)
+        launch_all(family.launches(kernel, problem, request.dtype, *shaped, result, workspace, epilogue=epilogue))
 
     return run
 
 
-def loaded_launches(family: Family, kernel: Kernel, problem: Problem, dtype: str, device: int) -> BoundKernel:
-    """Compile and load a kernel, and return a function that launches it on a CUDA device.
-
-    Args:
-        family: of the kernel.
-        kernel: the kernel.
-        problem: to run.
-        dtype: of the operands.
-        device: index of the CUDA device.
+def loaded_launches(request: Request, kernel: Kernel) -> BoundKernel:
+    """Compile and load a kernel, and return a function that launches it on the CUDA device.
 
     Raises:
         Exception: any error of Triton or the driver while compiling or loading.
     """
+    family, problem = request.family, request.problem
     elements = family.workspace_elements(kernel, problem)
-    with torch.cuda.device(device):
-        # Meta tensors have shapes and strides but no memory: as arguments they mark the pointers to fill in.
-        roles = [torch.empty(shape, dtype=TORCH_TYPES[dtype], device="meta") for shape in family.operands(problem)]
-        roles.append(torch.empty(family.result(problem), dtype=TORCH_TYPES[RESULT_TYPES[dtype]], device="meta"))
-        roles.append(torch.empty(elements, dtype=torch.float32, device="meta"))
-        steps = tuple(_bind_step(item, roles, device) for item in family.launches(kernel, problem, dtype, *roles))
+    operands = [_role(shape, TORCH_TYPES[request.dtype]) for shape in family.operands(problem)]
+    ends = _end_roles(request)
+    result, workspace = _role(request.result_shape, request.result_dtype), _role((elements,), torch.float32)
+    with torch.cuda.device(request.device):
+        launches = family.launches(
+            kernel, problem, request.dtype, *operands, result, workspace, epilogue=request.epilogue_of(ends)
+        )
+        return _loaded(launches, [*operands, *ends, result, workspace], request.device)
+
+
+def followed_by_pass(launch: BoundKernel, request: Request) -> BoundKernel:
+    """Return the launch of a kernel that computes no epilogue, with the pass that does it."""
+    end, count = bound_pass(request), len(request.family.tensors) - 1
+
+    def run(operands: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+        launch(operands[:count], out)
+        end(operands[count:], out)
+
+    return run
+
+
+def bound_pass(request: Request) -> BoundKernel:
+    """Return the pass that computes an epilogue on a stored result: its operands are the bias and the residual."""
+    channels = request.result_shape[-1]
+    if interpreted():
+
+        def run(ends: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+            launch_all([pass_launch(request.epilogue_of(ends), request.dtype, out, channels)])
+
+        return run
+    ends, result = _end_roles(request), _role(request.result_shape, request.result_dtype)
+    with torch.cuda.device(request.device):
+        launch = pass_launch(request.epilogue_of(ends), request.dtype, result, channels)
+        return _loaded([launch], [*ends, result, _role((0,), torch.float32)], request.device)
+
+
+def _role(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor with shape and strides but no memory: as an argument it marks the pointer to fill in."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _end_roles(request: Request) -> list[torch.Tensor]:
+    shapes = [(request.result_shape[-1],)] * request.kind.has_bias + [request.result_shape] * request.kind.has_residual
+    return [_role(shape, request.result_dtype) for shape in shapes]
+
+
+def _loaded(launches: Iterable[Launch], roles: Sequence[torch.Tensor], device: int) -> BoundKernel:
+    """Return the launches as one function; the last two roles are the result and the workspace."""
+    elements = roles[-1].numel()
+    steps = tuple(_bind_step(item, roles, device) for item in launches)
     place = torch.device("cuda", device)
     current_device, current_stream = torch.cuda.current_device, triton.runtime.driver.active.get_current_stream
 
@@ -91,12 +172,37 @@ def loaded_launches(family: Family, kernel: Kernel, problem: Problem, dtype: str
 class VendorLaunch:
     """A call of the vendor's library for a problem; it allocates its result, so a given tensor costs a copy.
 
-    Attributes:
-        returns: computes the result of operands.
+    The library may have no kernel for the part of an epilogue that its call could compute. From then on the plain call
+    is made, and a pass computes the epilogue, as it does for all that a call leaves.
     """
 
-    def __init__(self, call: VendorCall, problem: Problem, variant: str) -> None:
-        self.returns = bind_call(call, problem, variant)
+    def __init__(self, request: Request, call: VendorCall) -> None:
+        self._request, self._call = request, call
+        self._operands = len(request.family.tensors) - 1
+        self._bound = self._leaving(leaves(call, request.problem, request.target, request.kind))
+
+    def _leaving(self, left: EpilogueKind) -> tuple[EpilogueKind, BoundCall, BoundKernel | None]:
+        """Return the part of the epilogue that the call computes, the call, and the pass for the part left."""
+        kind = self._request.kind
+        part = kind if left.is_empty else EpilogueKind(kind.has_bias and not left.has_bias)
+        compute = bind_call(self._call, self._request.problem, self._request.target.variant, part)
+        return part, compute, None if left.is_empty else bound_pass(replace(self._request, kind=left))
+
+    def returns(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Compute the result of operands and the tensors of the epilogue, on the current stream."""
+        part, compute, end = self._bound
+        taken = self._operands + part.has_bias + part.has_residual
+        try:
+            result = compute(operands[:taken])
+        except RuntimeError as e:
+            if part.is_empty or isinstance(e, torch.OutOfMemoryError):
+                raise
+            _log.info("%s has no kernel with %s: %s", self._call.config, part, one_line(e))
+            self._bound = self._leaving(self._request.kind)
+            return self.returns(operands)
+        if end is not None:
+            end(operands[taken:], result)
+        return result
 
     def __call__(self, operands: Sequence[torch.Tensor], out: torch.Tensor) -> None:
         """Compute into `out` on the current stream."""
@@ -136,9 +242,11 @@ def _bind_step(item: Launch, roles: Sequence[torch.Tensor], device: int) -> Call
 
 
 def _bind_argument(
-    tensor: torch.Tensor | TensorDescriptor, roles: Sequence[torch.Tensor]
+    tensor: torch.Tensor | TensorDescriptor | None, roles: Sequence[torch.Tensor]
 ) -> int | Callable[[list[int]], TensorDescriptor]:
     """Return the index of the role whose pointer an argument is, or a function that makes its descriptor."""
+    if tensor is None:  # a constant of the binary, whose value in a launch is not read
+        return len(roles) - 1
     is_descriptor = isinstance(tensor, TensorDescriptor)
     base = tensor.base if is_descriptor else tensor
     role = next(i for i, candidate in enumerate(roles) if candidate is base)

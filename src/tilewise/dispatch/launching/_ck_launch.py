@@ -14,7 +14,7 @@ from tilewise.dispatch.background import register_after_fork
 from tilewise.dispatch.launching._launchers import Bindings, Rank, Select, Tensor
 from tilewise.dispatch.launching._padding import Groups, cut_into, enlarged, padded_problems
 from tilewise.errors import ConfigError, KernelError, LibraryError, ProblemError
-from tilewise.kernels import TENSORS, Shape, accepted_shapes
+from tilewise.kernels import EMPTY_KIND, NO_EPILOGUE, TENSORS, Epilogue, Shape, accepted_shapes
 from tilewise.kernels.ck import (
     ArrayInfo,
     CkKernel,
@@ -83,17 +83,21 @@ class CkLauncher:
         """No bindings: libraries stay open anyway."""
         return {}
 
-    def run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+    def run(
+        self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None, epilogue: Epilogue = NO_EPILOGUE
+    ) -> Tensor:
         """Run the selected kernel; if it fails, run the next in rank, and do not try it again on the problem.
 
         A problem that no kernel supports is padded with zeros to the nearest one that a kernel supports, and its result
         is cut: a matrix product along each size, a convolution in the channels of each group.
 
         Raises:
-            ProblemError: an array does not belong to the problem; `.field` names it.
+            ProblemError: an array does not belong to the problem, or there is an epilogue; `.field` names it.
             KernelError: no kernel supports the problem or could be launched, or the arrays lie in another memory than
                 the libraries take.
         """
+        if epilogue is not NO_EPILOGUE:
+            raise ProblemError("epilogue", "kernels of CK Tile compute none here; compute it on their result")
         if (larger := self._padded(problem)) is not None:
             _, _, out = self._checked(problem, tensors, out)
             shapes = self._tensors.operands(larger)
@@ -126,7 +130,7 @@ class CkLauncher:
     def _is_supported(self, problem: Problem) -> bool:
         """Return whether a kernel supports the problem; of convolutions, whose names lack widths, ask the libraries."""
         try:
-            supported = bool(self._rank(problem))
+            supported = bool(self._rank(problem, EMPTY_KIND))
         except KernelError:
             return False
         return supported and (self._target.op != "grouped_conv" or any(self._chosen(problem, [])))
@@ -158,11 +162,11 @@ class CkLauncher:
         ready = self._ready.get(problem)
         if ready is not None:
             yield ready
-        runnable, selected = dict(self._chosen(problem, reasons)), self._select(problem).kernel_name
+        runnable, selected = dict(self._chosen(problem, reasons)), self._select(problem, EMPTY_KIND).kernel_name
         if selected not in runnable:
             reasons.append(f"no library runs {selected}{_split_note(selected)}")
             _log.warning("%s: the next in rank is launched", reasons[-1])
-        ranked = (choice.kernel_name for choice in self._rank(problem))
+        ranked = (choice.kernel_name for choice in self._rank(problem, EMPTY_KIND))
         for name in dict.fromkeys((selected, *ranked, *runnable)):
             if name in runnable and (problem, name) not in self._failed:
                 yield name, runnable[name]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 
@@ -19,11 +20,20 @@ import triton
 
 from tilewise.dispatch._recent import Recent
 from tilewise.dispatch.launching import _bind as bind
-from tilewise.dispatch.launching._launchers import Binding, Bindings, Choice, Rank, Select
+from tilewise.dispatch.launching._launchers import Binding, BindingKey, Bindings, Choice, Rank, Select
 from tilewise.dispatch.measuring import is_capturing
 from tilewise.errors import KernelError, ProblemError, one_line
-from tilewise.kernels import TENSORS, Shape, accepted_shapes
-from tilewise.kernels.triton import Kernel
+from tilewise.kernels import (
+    EMPTY_KIND,
+    EPILOGUE_VARIANTS,
+    NO_EPILOGUE,
+    TENSORS,
+    Epilogue,
+    EpilogueKind,
+    Shape,
+    accepted_shapes,
+)
+from tilewise.kernels.triton import TRITON, Kernel
 from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, family_of, interpreted
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import Problem, Target
@@ -35,8 +45,7 @@ _MAX_REASONS = 3
 _shape = attrgetter("shape")
 
 # (programs of a kernel, or a call and its problem; device) that failed in this process and are not tried again.
-# Beyond this number the least
-# recently used failures are forgotten, and their kernels may be tried again.
+# Beyond this number the least recently used failures are forgotten, and their kernels may be tried again.
 MAX_FAILURES = 8192
 _failed: Recent[tuple[Hashable, int], bool] = Recent(MAX_FAILURES)
 
@@ -60,12 +69,13 @@ class TorchLauncher:
                  the layout says ``c``
     ============ ======================================== ===================
 
-    The tensors of a 2D convolution may all omit the depth axis (Di, Z, Do). `out` must not overlap the operands.
+    The tensors of a 2D convolution may all omit the depth axis (Di, Z, Do). `out` must not overlap the operands, nor
+    the tensors of an epilogue, which have the dtype of the result.
 
     Args:
         target: to run problems of.
-        select: returns the kernel to launch for a problem.
-        rank: returns all kernels for a problem, best first; called if the selected kernel fails.
+        select: returns the kernel to launch for a problem with an epilogue.
+        rank: returns all kernels for it, best first; called if the selected kernel fails.
         spare: bindings of an earlier launcher, used only during a capture, when nothing can be bound.
     """
 
@@ -76,33 +86,34 @@ class TorchLauncher:
         self._dtype = TORCH_TYPES[target.dtype]
         self._result_dtype = TORCH_TYPES[RESULT_TYPES[target.dtype]]
         self._device_type = "cpu" if interpreted() else "cuda"
-        self._bindings: dict[tuple[Problem, int], Binding] = {}
+        self._bindings: dict[BindingKey, Binding] = {}
         self._spare = spare or {}
 
-    def run(self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
+    def run(
+        self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None,
+        epilogue: Epilogue = NO_EPILOGUE,
+    ) -> torch.Tensor:  # fmt: skip
         """Launch the kernel for `problem` on the current stream of the tensors' device.
 
         Raises:
-            ProblemError: a tensor does not belong to the problem; `.field` names it.
+            ProblemError: a tensor does not belong to the problem, or the variant has no epilogue; `.field` names it.
             KernelError: no kernel supports the problem or could be launched, or the device has another arch.
         """
         try:
-            binding = self._bindings[problem, tensors[0].get_device()]
+            binding = self._bindings[problem, tensors[0].get_device(), epilogue.kind]
         except (KeyError, IndexError, AttributeError):
-            return self._first_run(problem, tensors, out)
-        if out is None and binding.returns is not None:
-            self._check_operands(problem, binding.shapes, tensors)
-            try:
-                return binding.returns(tensors)
-            except Exception as e:
-                self._give_up(problem, binding.kernel_name, tensors[0].get_device(), e)
-                return self._first_run(problem, tensors, out)
-        out = self._checked_result(problem, binding.shapes, tensors, out)
+            return self._first_run(problem, tensors, out, epilogue)
+        result = self._check(problem, binding.shapes, tensors, epilogue)
+        passed, returns = (*tensors, *epilogue.tensors), binding.returns if out is None else None
+        if returns is None:
+            out = self._result(result, tensors, out)
         try:
-            binding.launch(tensors, out)
+            if out is None and returns is not None:
+                return returns(passed)
+            binding.launch(passed, out)
         except Exception as e:
-            self._give_up(problem, binding.kernel_name, tensors[0].get_device(), e)
-            return self._first_run(problem, tensors, out)
+            self._give_up(self._key(problem, tensors, epilogue), binding.kernel_name, e)
+            return self._first_run(problem, tensors, out, epilogue)
         return out
 
     @property
@@ -113,39 +124,57 @@ class TorchLauncher:
 
     def launched(self, problem: Problem, device: int) -> tuple[str, bind.BoundKernel] | None:
         """Return the kernel that runs a problem on a device, by name, with its launch; None before the first run."""
-        binding = self._bindings.get((problem, device))
+        binding = self._bindings.get((problem, device, EMPTY_KIND))
         return None if binding is None else (binding.kernel_name, binding.launch)
 
-    def bind(self, kernel: Kernel | VendorCall, problem: Problem, device: int) -> bind.BoundKernel:
+    def bind(
+        self, kernel: Kernel | VendorCall, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND
+    ) -> bind.BoundKernel:
         """Bind any kernel of the target, without launching or keeping it; a failure does not count against it.
 
         Raises:
             Exception: any error of Triton or the driver while compiling or loading.
         """
+        request = bind.Request(self._family, self._target, problem, kind, device)
         if isinstance(kernel, VendorCall):
-            return bind.VendorLaunch(kernel, problem, self._target.variant)
+            return bind.VendorLaunch(request, kernel)
         make = bind.interpreted_launches if interpreted() else bind.loaded_launches
-        return make(self._family, kernel, problem, self._target.dtype, device)
+        if TRITON.leaves(kernel, problem, self._target, kind).is_empty:
+            return make(request, kernel)
+        return bind.followed_by_pass(make(replace(request, kind=EMPTY_KIND), kernel), request)
 
-    def _checked_result(
-        self, problem: Problem, shapes: Mapping[tuple[Shape, ...], Shape], tensors: Sequence[torch.Tensor],
-        out: torch.Tensor | None,
-    ) -> torch.Tensor:  # fmt: skip
-        """Check all tensors, and return `out` or a new tensor for the result."""
-        result = self._check_operands(problem, shapes, tensors)
+    def _result(self, shape: Shape, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
+        """Return `out` after a check, or a new tensor for the result."""
         if out is None:
-            return torch.empty(result, dtype=self._result_dtype, device=tensors[0].device)
-        device = tensors[0].get_device()
-        if (
-            not isinstance(out, torch.Tensor)
-            or out.dtype is not self._result_dtype
-            or out.get_device() != device
-            or out.shape != result
-            or not out.is_contiguous()
-        ):
-            fault = self._fault(out, (result,), self._result_dtype, tensors[0].device)
+            return torch.empty(shape, dtype=self._result_dtype, device=tensors[0].device)
+        if not self._is_like_result(out, shape, tensors):
+            fault = self._fault(out, (shape,), self._result_dtype, tensors[0].device)
             raise ProblemError(self._tensors.names[-1], f"out {fault}")
         return out
+
+    def _is_like_result(self, t: object, shape: Shape, tensors: Sequence[torch.Tensor]) -> bool:
+        return (
+            isinstance(t, torch.Tensor)
+            and t.dtype is self._result_dtype
+            and t.get_device() == tensors[0].get_device()
+            and t.shape == shape
+            and t.is_contiguous()
+        )
+
+    def _check(
+        self, problem: Problem, shapes: Mapping[tuple[Shape, ...], Shape], tensors: Sequence[torch.Tensor],
+        epilogue: Epilogue,
+    ) -> Shape:  # fmt: skip
+        """Check the operands and the tensors of the epilogue, and return the shape of the result."""
+        result = self._check_operands(problem, shapes, tensors)
+        if epilogue is NO_EPILOGUE:
+            return result
+        if (self._target.op, self._target.variant) not in EPILOGUE_VARIANTS:
+            raise ProblemError("epilogue", f"{self._target.op} {self._target.variant} has none; compute it afterwards")
+        for name, t, shape in (("bias", epilogue.bias, result[-1:]), ("residual", epilogue.residual, result)):
+            if t is not None and not self._is_like_result(t, shape, tensors):
+                raise ProblemError(name, str(self._fault(t, (shape,), self._result_dtype, tensors[0].device)))
+        return result
 
     def _check_operands(
         self, problem: Problem, shapes: Mapping[tuple[Shape, ...], Shape], tensors: Sequence[torch.Tensor]
@@ -189,58 +218,67 @@ class TorchLauncher:
             return f"must be contiguous, has the strides {t.stride()}"
         return None
 
-    def _first_run(self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None) -> torch.Tensor:
+    def _first_run(
+        self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None, epilogue: Epilogue
+    ) -> torch.Tensor:
         """Bind the best kernel that can be launched, launch it, and keep the binding."""
         shapes = accepted_shapes(self._tensors, problem)
-        out = self._checked_result(problem, shapes, tensors, out)
+        out = self._result(self._check(problem, shapes, tensors, epilogue), tensors, out)
         if tensors[0].device.type != self._device_type:
             raise self._operand_error(problem, tensors)
-        device = tensors[0].get_device()
-        self._require_arch(device)
-        spare = self._spare.get((problem, device))
+        key, passed = self._key(problem, tensors, epilogue), (*tensors, *epilogue.tensors)
+        self._require_arch(key[1])
+        spare = self._spare.get(key)
         if spare is not None and is_capturing():  # the model was swapped between the first run and the capture
-            spare.launch(tensors, out)
+            spare.launch(passed, out)
             return out
         reasons = []
-        for choice in self._choices(problem):
-            if _failed.get(self._programs(problem, choice.kernel_name, device)):
+        for choice in self._choices(problem, epilogue.kind):
+            if _failed.get(self._programs(key, choice.kernel_name)):
                 continue
             try:
-                launch = self.bind(choice.kernel, problem, device)
-                launch(tensors, out)
+                launch = self.bind(choice.kernel, *key)
+                launch(passed, out)
             except Exception as e:
                 reasons.append(f"{choice.kernel_name}: {one_line(e)}")
-                self._give_up(problem, choice.kernel_name, device, e)
+                self._give_up(key, choice.kernel_name, e)
                 continue
             while len(self._bindings) >= _MAX_BINDINGS:
                 self._bindings.pop(next(iter(self._bindings)), None)
-            self._bindings[problem, device] = Binding(choice.kernel_name, launch, shapes)
+            self._bindings[key] = Binding(choice.kernel_name, launch, shapes)
             return out
         summary = "; ".join(reasons[:_MAX_REASONS]) or "all of them failed before"
         raise KernelError(f"no kernel of {self._target.name} could be launched for {problem}: {summary}")
 
-    def _choices(self, problem: Problem) -> Iterator[Choice]:
+    def _choices(self, problem: Problem, kind: EpilogueKind) -> Iterator[Choice]:
         """Yield the selected kernel, then the others by rank, which is only computed if the selected one fails.
 
         Candidates that are data only cannot be launched, and are skipped.
         """
-        selected = self._select(problem)
-        every = itertools.chain([selected], (c for c in self._rank(problem) if c.kernel_name != selected.kernel_name))
+        selected = self._select(problem, kind)
+        others = (c for c in self._rank(problem, kind) if c.kernel_name != selected.kernel_name)
+        every = itertools.chain([selected], others)
         yield from (choice for choice in every if isinstance(choice.kernel, Kernel | VendorCall))
 
     def _require_arch(self, device: int) -> None:
         if device >= 0 and (arch := device_arch(device)) != self._target.arch:
             raise KernelError(f"{self._target.name} runs on {self._target.arch}, device {device} is {arch}")
 
-    def _programs(self, problem: Problem, kernel_name: str, device: int) -> tuple[Hashable, int]:
+    @staticmethod
+    def _key(problem: Problem, tensors: Sequence[torch.Tensor], epilogue: Epilogue) -> BindingKey:
+        return problem, tensors[0].get_device(), epilogue.kind
+
+    def _programs(self, key: BindingKey, kernel_name: str) -> tuple[Hashable, int]:
         """Return the programs that a kernel runs for a problem, which problems of equal alignment share; or a call."""
-        t = self._target
+        t, (problem, device, kind) = self._target, key
         config = kernel_name.removeprefix(f"{t.op}_{t.variant}_{t.dtype}_")
         if config.startswith(f"{VendorCall.backend_name}_"):
-            return (config, problem), device
-        return self._family.programs(Kernel.from_config(config), problem, t.dtype), device
+            return (config, problem, kind), device
+        kernel = Kernel.from_config(config)
+        fused = kind if TRITON.leaves(kernel, problem, t, kind).is_empty else EMPTY_KIND
+        return self._family.programs(kernel, problem, t.dtype, fused), device
 
-    def _give_up(self, problem: Problem, kernel_name: str, device: int, error: Exception) -> None:
+    def _give_up(self, key: BindingKey, kernel_name: str, error: Exception) -> None:
         """Drop a kernel that failed, and do not try it again on these programs.
 
         A failure during a capture or for lack of memory is not held against the kernel.
@@ -248,15 +286,16 @@ class TorchLauncher:
         Raises:
             Exception: `error`, if the device's context is lost, as no kernel can run any more.
         """
+        device = key[1]
         captured = device >= 0 and torch.cuda.is_current_stream_capturing()
         if device >= 0 and not captured:
             try:
                 torch.cuda.synchronize(device)
             except Exception:
                 raise error from None
-        self._bindings.pop((problem, device), None)
+        self._bindings.pop(key, None)
         if not captured and not isinstance(error, torch.OutOfMemoryError):
-            _failed.put(self._programs(problem, kernel_name, device), True)
+            _failed.put(self._programs(key, kernel_name), True)
         _log.warning("%s failed, the next in rank is launched: %s", kernel_name, one_line(error))
 
 

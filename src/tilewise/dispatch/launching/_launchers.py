@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewise.errors import KernelError
-from tilewise.kernels import Backend, Shape
+from tilewise.kernels import NO_EPILOGUE, Backend, Epilogue, EpilogueKind, Shape
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class Choice(Protocol):
     def kernel_name(self) -> str: ...
 
 
-Select = Callable[[Problem], Choice]  # the kernel to launch
-Rank = Callable[[Problem], Sequence[Choice]]  # all kernels, best first
+Select = Callable[[Problem, EpilogueKind], Choice]  # the kernel to launch
+Rank = Callable[[Problem, EpilogueKind], Sequence[Choice]]  # all kernels, best first
 
 
 class Binding:
@@ -41,13 +41,16 @@ class Binding:
         self.returns: Callable[[Sequence[Tensor]], Tensor] | None = getattr(launch, "returns", None)
 
 
-Bindings = Mapping[tuple[Problem, int], Binding]  # by problem and device
+BindingKey = tuple[Problem, int, EpilogueKind]  # problem, device, epilogue
+Bindings = Mapping[BindingKey, Binding]
 
 
 class KernelLauncher(Protocol):
     """Runs problems of one target with the kernels that a dispatcher selects."""
 
-    def run(self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None) -> Tensor:
+    def run(
+        self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None, epilogue: Epilogue = NO_EPILOGUE
+    ) -> Tensor:
         """See :meth:`tilewise.dispatch.Dispatcher.run`."""
 
     @property
@@ -78,8 +81,8 @@ def make_launcher(
     Args:
         backend: of the kernels.
         target: to run problems of.
-        select: returns the kernel to launch for a problem.
-        rank: returns all kernels for a problem, best first.
+        select: returns the kernel to launch for a problem with an epilogue.
+        rank: returns all kernels for it, best first.
         previous: launcher of the generation that served before.
 
     Raises:

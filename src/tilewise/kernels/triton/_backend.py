@@ -16,6 +16,7 @@ from tilewise.kernels.triton._rules import (
     illegal,
     is_described,
     is_persistent,
+    leaves,
     stores_tiles,
     uses_matrix_units,
 )
@@ -57,6 +58,7 @@ TRITON = Backend(
     pipelines=_numbers,
     traits=_traits,
     formulas=_formulas,
+    leaves=leaves,
     compiled_here=True,
     timed_in_background=True,
 )

@@ -13,6 +13,7 @@ MAX_SPLIT_WORKSPACE_BYTES = 2**31  # partial sums of a split-K launch
 DESCRIPTOR_ELEMENTS = 16  # rows of a tensor descriptor begin at multiples of 16 bytes; asked for whatever the type
 RESULT_BYTES = 2  # of an element of a matrix product's result, whatever the type of its operands
 RESULT_ELEMENTS = 8  # ... so this many of them are the 16 bytes at whose multiples rows begin
+HOPPER_SHARED_BYTES = 232448  # usable by one block; conf/arch has it too, which a launcher may not have to read
 BARRIER_BYTES = 512  # of the pipelines with tensor descriptors
 MAX_WASTE = 8  # times the work of the narrowest tile; more is hopeless, and slow enough to starve a sweep ...
 FREE_WORK = 5e9  # ... unless the whole launch is this few padded FLOPs (some 10 us)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CONV_VARIANTS = (("grouped_conv", "forward"), ("grouped_conv", "bwd_data"), ("grouped_conv", "bwd_weight"))
 PIXEL_VARIANTS = CONV_VARIANTS[:2]  # whose rows are pixels
+FORWARD = CONV_VARIANTS[:1]
 
 PipelineRules = Callable[[KernelLike, ProblemLike, str], Rules]  # (kernel, problem, variant)
 KOrder = Literal["tapwise", "flattened", "single"]
@@ -35,12 +36,14 @@ class Implementation:
     """The launches of a pipeline for one (op, variant). See :class:`tilewise.kernels.triton.programs.Family`.
 
     Attributes:
-        programs: (kernel, problem, variant, dtype) -> the programs that the kernel runs, in order.
-        launches: the same arguments, then operands, result and workspace -> one launch per program.
+        programs: (kernel, problem, variant, dtype) -> the programs that the kernel runs, in order. Where the pipeline
+            fuses, a fifth argument is the :class:`~tilewise.kernels.EpilogueKind`, by default the empty one.
+        launches: the first four arguments, then operands, result and workspace -> one launch per program. Where the
+            pipeline fuses, also `epilogue`, an :class:`~tilewise.kernels.Epilogue`.
         alignment: (problem, variant, dtype) -> key; problems of equal key share the pipeline's programs.
     """
 
-    programs: Callable[[Kernel, ProblemLike, str, str], tuple[Program, ...]]
+    programs: Callable[..., tuple[Program, ...]]
     launches: Callable[..., tuple[Launch, ...]]
     alignment: Callable[[ProblemLike, str, str], Hashable]
 
@@ -71,6 +74,7 @@ class Pipeline:
         programs: absolute name of the module with its ``IMPLEMENTATIONS``, :class:`Implementation` by (op, variant).
         matrix_units: whether it computes matrix products with matrix instructions. Otherwise it filters one channel
             per column: the groups are columns, `tile_k` is not a depth, and operands are not staged.
+        fuses: the (op, variant) pairs whose programs compute an epilogue in their store; others leave it to a pass.
         described: whether operands are loaded through tensor descriptors (TMA).
         persistent: whether one program per compute unit computes many tiles, and stores them through a descriptor.
         k_order: ``tapwise``: each filter tap pads its channels to `tile_k`; ``flattened``: taps and channels are one
@@ -93,6 +97,7 @@ class Pipeline:
     variants: tuple[tuple[str, str], ...]
     programs: str
     matrix_units: bool = True
+    fuses: tuple[tuple[str, str], ...] = ()
     described: bool = False
     persistent: bool = False
     k_order: KOrder = "single"

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
+from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
 from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import (
@@ -20,6 +21,7 @@ from tilewise.kernels.triton._limits import (
     BLOCK_REGISTERS,
     DESCRIPTOR_ELEMENTS,
     FREE_WORK,
+    HOPPER_SHARED_BYTES,
     INT32_ELEMENTS,
     MAX_ACCUMULATORS,
     MAX_GRID_YZ,
@@ -137,6 +139,24 @@ def _store_bytes(kernel: Kernel) -> int:
         return 0
     stored: int = stores_tiles(kernel) * kernel.tile_m * kernel.tile_n * RESULT_BYTES
     return BARRIER_BYTES + stored
+
+
+def leaves(kernel: Kernel, problem: Problem, target: Target, kind: EpilogueKind) -> EpilogueKind:
+    """Return the part of an epilogue that a kernel leaves to a pass: all of it where its programs cannot compute it.
+
+    A residual needs shared memory beside the operand tiles in flight where the next tile is loaded meanwhile.
+    """
+    if (target.op, target.variant) not in PIPELINES[kernel.pipeline].fuses:
+        return kind
+    if kind.has_residual and stores_tiles(kernel):
+        needed = shared_memory_bytes(kernel, target.dtype) + _store_bytes(kernel) + _residual_bytes(kernel)
+        return kind if needed > HOPPER_SHARED_BYTES else EMPTY_KIND
+    return EMPTY_KIND
+
+
+def _residual_bytes(kernel: Kernel) -> int:
+    """Return the shared memory by which a tile of a residual changes its layout, at most, as compiled by Triton 3.6."""
+    return 2 * kernel.tile_m * kernel.tile_n
 
 
 def checks(kernel: KernelLike, problem: Problem, variant: str) -> Rules:

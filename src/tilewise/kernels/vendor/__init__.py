@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from tilewise.kernels.vendor._backend import CALLS as CALLS
     from tilewise.kernels.vendor._backend import VENDOR as VENDOR
     from tilewise.kernels.vendor._backend import VendorCall as VendorCall
+    from tilewise.kernels.vendor._backend import leaves as leaves
     from tilewise.kernels.vendor._calls import BoundCall as BoundCall
     from tilewise.kernels.vendor._calls import bind_call as bind_call
 
 __all__, __getattr__ = lazy_face(
     __name__,
     {
-        "_backend": ("CALLS", "VENDOR", "VendorCall"),
+        "_backend": ("CALLS", "VENDOR", "VendorCall", "leaves"),
         "_calls": ("BoundCall", "bind_call"),
     },
 )

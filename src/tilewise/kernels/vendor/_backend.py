@@ -11,9 +11,10 @@ import numpy as np
 from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
 from tilewise.kernels._contract import Backend, Rules
+from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
 from tilewise.kernels._formulas import KernelLike, ProblemLike
 from tilewise.kernels._named import NamedKernel, NamedNumbers, nominal_columns
-from tilewise.ops import CHANNELS_LAST, Target
+from tilewise.ops import CHANNELS_LAST, Problem, Target
 
 NAME = "vendor"
 DTYPES = {"grouped_conv": ("bf16", "fp16"), "gemm": ("bf16", "fp16", "fp8")}
@@ -72,6 +73,20 @@ def checks(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
             yield scaled & (rest != 0), f"cuBLASLt multiplies fp8 where {name} divides by {FP8_ALIGNMENT}"
 
 
+def leaves(call: VendorCall, problem: Problem, target: Target, kind: EpilogueKind) -> EpilogueKind:
+    """Return the part of an epilogue that a call of PyTorch's does not compute in the library's kernel.
+
+    cuDNN's fused convolutions end with ReLU and take one group here. A product takes the bias with it, and after a bias
+    ReLU or GELU. PyTorch has no such call of a product with a residual.
+    """
+    if problem.op == "grouped_conv":
+        return EMPTY_KIND if kind.activation == "relu" and getattr(problem, "G", 0) == 1 else kind
+    if not kind.has_bias:
+        return kind
+    takes_activation = call.algorithm != SCALED and not kind.has_residual and kind.activation in ("relu", "gelu_tanh")
+    return EMPTY_KIND if takes_activation else kind._replace(has_bias=False)
+
+
 VENDOR = Backend(
     name=NAME,
     label="the vendor's library",
@@ -81,6 +96,7 @@ VENDOR = Backend(
     dtypes=DTYPES,
     pipelines=lambda op: NamedNumbers(NAME),
     common_columns=partial(nominal_columns, NAME),
+    leaves=leaves,
     timed_in_background=True,
     needs_python=True,
     in_pytorch=True,

@@ -1,7 +1,8 @@
 """Calls of the vendor's library through PyTorch, on tensors in tilewise's layout.
 
 Convolutions are PyTorch's own, so PyTorch decides between cuDNN and its kernels for depthwise filters, as it does for
-its users. Only cuDNN's benchmark mode is set, and set back, around a call.
+its users. Only cuDNN's benchmark mode is set, and set back, around a call. The calls that compute a part of an
+epilogue, see :func:`~tilewise.kernels.vendor.leaves`, are PyTorch's too.
 """
 
 from __future__ import annotations
@@ -12,49 +13,62 @@ from functools import partial
 import torch
 
 from tilewise.errors import KernelError
+from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
 from tilewise.kernels.vendor._backend import SCALED, VendorCall
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 
-BoundCall = Callable[[Sequence[torch.Tensor]], torch.Tensor]  # operands -> result, on the current stream
+# operands, followed by the bias and the residual of the epilogue's part -> result, on the current stream
+BoundCall = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 
-def bind_call(call: VendorCall, problem: Problem, variant: str) -> BoundCall:
-    """Return a function that computes `problem` by a call of the vendor's library.
+def bind_call(call: VendorCall, problem: Problem, variant: str, part: EpilogueKind = EMPTY_KIND) -> BoundCall:
+    """Return a function that computes `problem` by a call of the vendor's library, with a part of an epilogue.
 
     Its operands and its result have the shapes of :data:`tilewise.kernels.TENSORS`; those of a 2D convolution may omit
-    the depth axis, as the result then does.
+    the depth axis, as the result then does. `part` is one that :func:`~tilewise.kernels.vendor.leaves` does not leave.
 
     Raises:
         KernelError: there is no such call for the op or variant.
     """
     if isinstance(problem, GemmProblem):
-        return _product(call, problem)
+        return _scaled_product(problem) if call.algorithm == SCALED else _product(call, problem, part)
     if isinstance(problem, GroupedConvProblem) and variant in _CONVOLUTIONS:
-        return _in_benchmark_mode(_CONVOLUTIONS[variant](problem))
+        fused = not part.is_empty
+        return _in_benchmark_mode(_fused_forward(problem, part) if fused else _CONVOLUTIONS[variant](problem))
     raise KernelError(f"{call.config} computes no {problem.op} {variant}")
 
 
-def _product(call: VendorCall, p: GemmProblem) -> BoundCall:
+def _scaled_product(p: GemmProblem) -> BoundCall:
+    ones: dict[torch.device, torch.Tensor] = {}
+
+    def scaled(operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        a, b, *bias = operands
+        one = ones.get(a.device)
+        if one is None:
+            one = ones[a.device] = torch.ones((), device=a.device)
+        b = b if p.layout[1] == "r" else b.T
+        added = bias[0] if bias else None
+        return torch._scaled_mm(a, b, one, one, bias=added, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    return scaled
+
+
+def _product(call: VendorCall, p: GemmProblem, part: EpilogueKind) -> BoundCall:
     a_rows, b_rows = p.layout[0] == "r", p.layout[1] == "r"
-    if call.algorithm == SCALED:
-        ones: dict[torch.device, torch.Tensor] = {}
 
-        def scaled(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-            a, b = operands
-            one = ones.get(a.device)
-            if one is None:
-                one = ones[a.device] = torch.ones((), device=a.device)
-            b = b if b_rows else b.T
-            return torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
-
-        return scaled
+    def multiply(a: torch.Tensor, b: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
+        if not bias:
+            return torch.mm(a, b)
+        if not part.activation:
+            return torch.addmm(*bias, a, b)
+        return torch._addmm_activation(*bias, a, b, use_gelu=part.activation == "gelu_tanh")
 
     def product(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        a, b = operands
+        a, b, *bias = operands
         preferred = torch.backends.cuda.preferred_blas_library()
         torch.backends.cuda.preferred_blas_library(call.algorithm)
         try:
-            return torch.mm(a if a_rows else a.T, b if b_rows else b.T)
+            return multiply(a if a_rows else a.T, b if b_rows else b.T, *bias)
         finally:
             torch.backends.cuda.preferred_blas_library(preferred)
 
@@ -81,6 +95,24 @@ def _forward(p: GroupedConvProblem) -> BoundCall:
         flat = _is_flat(operands[0])
         x, w = (_channels_second(t, p.ndim) for t in operands)
         y = torch.convolution(x, w, None, stride, pad, dilation, False, none, p.G)
+        return _channels_last(y, p.ndim, flat)
+
+    return run
+
+
+def _fused_forward(p: GroupedConvProblem, part: EpilogueKind) -> BoundCall:
+    """Return cuDNN's convolution with ReLU, after a bias and a residual if there are such."""
+    stride, pad, dilation, _ = _geometry(p)
+
+    def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        flat = _is_flat(operands[0])
+        x, w, *rest = operands
+        bias = rest.pop(0) if part.has_bias else None
+        x, w, *residual = (_channels_second(t, p.ndim) for t in (x, w, *rest))
+        if residual:
+            y = torch.ops.aten.cudnn_convolution_add_relu(x, w, *residual, 1.0, bias, stride, pad, dilation, p.G)
+        else:
+            y = torch.ops.aten.cudnn_convolution_relu(x, w, bias, stride, pad, dilation, p.G)
         return _channels_last(y, p.ndim, flat)
 
     return run

@@ -14,7 +14,7 @@ from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLik
 from tilewise.kernels.triton._boxes import BOX_PIXELS, covering_pixels, taps_of_tile
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import LOADED_ROWS, RESULT_ELEMENTS, WARPGROUP_ROWS
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.ops import Target
 
 
@@ -80,6 +80,7 @@ BOX = Pipeline(
     number=18,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._box",
+    fuses=FORWARD,
     described=True,
     k_order="tapwise",
     thirds=("bwd_weight",),

@@ -9,7 +9,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import KernelLike, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.ops import Target
 
 
@@ -27,6 +27,7 @@ DEPTH = Pipeline(
     number=8,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._depth",
+    fuses=FORWARD,
     matrix_units=False,
     illegal=takes_one_tap,
     needs={"grouped_conv": _needs},

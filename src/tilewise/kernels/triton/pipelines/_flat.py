@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 
 FLAT = Pipeline(
     name="flat",
     number=9,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._flat",
+    fuses=FORWARD,
     k_order="flattened",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import KernelLike, ProblemLike
-from tilewise.kernels.triton._pipeline import PIXEL_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import FORWARD, PIXEL_VARIANTS, Pipeline
 from tilewise.kernels.triton._shapes import multiplies_channels
 from tilewise.kernels.triton.pipelines._depth import takes_one_tap
 
@@ -22,6 +22,7 @@ LANES = Pipeline(
     number=19,
     variants=PIXEL_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._lanes",
+    fuses=FORWARD,
     matrix_units=False,
     illegal=takes_one_tap,
     limits={"grouped_conv": _limits},

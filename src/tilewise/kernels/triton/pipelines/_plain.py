@@ -9,4 +9,5 @@ PLAIN = Pipeline(
     number=12,
     variants=(("gemm", "universal"),),
     programs="tilewise.kernels.triton.programs._matrix_product",
+    fuses=(("gemm", "universal"),),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import KernelLike, ProblemLike
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.kernels.triton._shapes import reaches
 
 
@@ -17,6 +17,7 @@ POINT = Pipeline(
     number=13,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._point",
+    fuses=FORWARD,
     repeats_edges=True,
     needs={"grouped_conv": _needs},
 )

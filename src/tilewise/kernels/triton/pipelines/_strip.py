@@ -12,7 +12,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.kernels.triton._shapes import accumulators_per_thread, multiplies_channels, residue_classes
 from tilewise.ops import Target, output_sizes
 
@@ -85,6 +85,7 @@ STRIP = Pipeline(
     number=20,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._strip",
+    fuses=FORWARD,
     matrix_units=False,
     illegal=_illegal,
     limits={"grouped_conv": _limits},

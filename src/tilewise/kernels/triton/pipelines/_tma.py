@@ -11,10 +11,11 @@ import numpy as np
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import KernelLike, ProblemLike
 from tilewise.kernels.triton._limits import LOADED_ROWS, RESULT_ELEMENTS, STORED_ROWS
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.kernels.triton._shapes import reaches, residue_classes
 
 PRODUCT_VARIANTS = (("gemm", "universal"), *CONV_VARIANTS)
+FUSED_PRODUCTS = (("gemm", "universal"), *FORWARD)
 
 
 def product_limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
@@ -35,6 +36,7 @@ TMA = Pipeline(
     number=17,
     variants=PRODUCT_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._product",
+    fuses=FUSED_PRODUCTS,
     described=True,
     thirds=tuple(variant for _, variant in PRODUCT_VARIANTS),
     limits={"grouped_conv": product_limits},

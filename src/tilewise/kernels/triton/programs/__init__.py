@@ -7,6 +7,7 @@ only functions with tensors import torch. Used by `collect`, `dispatch` and the 
 from __future__ import annotations
 
 from tilewise.kernels.triton.programs._correctness import count_mismatches, scale_of
+from tilewise.kernels.triton.programs._epilogue import pass_launch
 from tilewise.kernels.triton.programs._family import Family, family_of
 from tilewise.kernels.triton.programs._operand_tensors import TORCH_TYPES, empty_result, random_operands, seed_of
 from tilewise.kernels.triton.programs._program import (
@@ -38,6 +39,7 @@ __all__ = [
     "interpreted",
     "launch_all",
     "load_program",
+    "pass_launch",
     "random_operands",
     "scale_of",
     "seed_of",

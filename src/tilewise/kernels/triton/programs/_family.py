@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilewise.errors import KernelError
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels._formulas import ProblemLike
 from tilewise.kernels._operands import TENSORS, Shape
 from tilewise.kernels.triton._kernel import Kernel
@@ -36,8 +37,9 @@ class Family:
         operands: problem -> shapes of the operands.
         result: problem -> shape of the result.
         workspace_elements: (kernel, problem) -> fp32 elements that a launch needs besides the tensors.
-        programs: (kernel, problem, dtype) -> the programs that the kernel runs, in order.
-        launches: (kernel, problem, dtype, *operands, result, workspace) -> the launches of a supported problem.
+        programs: (kernel, problem, dtype, kind of epilogue) -> the programs that the kernel runs, in order.
+        launches: (kernel, problem, dtype, *operands, result, workspace, epilogue=) -> the launches of a supported
+            problem. Kernels that leave an epilogue, see :class:`~tilewise.kernels.Backend`, take none.
         reference: (problem, *operands) -> the right result in fp32; needs torch.
         alignment: (problem, dtype) -> key; every kernel runs the same programs for problems of equal key.
         imprecision: (problem, dtype) -> tolerance for the rounding of the hardware's own sums.
@@ -47,7 +49,7 @@ class Family:
     operands: Callable[[ProblemLike], tuple[Shape, ...]]
     result: Callable[[ProblemLike], Shape]
     workspace_elements: Callable[[Kernel, ProblemLike], int]
-    programs: Callable[[Kernel, ProblemLike, str], tuple[Program, ...]]
+    programs: Callable[..., tuple[Program, ...]]
     launches: Callable[..., tuple[Launch, ...]]
     reference: Callable[..., Tensor]
     alignment: Callable[[ProblemLike, str], Hashable]
@@ -61,11 +63,18 @@ def _family(op: str, variant: str, reference: str) -> Family:
     def workspace_elements(kernel: Kernel, problem: ProblemLike) -> int:
         return kernel.split_k * prod(tensors.result(problem)) if kernel.split_k > 1 else 0
 
-    def programs(kernel: Kernel, problem: ProblemLike, dtype: str) -> tuple[Program, ...]:
-        return _implementation(kernel.pipeline, op, variant).programs(kernel, problem, variant, dtype)
+    def programs(
+        kernel: Kernel, problem: ProblemLike, dtype: str, kind: EpilogueKind = EMPTY_KIND
+    ) -> tuple[Program, ...]:
+        compute = _implementation(kernel.pipeline, op, variant).programs
+        return compute(kernel, problem, variant, dtype, *(() if kind.is_empty else (kind,)))
 
-    def launches(kernel: Kernel, problem: ProblemLike, dtype: str, *passed: Tensor) -> tuple[Launch, ...]:
-        return _implementation(kernel.pipeline, op, variant).launches(kernel, problem, variant, dtype, *passed)
+    def launches(
+        kernel: Kernel, problem: ProblemLike, dtype: str, *passed: Tensor, epilogue: Epilogue = NO_EPILOGUE
+    ) -> tuple[Launch, ...]:
+        compute = _implementation(kernel.pipeline, op, variant).launches
+        ends: dict[str, Epilogue] = {} if epilogue.kind.is_empty else {"epilogue": epilogue}
+        return compute(kernel, problem, variant, dtype, *passed, **ends)
 
     def alignment(problem: ProblemLike, dtype: str) -> Hashable:
         keys = dict.fromkeys(_implementation(name, op, variant).alignment for name in pipelines_of(op, variant))

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels._operands import TENSORS
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
+from tilewise.kernels.triton.programs._epilogue import ended, epilogue_pointers, epilogue_tensors
 from tilewise.kernels.triton.programs._program import (
     RESULT_TYPES,
     TRITON_TYPES,
@@ -51,6 +53,14 @@ def _dot(a, b, acc, WIDEN: tl.constexpr):
 
 
 @triton.jit
+def _ended(acc, m, n, M, N, bias, residual, ACTIVATION: tl.constexpr):
+    """Return the tile that begins at (m, n) with its epilogue."""
+    row = (m + tl.arange(0, acc.shape[0]))[:, None]
+    col = (n + tl.arange(0, acc.shape[1]))[None, :]
+    return ended(acc, row * N + col, (row < M) & (col < N), col, col < N, bias, residual, ACTIVATION)
+
+
+@triton.jit
 def _store(acc, c, partial, m, n, M, N, split, SPLIT_K: tl.constexpr):
     """Write the tile that begins at (m, n), or write this program's share into the workspace."""
     row = m + tl.arange(0, acc.shape[0])
@@ -65,10 +75,11 @@ def _store(acc, c, partial, m, n, M, N, split, SPLIT_K: tl.constexpr):
 
 @triton.jit
 def gemm_plain(
-    a, b, c, partial,
+    a, b, c, partial, bias, residual,
     M, N, K,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
     A_COLUMN: tl.constexpr, B_COLUMN: tl.constexpr, EVEN_K: tl.constexpr, WIDEN: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Load through pointers. Where storage runs along K, rows beyond the last read the last: cheaper than a mask."""
     split = tl.program_id(1)
@@ -104,7 +115,9 @@ def gemm_plain(
         acc = _dot(x, y, acc, WIDEN)
         a_at += a_step
         b_at += b_step
-    _store(acc, c, partial, tile_m * TILE_M, tile_n * TILE_N, M, N, split, SPLIT_K)
+    m, n = tile_m * TILE_M, tile_n * TILE_N
+    acc = _ended(acc, m, n, M, N, bias, residual, ACTIVATION)
+    _store(acc, c, partial, m, n, M, N, split, SPLIT_K)
 
 
 @triton.jit
@@ -121,10 +134,11 @@ def _load_b(b, k, n, B_COLUMN: tl.constexpr):
 
 @triton.jit
 def gemm_tma(
-    a, b, b_rest, c, partial,
+    a, b, b_rest, c, partial, bias, residual,
     M, N, K,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
     A_COLUMN: tl.constexpr, B_COLUMN: tl.constexpr, WIDEN: tl.constexpr, WIDE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Load through tensor descriptors: no addresses, no masks."""
     split = tl.program_id(1)
@@ -139,17 +153,19 @@ def gemm_tma(
         acc = _dot(x, _load_b(b, step * TILE_K, n, B_COLUMN), acc, WIDEN)
         if WIDE < TILE_N:
             rest = _dot(x, _load_b(b_rest, step * TILE_K, n + WIDE, B_COLUMN), rest, WIDEN)
+    acc = _ended(acc, m, n, M, N, bias, residual, ACTIVATION)
     _store(acc, c, partial, m, n, M, N, split, SPLIT_K)
     if WIDE < TILE_N:
+        rest = _ended(rest, m, n + WIDE, M, N, bias, residual, ACTIVATION)
         _store(rest, c, partial, m, n + WIDE, M, N, split, SPLIT_K)
 
 
 @triton.jit
 def gemm_persistent(
-    a, b, c, partial,
+    a, b, c, partial, bias, residual,
     M, N, K,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
-    A_COLUMN: tl.constexpr, B_COLUMN: tl.constexpr, WIDEN: tl.constexpr,
+    A_COLUMN: tl.constexpr, B_COLUMN: tl.constexpr, WIDEN: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute every n-th tile (or share of one) of n programs; the loads of the next tile begin while one is stored."""
     tiles_m = tl.cdiv(M, TILE_M)
@@ -169,6 +185,7 @@ def gemm_persistent(
             x = _load_a(a, m, step * TILE_K, A_COLUMN)
             y = _load_b(b, step * TILE_K, n, B_COLUMN)
             acc = _dot(x, y, acc, WIDEN)
+        acc = _ended(acc, m, n, M, N, bias, residual, ACTIVATION)
         if SPLIT_K == 1:
             c.store([m, n], acc.to(c.dtype))
         else:
@@ -200,15 +217,18 @@ def imprecision(problem: GemmProblem, dtype: str) -> float:
     return 4 * sqrt(problem.K / 3) * 2.0**-14 if dtype == "fp8" else 0.0
 
 
-def programs(kernel: Kernel, problem: GemmProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+def programs(
+    kernel: Kernel, problem: GemmProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+) -> tuple[Program, ...]:
     """Return the programs that `kernel` runs for `problem`, in order; problems of equal alignment share them."""
     types = {"a": TRITON_TYPES[dtype], "b": TRITON_TYPES[dtype], "c": RESULT_TYPES[dtype]}
+    fused = kind if kernel.split_k == 1 else EMPTY_KIND
     matrices = ((n, descriptor(types[n[0]], box) if box else types[n[0]]) for n, box in _boxes(kernel, problem).items())
     main = Program(
         _FUNCTIONS[kernel.pipeline],
-        (*matrices, ("partial", "fp32")),
+        (*matrices, ("partial", "fp32"), *epilogue_pointers(fused, dtype)),
         ("M", "N", "K"),
-        _constants(kernel, problem),
+        (*_constants(kernel, problem), ("ACTIVATION", fused.activation)),
         _aligned(kernel, problem, dtype),
         kernel.num_warps,
         kernel.num_stages,
@@ -216,7 +236,7 @@ def programs(kernel: Kernel, problem: GemmProblem, variant: str, dtype: str) -> 
     )
     if kernel.split_k == 1:
         return (main,)
-    return (main, sum_program(kernel, dtype, divisible(problem.N), _REDUCE_BLOCK))
+    return (main, sum_program(kernel, dtype, divisible(problem.N), _REDUCE_BLOCK, kind))
 
 
 def _constants(kernel: Kernel, problem: GemmProblem) -> tuple[tuple[str, int], ...]:
@@ -244,8 +264,10 @@ def _aligned(kernel: Kernel, problem: GemmProblem, dtype: str) -> frozenset[str]
     return frozenset(name for name, size in strides.items() if size % _vector(dtype) == 0)
 
 
-def launches(kernel: Kernel, problem: GemmProblem, variant: str, dtype: str, *tensors: Tensor) -> tuple[Launch, ...]:
-    """Return the launches that compute ``c = a @ b``.
+def launches(
+    kernel: Kernel, problem: GemmProblem, variant: str, dtype: str, *tensors: Tensor, epilogue: Epilogue = NO_EPILOGUE
+) -> tuple[Launch, ...]:
+    """Return the launches that compute ``c = a @ b`` with an epilogue.
 
     Args:
         kernel: a legal kernel that supports `problem`.
@@ -255,9 +277,10 @@ def launches(kernel: Kernel, problem: GemmProblem, variant: str, dtype: str, *te
         *tensors: `a`: (M, K), or (K, M) where the layout begins with ``c``. `b`: (K, N), or (N, K) where the layout's
             second letter is ``c``. `c`: (M, N); written. All three are contiguous, and may have any shape of as many
             elements. The workspace: fp32, at least ``split_k * M * N`` elements; any tensor without split-K.
+        epilogue: of `c`; its bias has N elements.
     """
     *matrices, workspace = tensors
-    main, *rest = programs(kernel, problem, variant, dtype)
+    main, *rest = programs(kernel, problem, variant, dtype, epilogue.kind)
     tiles = triton.cdiv(problem.M, kernel.tile_m) * triton.cdiv(problem.N, kernel.tile_n)
     if kernel.pipeline == "persistent":
         grid = (min(tiles * kernel.split_k, compute_units()), 1, 1)
@@ -268,10 +291,11 @@ def launches(kernel: Kernel, problem: GemmProblem, variant: str, dtype: str, *te
     stored = dict(zip("abc", zip(matrices, shapes, strict=True), strict=True))
     boxes = _boxes(kernel, problem)
     passed = [described(*stored[n[0]], box) if box else stored[n[0]][0] for n, box in boxes.items()]
-    first = Launch(main, grid, (*passed, workspace), (problem.M, problem.N, problem.K))
+    passed += [workspace, *epilogue_tensors(main, epilogue)]
+    first = Launch(main, grid, passed, (problem.M, problem.N, problem.K))
     if not rest:
         return (first,)
-    return (first, sum_launch(rest[0], problem.M * problem.N, workspace, matrices[2]))
+    return (first, sum_launch(rest[0], problem.M * problem.N, problem.N, (workspace, matrices[2]), epilogue))
 
 
 def _wide(kernel: Kernel) -> int:

@@ -27,6 +27,7 @@ VECTOR = 8  # elements of 16 bits in the widest load; channel counts that divide
 
 TRITON_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8e4nv"}  # of the operands
 RESULT_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
+ABSENT = "none"  # the element type of a pointer that a program does not have: its argument is the constant None
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Program:
     """A Triton function with everything that decides its binary.
 
     `pointers` are (argument, element type) in order, then come `sizes` (32-bit integers), then the constants. An
-    element type from :func:`descriptor` makes the argument a tensor descriptor (TMA) instead of a pointer.
-    `aligned` names the sizes that divide by `vector`.
+    element type from :func:`descriptor` makes the argument a tensor descriptor (TMA) instead of a pointer, and
+    :data:`ABSENT` the constant None. `aligned` names the sizes that divide by `vector`.
     """
 
     fn: Any  # a triton JITFunction; hashable by identity
@@ -52,13 +53,14 @@ class Program:
         names = [n for n, _ in self.pointers] + list(self.sizes) + [n for n, _ in self.constants]
         if names != self.fn.arg_names:
             raise TypeError(f"{self.fn.__name__} takes {self.fn.arg_names}, the program declares {names}")
-        signature = {n: t if _is_descriptor(t) else f"*{t}" for n, t in self.pointers}
+        signature = {n: _argument_type(t) for n, t in self.pointers}
         signature |= dict.fromkeys(self.sizes, "i32") | {n: "constexpr" for n, _ in self.constants}
-        divisors = {n: POINTER_ALIGNMENT for n, t in self.pointers if not _is_descriptor(t)}
+        constants = {n: None for n, t in self.pointers if t == ABSENT} | dict(self.constants)
+        divisors = {n: POINTER_ALIGNMENT for n, t in self.pointers if t != ABSENT and not _is_descriptor(t)}
         divisors |= dict.fromkeys(self.aligned, self.vector)
         # in the order of the arguments: the text of attrs is part of Triton's cache key
         attrs = {(i,): [["tt.divisibility", divisors[n]]] for i, n in enumerate(names) if n in divisors}
-        return ASTSource(self.fn, signature, dict(self.constants), attrs)
+        return ASTSource(self.fn, signature, constants, attrs)
 
 
 def descriptor(element: str, block: Sequence[int]) -> str:
@@ -72,17 +74,26 @@ def described(tensor: Tensor, shape: Sequence[int], block: Sequence[int]) -> Ten
     return TensorDescriptor(tensor, list(shape), strides, list(block))
 
 
+def _argument_type(element: str) -> str:
+    if element == ABSENT:
+        return "constexpr"
+    return element if _is_descriptor(element) else f"*{element}"
+
+
 def _is_descriptor(element: str) -> bool:
     return element.startswith("tensordesc<")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a program: the grid, then the tensors (or descriptors) and sizes in the program's order."""
+    """One launch of a program: the grid, then the tensors (or descriptors) and sizes in the program's order.
+
+    The tensor of an absent pointer is None.
+    """
 
     program: Program
     grid: tuple[int, int, int]
-    tensors: Sequence[Tensor | TensorDescriptor]
+    tensors: Sequence[Tensor | TensorDescriptor | None]
     sizes: Sequence[int]
 
 

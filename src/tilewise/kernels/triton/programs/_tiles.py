@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, Epilogue, EpilogueKind
 from tilewise.kernels.triton._kernel import Kernel
+from tilewise.kernels.triton.programs._epilogue import ended, epilogue_pointers, epilogue_tensors
 from tilewise.kernels.triton.programs._program import RESULT_TYPES, VECTOR, Launch, Program
 
 if TYPE_CHECKING:
@@ -45,10 +47,8 @@ def share_of(split, steps, SPLIT_K: tl.constexpr):
 
 
 @triton.jit
-def sum_shares(partial, y, count, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
-    """Add the split-K shares in order: `partial` is (SPLIT_K, count) fp32, `y` (count)."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < count
+def _sum_of_shares(partial, at, mask, count, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
+    """Return the sums of the split-K shares of results `at`, added in order; `partial` is (SPLIT_K, count) fp32."""
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
     share = partial + at
     for _ in range(SPLIT_K // UNROLL):
@@ -58,26 +58,57 @@ def sum_shares(partial, y, count, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, UN
     for _ in tl.static_range(SPLIT_K % UNROLL):
         acc += tl.load(share, mask=mask, other=0.0)
         share += count
+    return acc
+
+
+@triton.jit
+def sum_shares(partial, y, count, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
+    """Add the split-K shares in order: `partial` is (SPLIT_K, count) fp32, `y` (count)."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < count
+    acc = _sum_of_shares(partial, at, mask, count, SPLIT_K, BLOCK, UNROLL)
     tl.store(y + at, acc.to(y.dtype.element_ty), mask=mask)
 
 
-def sum_program(kernel: Kernel, dtype: str, aligned: bool, block: int) -> Program:
-    """Return the program of :func:`sum_shares`; `aligned`: the count is a multiple of :data:`VECTOR`."""
-    return Program(
-        sum_shares,
-        (("partial", "fp32"), ("y", RESULT_TYPES[dtype])),
-        ("count",),
-        (("SPLIT_K", kernel.split_k), ("BLOCK", block), ("UNROLL", min(kernel.split_k, _MAX_UNROLLED_SHARES))),
-        frozenset({"count"} if aligned else ()),
-        4,
-        1,
+@triton.jit
+def sum_shares_ended(
+    partial, y, bias, residual,
+    count, channels,
+    SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Add the split-K shares as :func:`sum_shares`, with an epilogue; the last axis of `y` are the channels."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < count
+    acc = _sum_of_shares(partial, at, mask, count, SPLIT_K, BLOCK, UNROLL)
+    acc = ended(acc, at, mask, at % channels, mask, bias, residual, ACTIVATION)
+    tl.store(y + at, acc.to(y.dtype.element_ty), mask=mask)
+
+
+def sum_program(kernel: Kernel, dtype: str, aligned: bool, block: int, kind: EpilogueKind = EMPTY_KIND) -> Program:
+    """Return the program that sums the shares; `aligned`: channels and results divide by :data:`VECTOR`."""
+    pointers: tuple[tuple[str, str], ...] = (("partial", "fp32"), ("y", RESULT_TYPES[dtype]))
+    sizes: tuple[str, ...] = ("count",)
+    constants: tuple[tuple[str, int | str], ...] = (
+        ("SPLIT_K", kernel.split_k),
+        ("BLOCK", block),
+        ("UNROLL", min(kernel.split_k, _MAX_UNROLLED_SHARES)),
     )
+    if not kind.is_empty:
+        pointers += epilogue_pointers(kind, dtype)
+        sizes += ("channels",)
+        constants += (("ACTIVATION", kind.activation),)
+    function = sum_shares if kind.is_empty else sum_shares_ended
+    return Program(function, pointers, sizes, constants, frozenset(sizes if aligned else ()), 4, 1)
 
 
-def sum_launch(program: Program, count: int, workspace: Tensor, y: Tensor) -> Launch:
-    """Return the launch of :func:`sum_program` over `count` results."""
+def sum_launch(
+    program: Program, count: int, channels: int, tensors: tuple[Tensor, Tensor], epilogue: Epilogue
+) -> Launch:
+    """Return the launch of :func:`sum_program` over `count` results; `tensors`: workspace and result."""
     block = dict(program.constants)["BLOCK"]
-    return Launch(program, (triton.cdiv(count, block), 1, 1), (workspace, y), (count,))
+    passed = (*tensors, *epilogue_tensors(program, epilogue))
+    sizes = (count, channels)[: len(program.sizes)]
+    return Launch(program, (triton.cdiv(count, block), 1, 1), passed, sizes)
 
 
 def divisible(*sizes: int) -> bool:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._boxes import BOX_PIXELS, Box, Grid, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._program import Launch, Program, described
 from tilewise.kernels.triton.programs._tiles import share_of, swizzled
 from tilewise.kernels.triton.programs.conv._box_loads import (
@@ -62,11 +64,12 @@ def _corner(pid, N, D, H, W, cols, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX
 
 @triton.jit
 def forward_box(
-    x, w, y, partial,
+    x, w, y, partial, bias, residual,
     rows, C, K, Cg, Kg, N, Do, Ho, Wo, Z, Y, X,
     stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
     BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr, STRIDED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward; one step is one filter tap x TILE_K channels."""
     g = tl.program_id(1)
@@ -87,7 +90,9 @@ def forward_box(
     d, h, v = box_pixels(d0, h0, w0, BOX_D, BOX_H, BOX_W)
     inside = within(d < Do, d, h, v, Do, Ho, Wo)
     col = col0 + tl.arange(0, TILE_N)
-    store_pixels(acc.T, y, partial, pixel_at(n, d, h, v, Do, Ho, Wo), col, inside, rows, K, Kg, g, split, SPLIT_K)
+    pixel = pixel_at(n, d, h, v, Do, Ho, Wo)
+    acc = ended_pixels(acc.T, pixel, col, inside, K, Kg, g, bias, residual, ACTIVATION)
+    store_pixels(acc, y, partial, pixel, col, inside, rows, K, Kg, g, split, SPLIT_K)
 
 
 @triton.jit
@@ -132,16 +137,20 @@ def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashabl
     return aligned_channels(problem), tuple(box_of(grid, n) for n in BOX_PIXELS), is_strided(problem)
 
 
-def _forward_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+def _forward_programs(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+) -> tuple[Program, ...]:
     box, strided = box_of(grid_of(problem, variant), kernel.tile_m), is_strided(problem)
     tensors = {"x": input_block(box, kernel.tile_k, strided), "w": (kernel.tile_n, kernel.tile_k), "y": None}
     constants = sides(box) | {"STRIDED": strided}
-    return programs_of(Function(forward_box, tensors, problem.K, IMAGE_BLOCK, constants), kernel, problem, dtype)
+    function = Function(forward_box, tensors, problem.K, IMAGE_BLOCK, constants)
+    return programs_of(function, kernel, problem, dtype, kind)
 
 
 def _forward_launches(
-    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
-) -> tuple[Launch, ...]:
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor,
+    epilogue: Epilogue = NO_EPILOGUE,
+) -> tuple[Launch, ...]:  # fmt: skip
     x, w, *rest = tensors
     p, grid = problem, grid_of(problem, variant)
     box = box_of(grid, kernel.tile_m)
@@ -151,8 +160,8 @@ def _forward_launches(
         described(w, (p.K, p.Z * p.Y * p.X * sizes["Cg"]), (kernel.tile_n, kernel.tile_k)),
     )
     tiles = (_tiles(grid, box, sizes["Kg"], kernel), p.G, kernel.split_k)
-    programs = _forward_programs(kernel, p, variant, dtype)
-    return launches_of(programs, tiles, (*descriptors, *rest), sizes, output_elements(p))
+    programs = _forward_programs(kernel, p, variant, dtype, epilogue.kind)
+    return launches_of(programs, tiles, (*descriptors, *rest), sizes, output_elements(p), epilogue)
 
 
 def _bwd_data_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from tilewise.kernels.triton._kernel import Kernel
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._tiles import indices_of, share_of
 from tilewise.kernels.triton.programs.conv._launches import Grid, bwd_data, bwd_weight, forward
 from tilewise.kernels.triton.programs.conv._residues import residues_of, taps_of
@@ -17,10 +18,10 @@ from tilewise.ops import GroupedConvProblem
 
 @triton.jit
 def conv_depth(
-    x, w, y,
+    x, w, y, bias, residual,
     rows, C, K, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
     stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward: each output channel filters the one input channel of its group."""
     row, col = indices_of(tl.program_id(0), rows, K, TILE_M, TILE_N, GROUP_M)
@@ -42,6 +43,7 @@ def conv_depth(
             a = tl.load(x + pixel[:, None] * C + (col // Kg)[None, :], mask=mask, other=0.0)
         b = tl.load(w + col * taps + tap, mask=col < K, other=0.0)
         acc += a.to(tl.float32) * b.to(tl.float32)[None, :]
+    acc = ended_pixels(acc, row, col, row < rows, K, K, 0, bias, residual, ACTIVATION)
     mask = (row < rows)[:, None] & (col < K)[None, :]
     tl.store(y + row[:, None] * K + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
 

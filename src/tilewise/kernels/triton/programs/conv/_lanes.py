@@ -7,6 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._tiles import indices_of
 from tilewise.kernels.triton.programs.conv._launches import bwd_data, forward
 from tilewise.kernels.triton.programs.conv._residues import residues_of, taps_of
@@ -15,10 +16,11 @@ from tilewise.kernels.triton.programs.conv._shared import pixel_at, pixels, reac
 
 @triton.jit
 def conv_lanes(
-    x, w, y,
+    x, w, y, bias, residual,
     rows, C, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
     stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP_M: tl.constexpr, NUM_STAGES: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward: columns are channels, and NUM_STAGES taps are loaded at once."""
     row, col = indices_of(tl.program_id(0), rows, C, TILE_M, TILE_N, GROUP_M)
@@ -35,6 +37,7 @@ def conv_lanes(
         a = tl.load(x + pixel_at(n, d, h, v, Di, Hi, Wi)[:, None] * C + col[None, :], mask=mask, other=0.0)
         b = tl.load(w + col * taps + tap, mask=col < C, other=0.0)
         acc += a.to(tl.float32) * b.to(tl.float32)[None, :]
+    acc = ended_pixels(acc, row, col, row < rows, C, C, 0, bias, residual, ACTIVATION)
     mask = (row < rows)[:, None] & (col < C)[None, :]
     tl.store(y + row[:, None] * C + col[None, :], acc.to(y.dtype.element_ty), mask=mask)
 

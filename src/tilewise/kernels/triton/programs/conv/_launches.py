@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
 from tilewise.kernels.triton.programs._program import Launch, Program
@@ -40,18 +41,21 @@ Grid = tuple[int, int, int]
 def forward(function: Any, *, direct: bool = False) -> Implementation:
     """Return the launches of a forward function; `direct`: its columns are the channels of all groups."""
 
-    def programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+    def programs(
+        kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+    ) -> tuple[Program, ...]:
         tensors = dict.fromkeys(("x", "w", "y"))
-        return programs_of(Function(function, tensors, problem.K, IMAGE_BLOCK), kernel, problem, dtype)
+        return programs_of(Function(function, tensors, problem.K, IMAGE_BLOCK), kernel, problem, dtype, kind)
 
     def launches(
-        kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
-    ) -> tuple[Launch, ...]:
-        sizes = output_sizes_of(problem)
+        kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor,
+        epilogue: Epilogue = NO_EPILOGUE,
+    ) -> tuple[Launch, ...]:  # fmt: skip
+        found, sizes = programs(kernel, problem, variant, dtype, epilogue.kind), output_sizes_of(problem)
         tiles = triton.cdiv(sizes["rows"], kernel.tile_m)
         tiles *= triton.cdiv(sizes["K"] if direct else sizes["Kg"], kernel.tile_n)
         grid = (tiles, 1 if direct else problem.G, kernel.split_k)
-        return launches_of(programs(kernel, problem, variant, dtype), grid, tensors, sizes, output_elements(problem))
+        return launches_of(found, grid, tensors, sizes, output_elements(problem), epilogue)
 
     return Implementation(programs, launches, aligned_channels)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._tiles import indices_of, share_of, swizzled
 from tilewise.kernels.triton.programs.conv._launches import bwd_data, bwd_weight, forward
 from tilewise.kernels.triton.programs.conv._residues import residues_of
@@ -15,9 +16,10 @@ from tilewise.kernels.triton.programs.conv._shared import pixel_at, pixels, stor
 
 @triton.jit
 def conv_point(
-    x, w, y, partial,
+    x, w, y, partial, bias, residual,
     rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, stride_d, stride_h, stride_w,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward: the tap always lies inside, so rows are addressed once and K just advances."""
     g = tl.program_id(1)
@@ -39,6 +41,7 @@ def conv_point(
         a = tl.load(x_row + c[None, :], mask=(c < Cg)[None, :], other=0.0)
         b = tl.load(w_col + c[:, None], mask=(c < Cg)[:, None], other=0.0)
         acc = tl.dot(a, b, acc)
+    acc = ended_pixels(acc, row, col, row < rows, K, Kg, g, bias, residual, ACTIVATION)
     store_pixels(acc, y, partial, row, col, row < rows, rows, K, Kg, g, split, SPLIT_K)
 
 

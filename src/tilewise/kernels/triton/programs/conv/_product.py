@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Implementation
 from tilewise.kernels.triton.programs import _matrix_product as matrix_product
@@ -27,14 +28,18 @@ def product_of(problem: GroupedConvProblem, variant: str) -> GemmProblem:
     return GemmProblem(*sizes[variant], _LAYOUTS[variant])
 
 
-def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
-    return matrix_product.programs(kernel, product_of(problem, variant), "universal", dtype)
+def _programs(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+) -> tuple[Program, ...]:
+    return matrix_product.programs(kernel, product_of(problem, variant), "universal", dtype, kind)
 
 
 def _launches(
-    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
-) -> tuple[Launch, ...]:
-    return matrix_product.launches(kernel, product_of(problem, variant), "universal", dtype, *tensors)
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor,
+    epilogue: Epilogue = NO_EPILOGUE,
+) -> tuple[Launch, ...]:  # fmt: skip
+    product = product_of(problem, variant)
+    return matrix_product.launches(kernel, product, "universal", dtype, *tensors, epilogue=epilogue)
 
 
 IMPLEMENTATIONS = matrix_product.IMPLEMENTATIONS | dict.fromkeys(

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._kernel import Kernel
+from tilewise.kernels.triton.programs._epilogue import epilogue_pointers, epilogue_tensors
 from tilewise.kernels.triton.programs._program import TRITON_TYPES, VECTOR, Launch, Program, descriptor
 from tilewise.kernels.triton.programs._tiles import divisible, sum_launch, sum_program
 from tilewise.ops import GroupedConvProblem
@@ -128,7 +130,9 @@ class Function:
     constants: Mapping[str, int] = field(default_factory=dict)
 
 
-def programs_of(function: Function, kernel: Kernel, problem: GroupedConvProblem, dtype: str) -> tuple[Program, ...]:
+def programs_of(
+    function: Function, kernel: Kernel, problem: GroupedConvProblem, dtype: str, kind: EpilogueKind = EMPTY_KIND
+) -> tuple[Program, ...]:
     """Return the programs that a kernel runs for a problem, in order.
 
     Args:
@@ -136,11 +140,14 @@ def programs_of(function: Function, kernel: Kernel, problem: GroupedConvProblem,
         kernel: the kernel.
         problem: the problem.
         dtype: element type of all three tensors.
+        kind: of the epilogue; with split-K the sum over the shares computes it.
     """
-    kind, names = TRITON_TYPES[dtype], function.fn.arg_names
-    element = {n: descriptor(kind, block) if block else kind for n, block in function.tensors.items()}
-    element["partial"] = "fp32"
+    fused = kind if kernel.split_k == 1 else EMPTY_KIND
+    stored, names = TRITON_TYPES[dtype], function.fn.arg_names
+    element = {n: descriptor(stored, block) if block else stored for n, block in function.tensors.items()}
+    element |= {"partial": "fp32", **dict(epilogue_pointers(fused, dtype))}
     settings = {n: getattr(kernel, n.lower()) for n in names if n in _CONSTANTS} | dict(function.constants)
+    settings["ACTIVATION"] = fused.activation
     sizes = tuple(n for n in names if n not in element and n not in settings)
     main = Program(
         function.fn,
@@ -153,7 +160,7 @@ def programs_of(function: Function, kernel: Kernel, problem: GroupedConvProblem,
     )
     if kernel.split_k == 1:
         return (main,)
-    return (main, sum_program(kernel, dtype, divisible(function.contiguous), function.reduce_block))
+    return (main, sum_program(kernel, dtype, divisible(function.contiguous), function.reduce_block, kind))
 
 
 def launches_of(
@@ -162,6 +169,7 @@ def launches_of(
     tensors: tuple[Tensor | TensorDescriptor, ...],
     sizes: Mapping[str, int],
     results: int,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> tuple[Launch, ...]:
     """Return the launches of :func:`programs_of`.
 
@@ -171,11 +179,16 @@ def launches_of(
         tensors: operands, result and workspace, in this order.
         sizes: at least the size arguments, by name.
         results: elements of the result.
+        epilogue: of the result, whose last axis has K elements.
     """
     main, *rest = programs
-    first = Launch(main, grid, tensors[: len(main.pointers)], [sizes[n] for n in main.sizes])
+    ends = epilogue_tensors(main, epilogue)
+    first = Launch(
+        main, grid, (*tensors[: len(main.pointers) - len(ends)], *ends), [sizes[n] for n in main.sizes]
+    )  # fmt: skip
     *_, result, workspace = tensors
-    return (first, *(sum_launch(program, results, workspace, result) for program in rest))
+    sums = (sum_launch(program, results, sizes["K"], (workspace, result), epilogue) for program in rest)
+    return (first, *sums)
 
 
 def aligned_channels(problem: GroupedConvProblem, variant: str = "", dtype: str = "") -> frozenset[str]:

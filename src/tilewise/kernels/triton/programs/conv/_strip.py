@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._program import Launch, Program
 from tilewise.kernels.triton.programs._tiles import indices_of, share_of
 from tilewise.kernels.triton.programs.conv._shared import (
@@ -43,11 +45,11 @@ if TYPE_CHECKING:
 
 @triton.jit
 def conv_strip(
-    x, w, y,
+    x, w, y, bias, residual,
     strips, C, Di, Hi, Wi, Do, Ho, Wo, Z, Y,
     stride_d, stride_h, pad_d, pad_h, pad_w, dilation_d, dilation_h,
     X: tl.constexpr, stride_w: tl.constexpr, dilation_w: tl.constexpr, TURNED: tl.constexpr,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward, or bwd_data if TURNED: columns are channels, a strip is TILE_K pixels of a row."""
     if TURNED:
@@ -79,10 +81,12 @@ def conv_strip(
                     for p in tl.static_range(TILE_K):
                         if p * stride_w + fx * dilation_w == j:
                             acc = acc[:p] + (acc[p] + a * b[fx],) + acc[p + 1 :]  # noqa: RUF005 (not in Triton)
-    start = y + pixel_at(n, od, oh, ow, Do, Ho, Wo)[:, None] * C + col[None, :]
+    pixel = pixel_at(n, od, oh, ow, Do, Ho, Wo)
+    start = y + pixel[:, None] * C + col[None, :]
     for p in tl.static_range(TILE_K):
-        mask = ((strip < strips) & (ow + p < Wo))[:, None] & (col < C)[None, :]
-        tl.store(start + p * C, acc[p].to(y.dtype.element_ty), mask=mask)
+        inside = (strip < strips) & (ow + p < Wo)
+        total = ended_pixels(acc[p], pixel + p, col, inside, C, C, 0, bias, residual, ACTIVATION)
+        tl.store(start + p * C, total.to(y.dtype.element_ty), mask=inside[:, None] & (col < C)[None, :])
 
 
 @triton.jit
@@ -139,20 +143,25 @@ def _constants_of(problem: GroupedConvProblem) -> dict[str, int]:
     return {"X": problem.X, "stride_w": problem.stride_w, "dilation_w": problem.dilation_w}
 
 
-def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+def _programs(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+) -> tuple[Program, ...]:
     tensors, constants = dict.fromkeys(("x", "w", "y")), _constants_of(problem) | {"TURNED": variant == "bwd_data"}
-    return programs_of(Function(conv_strip, tensors, problem.C, IMAGE_BLOCK, constants), kernel, problem, dtype)
+    function = Function(conv_strip, tensors, problem.C, IMAGE_BLOCK, constants)
+    return programs_of(function, kernel, problem, dtype, kind)
 
 
 def _launches(
-    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
-) -> tuple[Launch, ...]:
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor,
+    epilogue: Epilogue = NO_EPILOGUE,
+) -> tuple[Launch, ...]:  # fmt: skip
     sizes = sizes_of(problem)
     if variant == "bwd_data":  # the output is read, the input written
         sizes |= {f"{axis}{a}": sizes[f"{axis}{b}"] for axis in "DHW" for a, b in ("io", "oi")}
     sizes["strips"] = sizes["N"] * sizes["Do"] * sizes["Ho"] * triton.cdiv(sizes["Wo"], kernel.tile_k)
     tiles = triton.cdiv(sizes["strips"], kernel.tile_m // kernel.tile_k) * triton.cdiv(problem.C, kernel.tile_n)
-    return launches_of(_programs(kernel, problem, variant, dtype), (tiles, 1, 1), tensors, sizes, 0)
+    programs = _programs(kernel, problem, variant, dtype, epilogue.kind)
+    return launches_of(programs, (tiles, 1, 1), tensors, sizes, 0, epilogue)
 
 
 def _weight_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._tiles import indices_of, share_of, swizzled
 from tilewise.kernels.triton.programs.conv._launches import bwd_data, bwd_weight, forward
 from tilewise.kernels.triton.programs.conv._residues import residues_of, taps_of
@@ -15,10 +16,11 @@ from tilewise.kernels.triton.programs.conv._shared import pixel_at, pixels, reac
 
 @triton.jit
 def conv_taps(
-    x, w, y, partial,
+    x, w, y, partial, bias, residual,
     rows, C, K, Cg, Kg, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
     stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT_K: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward; one step is one filter tap x TILE_K channels, all in one software-pipelined loop."""
     g = tl.program_id(1)
@@ -48,6 +50,7 @@ def conv_taps(
         a = tl.load(x_group + pixel[:, None] * C + c[None, :], mask=inside[:, None] & (c < Cg)[None, :], other=0.0)
         b = tl.load(w_col + tap * Cg + c[:, None], mask=(c < Cg)[:, None] & (col < Kg)[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
+    acc = ended_pixels(acc, row, col, row < rows, K, Kg, g, bias, residual, ACTIVATION)
     store_pixels(acc, y, partial, row, col, row < rows, rows, K, Kg, g, split, SPLIT_K)
 
 

@@ -1,0 +1,94 @@
+"""Epilogues: the work on a result that its kernel does in its own store, in fp32 and before rounding.
+
+The order is fixed: ``activation(result + bias + residual)``. A kernel that cannot do all of it leaves the rest to one
+pass over the result, whose time :func:`pass_ms` estimates for every choice that depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from tilewise.arch import HardwareProfile
+from tilewise.errors import ProblemError
+from tilewise.kernels._operands import TENSORS
+from tilewise.ops import Problem
+
+ACTIVATIONS = ("relu", "silu", "gelu", "gelu_tanh", "hardswish")  # PyTorch's; `gelu` is the exact one (erf)
+# The results that may have an epilogue. Gradients have none: activations follow forward results only.
+EPILOGUE_VARIANTS = (("grouped_conv", "forward"), ("gemm", "universal"))
+
+_RESULT_BYTES = 2  # of an element: bf16 or fp16
+_LEAST_PASS_MS = 0.0017  # no kernel in the committed tables of sm90 takes less, however small its problem
+
+
+class EpilogueKind(NamedTuple):
+    """The part of an epilogue that decides which program computes it.
+
+    Attributes:
+        has_bias: whether a bias is added.
+        has_residual: whether a residual is added.
+        activation: one of :data:`ACTIVATIONS`; "" for none.
+    """
+
+    has_bias: bool = False
+    has_residual: bool = False
+    activation: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is done."""
+        return self == EMPTY_KIND
+
+
+EMPTY_KIND = EpilogueKind()
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """Work on a result in the store of its kernel: ``activation(result + bias + residual)``, in fp32.
+
+    Attributes:
+        bias: one value per output channel of a convolution (K,), or column of a product (N,), of the result's dtype.
+        residual: a tensor with the result's shape and dtype, contiguous.
+        activation: one of :data:`ACTIVATIONS`; None for none.
+
+    Raises:
+        ProblemError: the activation is unknown; `.field` is ``activation``.
+    """
+
+    bias: object = None  # a torch.Tensor, which this package does not import
+    residual: object = None
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ProblemError("activation", f"must be one of {known}, or None, got {self.activation!r}")
+
+    @cached_property
+    def kind(self) -> EpilogueKind:
+        """The part that decides the program."""
+        return EpilogueKind(self.bias is not None, self.residual is not None, self.activation or "")
+
+    @cached_property
+    def tensors(self) -> tuple[object, ...]:
+        """The bias and the residual, as far as there are such: a launch takes them after its operands."""
+        return tuple(t for t in (self.bias, self.residual) if t is not None)
+
+
+NO_EPILOGUE = Epilogue()
+
+
+def pass_ms(kind: EpilogueKind, problem: Problem, variant: str, arch: HardwareProfile) -> float:
+    """Estimate the time of the pass that computes an epilogue after its kernel; 0 for an empty one.
+
+    The pass reads and writes the result and reads the residual, at the bandwidth of DRAM. The bias is negligible.
+    """
+    if kind.is_empty:
+        return 0.0
+    elements = prod(TENSORS[problem.op, variant].result(problem))
+    moved = elements * _RESULT_BYTES * (3 if kind.has_residual else 2)
+    return max(moved / (arch.dram_gb_s * 1e6), _LEAST_PASS_MS)
