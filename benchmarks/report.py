@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.learning import tuning
 from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.networks import figures as network_figures
+from benchmarks.networks import first_pass
 from benchmarks.results import RESULTS, load
 from benchmarks.runtime import run_overhead, shadow_overhead
 from benchmarks.vendor import figures as vendor_figures
@@ -32,6 +33,7 @@ def blocks(results: Path) -> dict[str, str]:
         "run-overhead": _of(results / "run_overhead.json", _run_overhead),
         "shadow-overhead": _of(results / "shadow_overhead.json", _shadow_overhead),
         "networks": _of(results / "networks.json", network_figures.text),
+        "first-pass": _of(results / "first_pass.json", first_pass.text),
         "tuning": _of(results / "tuning.json", tuning.text),
         **_targets([load(p) for p in sorted(results.glob("target_*.json"))]),
         "vendor": _vendor(rivals) if rivals else _NOT_YET,

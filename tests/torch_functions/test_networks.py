@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.networks import compare, zoo
+from benchmarks.networks import compare, first_pass, zoo
 from torch import nn
 
+from tilewise.errors import MeasurementError
 from tilewise.torch import _serving as serving
 
 
@@ -24,6 +26,7 @@ def broken() -> nn.Module:
 def networks(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"small": zoo.Network(convolution, (3, 8, 8)), "broken": zoo.Network(broken, (3, 8, 8))}
     monkeypatch.setattr(compare, "NETWORKS", known)
+    monkeypatch.setattr(first_pass, "NETWORKS", known)
     monkeypatch.setattr(serving, "_load_production", lambda name: None)  # whatever the developer's registry holds
 
 
@@ -63,3 +66,30 @@ def test_a_network_that_fails_costs_its_own_cell_only() -> None:
     assert [(c["network"], c["batch"], "error" in c) for c in cells] == [
         ("broken", 1, True), ("broken", 2, True), ("small", 1, False)
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("networks")
+def test_a_first_pass_is_timed_on_both_sides(tmp_path: Path) -> None:
+    pytorch, ours = (first_pass.first_pass(side, "small", 2, tmp_path) for side in first_pass.SIDES)
+    assert set(pytorch) == {"total_s"}
+    assert 0 < ours["optimize_s"] < ours["total_s"]
+
+
+def test_each_figure_of_a_first_pass_is_of_a_new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    caches = []
+
+    def in_process(side: str, name: str, batch: int, models: Path, cache: str) -> dict[str, float]:
+        caches.append(cache)
+        return {"total_s": 2.0 if side == "pytorch" else 4.0 / len(caches), "optimize_s": 0.5}
+
+    monkeypatch.setattr(first_pass, "_in_process", in_process)
+    found = first_pass.cell("unet", 1, tmp_path)
+    assert (found["compiling_s"], found["tilewise_s"]) == (2.0, pytest.approx(4 / 3))
+    assert found["ratio"] == pytest.approx(2 / 3)
+    assert len(set(caches)) == 1
+    assert "| unet | 1 | 2.00 | 1.33 | 0.50 | 2.00 | 0.67 |" in first_pass.text({"cells": [found]})
+
+
+def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match=r"r3d_18, batch 1, pytorch: the process ended with 1: .*Error"):
+        first_pass._in_process("pytorch", "r3d_18", 1, tmp_path / "absent", str(tmp_path))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
@@ -42,6 +43,28 @@ class Net(nn.Module):  # type: ignore[misc] # torch has no types here
         y = self.twice(x)
         x = self.after(y) + y
         return self.head(x.mean((2, 3)))
+
+
+class Keeping(nn.Module):  # type: ignore[misc] # as above
+    """A convolution, and a tensor that the first pass makes and later ones read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 1).half()
+        self.kept: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kept is None:
+            self.kept = torch.arange(8, dtype=x.dtype).reshape(1, 8, 1, 1)
+        y: torch.Tensor = self.conv(x) + self.kept
+        return y
+
+
+class Reading(Keeping):
+    """The same, with a branch on a value."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x if x.sum().item() > 0 else -x)
 
 
 def net() -> Net:
@@ -147,6 +170,34 @@ class TestDecisions:
             expected = [ours.optimize(m, half(64, 8)).report.expected_ms for m in (biased, plain)]
         assert expected[1] == 1.0
         assert expected[0] == pytest.approx(1.0 + 2 * 64 * 8 * 2 / 4.8e9, abs=2e-7)
+
+
+@pytest.mark.usefixtures("_winning")
+class TestExample:
+    def test_nothing_is_computed_where_shapes_suffice(self, x: torch.Tensor) -> None:
+        seen = []
+        model = net()
+        model.norm.register_forward_hook(lambda _, args, y: seen.append(isinstance(y, FakeTensor)))
+        report = ours.optimize(model, x).report
+        assert seen == [True]
+        assert [layer.name for layer in report.layers if layer.replaced] == ["stem", "twice", "head"]
+
+    def test_a_tensor_that_a_pass_keeps_stays_a_real_one(self, x: torch.Tensor) -> None:
+        model = Keeping()
+        optimised, report = ours.optimize(model, x)
+        assert report.layers[0].replaced
+        assert (model.kept, optimised.kept) == (None, None)
+        close(optimised(x), model(x))
+
+    def test_a_network_that_reads_values_runs_for_real(self, x: torch.Tensor) -> None:
+        model = Reading().eval()
+        (layer,) = ours.optimize(model, x).report.layers
+        assert layer.replaced
+        assert [p.problem["K"] for p in layer.passes] == [8]
+
+    def test_a_network_that_fails_says_why(self, x: torch.Tensor) -> None:
+        with pytest.raises(RuntimeError, match="expected input"):
+            ours.optimize(nn.Conv2d(4, 8, 1).half(), x)
 
 
 @pytest.mark.usefixtures("_winning")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tilewise.errors import one_line
 from tilewise.ops import GroupedConvProblem, Problem
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
 from tilewise.torch._layers import REPLACEMENTS
+
+_log = logging.getLogger(__name__)
 
 
 class Pass(NamedTuple):
@@ -31,13 +37,28 @@ Calls = dict[str, list[Sequence[Pass] | str]]  # per layer: the passes of each c
 def record_calls(model: nn.Module, inputs: Sequence[Any]) -> Calls:
     """Run a network on its inputs and return the calls of its layers by name; the network stays as it is.
 
-    The random generators and the buffers (running statistics) are put back. A network in training mode records its
-    gradients' problems too, as a step of training would compute them.
+    A copy runs on fake tensors, which have shapes but no values: nothing is computed, and cuDNN searches no algorithms.
+    A network that reads values runs for real; then the random generators and the buffers (running statistics) are put
+    back. A network in training mode records its gradients' problems too, as a step of training would compute them.
     """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            return _recorded(_fake_copy(model, fake), inputs)
+    except Exception as e:  # whatever is wrong with the network itself is raised by the real run
+        _log.info("the network runs on its example for real, as fake tensors do not suffice: %s", one_line(e))
+    with torch.random.fork_rng(devices=_devices(model)), _unchanged_buffers(model):
+        return _recorded(model, inputs)
+
+
+def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
+    """Return a copy with parameters and buffers without values, so that a pass cannot leave any in the network."""
+    return copy.deepcopy(model, {id(t): fake.from_tensor(t) for t in (*model.parameters(), *model.buffers())})
+
+
+def _recorded(model: nn.Module, inputs: Sequence[Any]) -> Calls:
+    """Run a network and return the calls of its layers by name."""
     calls: Calls = {name: [] for name, layer in model.named_modules() if type(layer) in REPLACEMENTS}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=_devices(model)))
-        stack.enter_context(_unchanged_buffers(model))
         stack.enter_context(torch.set_grad_enabled(model.training))
         for name, layer in model.named_modules():
             if name in calls:
