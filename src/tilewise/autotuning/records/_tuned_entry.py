@@ -132,20 +132,29 @@ class TunedEntry:
             values = load_checked(data)
             if values["format"] != FORMAT:
                 raise DataError(f"its format is {values['format']}; this version reads {FORMAT}")
-            context, key = values["context"], values["key"]
-            entry = cls(
-                TunedContext(str(context["kernel"]), Machine(**context["machine"]), str(context["version"])),
-                TunedKey(dict(key["sizes"]), tuple(map(str, key["dtypes"]))),
-                {str(name): dict(row) for name, row in values["measured"].items()},
-                {str(name): (str(status), str(error)) for name, (status, error) in values["failed"].items()},
-                str(values["measured_at"]),
-            )
+            entry = cls.from_dict(values)
             entry._check(path)
         except DataError:
             raise
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
             raise DataError(f"it is not a record of tuning: {e!r:.200}") from e
         return entry
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a record from plain data, unchecked.
+
+        Raises:
+            LookupError, TypeError, ValueError, AttributeError: the data has another form.
+        """
+        context, key = values["context"], values["key"]
+        return cls(
+            TunedContext(str(context["kernel"]), Machine(**context["machine"]), str(context["version"])),
+            TunedKey(dict(key["sizes"]), tuple(map(str, key["dtypes"]))),
+            {str(name): dict(row) for name, row in values["measured"].items()},
+            {str(name): (str(status), str(error)) for name, (status, error) in values["failed"].items()},
+            str(values["measured_at"]),
+        )
 
     def _check(self, path: Path) -> None:
         if not all(_is_size(value) for value in self.key.sizes.values()):
