@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from tilewise.collect import Outcome, outcome_columns
 from tilewise.dispatch.measuring import Machine
 from tilewise.errors import DataError
 from tilewise.files import digest_of, dump_checked, load_checked
@@ -86,6 +87,18 @@ class TunedEntry:
     measured: Mapping[str, Figures]
     failed: Mapping[str, tuple[str, str]]
     measured_at: str
+
+    @classmethod
+    def of(cls, context: TunedContext, key: TunedKey, outcomes: Mapping[str, Outcome], measured_at: str) -> Self:
+        """Build a record from the outcome of each configuration."""
+        names = list(outcomes)
+        columns = outcome_columns({i: outcomes[name] for i, name in enumerate(names)})
+        rows = {
+            names[int(i or 0)]: {figure: column[at] for figure, column in columns.items() if figure != "kernel"}
+            for at, i in enumerate(columns["kernel"])
+        }
+        failed = {n: (o.status, o.error or o.status) for n, o in outcomes.items() if o.samples is None}
+        return cls(context, key, rows, failed, measured_at)
 
     @property
     def tried(self) -> frozenset[str]:
