@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tilewise.collect._outcomes import Samples as Samples
     from tilewise.collect._outcomes import group_failures as group_failures
     from tilewise.collect._outcomes import outcome_columns as outcome_columns
+    from tilewise.collect._outcomes import percentile as percentile
     from tilewise.collect._outcomes import summarize_samples as summarize_samples
     from tilewise.collect._plan import Item as Item
     from tilewise.collect._plan import Plan as Plan
@@ -74,6 +75,7 @@ __all__, __getattr__ = lazy_face(
             "Samples",
             "group_failures",
             "outcome_columns",
+            "percentile",
             "summarize_samples",
         ),
         "_plan": (
