@@ -16,8 +16,9 @@ from tilewise.collect import Outcome as Measured
 from tilewise.collect import Samples
 from tilewise.dispatch.logs import RequestLog, read_decision_log, read_request_log
 from tilewise.dispatch.measuring import merge_caches
-from tilewise.dispatch.measuring._measured_cache import MeasuredCache, MeasuredContext, MeasuredEntry, _digest
+from tilewise.dispatch.measuring._measured_cache import MeasuredCache, MeasuredContext, MeasuredEntry
 from tilewise.errors import DataError
+from tilewise.files import digest_of
 from tilewise.ops import GroupedConvProblem, Target
 
 logging.getLogger("tilewise").setLevel(logging.CRITICAL)  # warnings of a million damaged files
@@ -42,7 +43,7 @@ def _sealed(values: Any) -> str:
     if not isinstance(values, dict):
         return json.dumps(values)
     rest = {name: value for name, value in values.items() if name != "sha256"}
-    return json.dumps(rest | {"sha256": _digest(rest)})
+    return json.dumps(rest | {"sha256": digest_of(rest)})
 
 
 def _read_measured(content: bytes, folder: Path) -> Outcome:
