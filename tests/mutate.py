@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,7 @@ TOKENS = (
     *(bytes([b]) for b in b'{}[]",:\\\n\r\0-+.eE0 9x_\xff\xc3'),
     *(b"nan", b"NaN", b"Infinity", b"-1", b"0", b"1e999", b"99999999999999999999", b"null", b"true", b'""', b"\r\n"),
     *(b"Shape 1: M=1", b'"results": [', b'{"name": ', b"PAR1", b"\x1f\x8b", b'"', b",,", b"{" * 50),
+    *(b"9" * 5000, b"[" * 3000, b"\\ud800", b"true,", b"[null]", b"-", b"\xe2\x80\xa8", b"\x1c"),
 )
 
 
@@ -46,3 +48,16 @@ def damaged(content: bytes, damages: Sequence[Damage]) -> bytes:
     for damage in damages:
         content = damage.apply(content)
     return content
+
+
+def random_damages(rng: random.Random) -> list[Damage]:
+    """Return one to four damages; equal generators give equal ones."""
+    return [
+        Damage(
+            rng.choices(KINDS, (4, 3, 3, 2, 1))[0],
+            rng.random(),
+            rng.choice([1, 1, 2, 5, 30, 200]),
+            rng.choice(TOKENS) if rng.random() < 0.7 else rng.randbytes(rng.choice([1, 1, 2, 8])),
+        )
+        for _ in range(rng.choice([1, 1, 1, 2, 4]))
+    ]

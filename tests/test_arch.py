@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilewise.arch import HardwareProfile, load_arch
+from tilewise.arch import LATER_FIGURES, HardwareProfile, load_arch
 from tilewise.conf_files import conf_dir
 from tilewise.errors import ConfigError
 
@@ -36,14 +36,16 @@ def test_a_profile_is_complete_and_survives_its_dict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHS)
-def test_figures_that_no_feature_reads_are_known_and_not_saved(name: str) -> None:
+def test_figures_that_tell_archs_apart_are_saved_on_request_only(name: str) -> None:
     arch, amd = load_arch(name), name != "sm90"
     assert arch.compute_units % arch.chiplets == 0
     assert arch.simds_per_unit == 4
     assert arch.l1_bytes in ((16384, 32768) if amd else (262144,))
     assert (arch.l3_bytes == 256 * 2**20) is (arch.chiplets == 8)
     saved = arch.to_dict()  # a model's files, which must stay as they were
-    assert {"chiplets", "simds_per_unit", "l1_bytes", "l3_bytes"} & set(saved) == set()
+    assert {*LATER_FIGURES} & set(saved) == set()
+    whole = HardwareProfile.from_dict(arch.to_dict(with_later=True))
+    assert [getattr(whole, n) for n in LATER_FIGURES] == [getattr(arch, n) for n in LATER_FIGURES]
     assert HardwareProfile.from_dict({**saved, "chiplets": 2}).chiplets == 2
     with pytest.raises(ConfigError, match="'l3_bytes' must be positive"):
         HardwareProfile.from_dict({**saved, "l3_bytes": -1})

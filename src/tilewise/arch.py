@@ -17,9 +17,10 @@ from typing import Any, Self
 from tilewise.conf_files import conf_file, conf_options
 from tilewise.errors import ConfigError
 
-# Figures that no feature reads yet. Saved profiles lack them, so that models stay as they were.
-_UNUSED = ("chiplets", "simds_per_unit", "l1_bytes", "l3_bytes")
-_OPTIONAL = {"backend", "warp_tiles", *_UNUSED}
+# Figures that only features of several archs read. Saved profiles of other models lack them, so that these stay as they
+# were.
+LATER_FIGURES = ("chiplets", "simds_per_unit", "l1_bytes", "l3_bytes")
+_OPTIONAL = {"backend", "warp_tiles", *LATER_FIGURES}
 # Types of a figure by its annotation, with their name in errors. YAML reads some numbers as texts, e.g. 1e9.
 _KINDS: dict[str, tuple[type | UnionType, str]] = {
     "str": (str, "a text"),
@@ -93,9 +94,16 @@ class HardwareProfile:
                 raise ConfigError(f"{source}: {key!r} must be positive and finite, got {value!r}")
         return cls(**{**values, "peak_tflops": dict(values["peak_tflops"])})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the profile as plain data, the inverse of :meth:`from_dict` but for figures that no feature reads."""
-        values = {name: value for name, value in dataclasses.asdict(self).items() if name not in _UNUSED}
+    def to_dict(self, with_later: bool = False) -> dict[str, Any]:
+        """Return the profile as plain data, the inverse of :meth:`from_dict` but for :data:`LATER_FIGURES`.
+
+        Args:
+            with_later: whether to include those of :data:`LATER_FIGURES` that are known.
+        """
+        values = dataclasses.asdict(self)
+        for name in LATER_FIGURES:
+            if not with_later or not values[name]:
+                del values[name]
         if self.backend == DEFAULT_BACKEND:
             del values["backend"]
         if not self.warp_tiles:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tilewise
 
-CONFIGS = ({"delay": 4}, {"delay": 0}, {"delay": 2})
+CONFIGS = ({"delay": 20}, {"delay": 0}, {"delay": 10})
 
 
 def sleeper(log: Path | None = None, configs: Iterable[object] = CONFIGS, **options: Any) -> Any:

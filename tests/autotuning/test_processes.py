@@ -31,7 +31,7 @@ def test_without_waiting_the_default_runs_while_another_process_measures(tmp_pat
     record.unlink()
     with locked(record.with_suffix(".lock")):
         choice = tuned.choose(5)
-    assert (choice.why, choice.configuration.arguments, choice.lasting) == ("default", {"delay": 4}, False)
+    assert (choice.why, choice.configuration.arguments, choice.lasting) == ("default", {"delay": 20}, False)
     assert tuned.choose(5).why == "measured"
 
 

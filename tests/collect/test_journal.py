@@ -1,4 +1,4 @@
-"""A journal returns its entries after any crash, and is refused for another plan, format or run."""
+"""A journal returns its entries after any crash or damage, and is refused for another plan, format or run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tilewise.collect import Outcome, Plan, Samples
-from tilewise.collect._journal import Journal
+from tilewise.collect._journal import Journal, _checksum
 from tilewise.collect.engines import Device
 from tilewise.errors import DataError
 
+AT = "2026-01-01T00:00:00+00:00"
 DEVICES = (Device("a", "uuid-a", "580", "torch", "cold"), Device("a", "uuid-b", "580", "torch", "cold"))
 
 
@@ -58,14 +59,14 @@ def test_entries_survive_reopening(plan: Plan, path: Path) -> None:
 def test_a_file_cut_anywhere_keeps_its_whole_lines(plan: Plan, path: Path) -> None:
     with Journal(path, plan) as journal:
         for i in range(3):
-            journal.add(i, "2026-01-01T00:00:00+00:00", DEVICES[0], outcomes(i))
+            journal.add(i, AT, DEVICES[0], outcomes(i))
     whole = path.read_bytes()
     ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]  # of the header, the device, three problems
     for cut in range(0, len(whole), 7):
         path.write_bytes(whole[:cut])
         with Journal(path, plan) as journal:
             assert set(journal.entries) == set(range(sum(end <= cut for end in ends[2:])))
-            journal.add(4, "2026-01-01T00:00:00+00:00", DEVICES[1], outcomes(4))
+            journal.add(4, AT, DEVICES[1], outcomes(4))
         with Journal(path, plan) as journal:
             assert journal.entries[4].device == DEVICES[1]
 
@@ -78,9 +79,10 @@ def test_the_journal_of_another_plan_is_refused(plan: Plan, path: Path) -> None:
         Journal(path, other)
 
 
-def test_an_older_format_is_refused(plan: Plan, path: Path) -> None:
-    path.write_text(json.dumps({"plan": plan.hash, "run_id": "run-1"}) + "\n")
-    with pytest.raises(DataError, match="journal format 1, this version writes 2; finish that run"):
+@pytest.mark.parametrize(("header", "number"), [({}, 1), ({"journal": 2}, 2)])
+def test_an_older_format_is_refused(plan: Plan, path: Path, header: dict[str, int], number: int) -> None:
+    path.write_text(json.dumps({**header, "plan": plan.hash, "run_id": "run-1"}) + "\n")
+    with pytest.raises(DataError, match=f"journal format {number}, this version writes 3; finish that run"):
         Journal(path, plan)
 
 
@@ -91,19 +93,81 @@ def test_a_journal_serves_one_run_at_a_time(plan: Plan, path: Path) -> None:
         pass
 
 
+def test_a_journal_without_a_valid_line_is_moved_aside(plan: Plan, path: Path) -> None:
+    path.write_bytes(b"\xff\0 not a journal\n")
+    with pytest.warns(UserWarning, match="no valid line of this plan; the file is moved to j.damaged"):
+        journal = Journal(path, plan)
+    with journal:
+        journal.add(1, AT, DEVICES[0], outcomes(1))
+    assert path.with_name("j.damaged").read_bytes() == b"\xff\0 not a journal\n"
+    with Journal(path, plan) as again:
+        assert set(again.entries) == {1}
+
+
+def test_any_flipped_byte_costs_at_most_what_its_line_held(plan: Plan, path: Path) -> None:
+    """Also of the first line, which states the plan, and of figures, which would become other labels."""
+    with Journal(path, plan) as journal:
+        for i in range(3):
+            journal.add(i, AT, DEVICES[0], outcomes(i))
+        entries = dict(journal.entries)
+    whole = path.read_bytes()
+    for at in range(0, len(whole) - 1, 11):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        line = whole.count(b"\n", 0, at) + 1
+        with pytest.warns(UserWarning, match=rf"j:{line}: \d damaged lines are skipped|moved to j.damaged"):
+            journal = Journal(path, plan)
+        with journal:
+            kept = journal.entries
+            assert set(entries) - set(kept) <= ({0, 1, 2} if line == 2 else {line - 3})
+            assert all(entries[i] == entry for i, entry in kept.items())
+        path.with_name("j.damaged").unlink(missing_ok=True)
+
+
+def test_a_lost_device_is_not_mistaken_for_a_later_one(plan: Plan, path: Path) -> None:
+    with Journal(path, plan) as journal:
+        journal.add(0, AT, DEVICES[0], outcomes(0))
+        journal.add(1, AT, DEVICES[1], outcomes(1))
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert b"uuid-b" in lines[3]
+    path.write_bytes(b"".join(lines[:3]) + b"?" + b"".join(lines[3:]))
+    with pytest.warns(UserWarning, match="j:4: 2 damaged lines"):
+        journal = Journal(path, plan)
+    with journal:
+        assert set(journal.entries) == {0}
+        journal.add(2, AT, DEVICES[1], outcomes(2))
+    with pytest.warns(UserWarning, match="damaged"), Journal(path, plan) as again:
+        assert {i: entry.device for i, entry in again.entries.items()} == {0: DEVICES[0], 2: DEVICES[1]}
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "{nonsense}",
-        '{"done":0,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["ok","",[0]]]}',
-        '{"done":9,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["ok","",[0,1,2,3,4,5]]]}',
+        "[" * 3000,
+        '{"unknown":0}',
+        '{"broke":0,"kernels":[[true,"timeout","no answer"]]}',
+        '{"broke":0,"kernels":[[6,"timeout","no answer"]]}',
+        '{"device":{"hw_device":"\\ud800","hw_uuid":null,"driver":null,"libraries":"","regime":""},"number":3}',
+        '{"done":true,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
+        '{"done":9,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
+        '{"done":0,"at":1,"on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":7,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["ok","",[0,1,2,3,4,5]]]}',
         '{"done":0,"at":"now","on":0,"ok":{"kernel":[0,1,2,3,4,5],"latency_ms":[1]},"failed":[]}',
-        '{"done":0,"at":"now","on":7,"ok":{"kernel":[]},"failed":[["ok","",[0,1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":["1"]},"failed":[["timeout","t",[1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[-1]},"failed":[["timeout","t",[1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[1],"repeats":[1.5]},"failed":[["t","t",[1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[1],"else":[1]},"failed":[["t","t",[1,2,3,4,5]]]}',
     ],
 )
-def test_a_damaged_line_is_named(plan: Plan, path: Path, line: str) -> None:
+def test_a_line_with_impossible_content_is_skipped_whatever_its_checksum(plan: Plan, path: Path, line: str) -> None:
     with Journal(path, plan) as journal:
-        journal.add(1, "2026-01-01T00:00:00+00:00", DEVICES[0], outcomes(1))
-    path.write_bytes(path.read_bytes() + line.encode() + b"\n")
-    with pytest.raises(DataError, match=r"j:4: damaged journal line"):
-        Journal(path, plan)
+        journal.add(1, AT, DEVICES[0], outcomes(1))
+    sealed = line.encode() + b"\t" + _checksum(line.encode(), plan.hash) + b"\n"
+    path.write_bytes(path.read_bytes() + sealed)
+    with pytest.warns(UserWarning, match="j:4: 1 damaged lines are skipped"):
+        journal = Journal(path, plan)
+    with journal:
+        assert set(journal.entries) == {1}
+        assert not journal.broken

@@ -72,6 +72,9 @@ def test_a_repeated_problem_is_refused(plan: Plan) -> None:
         (lambda v: v["timing"].update(rounds=0), "min_rounds <= rounds"),
         (lambda v: v["timing"].update(speed=1), "not a plan: TypeError"),
         (lambda v: v["pool"].update(hash="0"), "names or hash do not match its kernels"),
+        (lambda v: v["items"][0].update(kernels=["none"]), "not a plan: ValueError"),
+        (lambda v: v.update(items=[7]), "not a plan: AttributeError"),
+        (lambda v: v.update(target=[]), "not a plan: TypeError"),
         (lambda v: v["arch"].pop("l2_bytes"), "'l2_bytes' is missing"),
     ],
 )
@@ -89,9 +92,10 @@ def test_a_damaged_plan_is_named(
 def test_a_missing_or_torn_plan_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.json"):
         load_plan(tmp_path / "none.json")
-    (tmp_path / "torn.json").write_text('{"target":')
-    with pytest.raises(DataError, match=r"torn\.json"):
-        load_plan(tmp_path / "torn.json")
+    for torn in (b'{"target":', b"\xff\xfe{}", b"[" * 100_000, b"9" * 5000):
+        (tmp_path / "torn.json").write_bytes(torn)
+        with pytest.raises(DataError, match=r"torn\.json"):
+            load_plan(tmp_path / "torn.json")
 
 
 def test_known_and_unsupported_kernels_need_no_run(plan: Plan) -> None:

@@ -81,18 +81,32 @@ def _imported(path: Path) -> pa.Table:
 
 
 def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool = True) -> str:
-    """Damage a file, import it, and check the importer's promises; return "refused" or "imported".
+    """Damage a file and check an importer's promises, as :func:`read`; also, untouched parts are imported."""
+    whole = sample(reader)
+    outcome, rows = read(reader, damaged(whole.content, damages), folder, schema=schema)
+    # A damaged header costs every line below it, each with a loss.
+    header = whole.content.index(b"\n") if reader == "csv" else -1
+    below = all(int(d.at * len(whole.content)) > header for d in damages)
+    whole_or_nothing = outcome == "refused" or whole.whole_or_nothing
+    if not whole_or_nothing and below and not any(d.kind in ("truncate", "duplicate") for d in damages):
+        touched = sum(2 + (d.length if d.kind == "delete" else len(d.token)) // 20 for d in damages)
+        assert rows >= whole.parts - touched * _reach(reader), f"{rows} of {whole.parts} rows"
+    return outcome
+
+
+def read(reader: str, content: bytes, folder: Path, *, schema: bool = True) -> tuple[str, int]:
+    """Import any content and check an importer's promises; return "refused" or "imported", and the number of rows.
 
     The promises: every error is a DataError; every imported row fulfils the schema; rows and losses make up all parts;
-    each loss is in the quarantine with its line; untouched parts are imported. Without `schema` the slowest check, that
-    of all rows against the schema, is left out.
+    each loss is in the quarantine with its line. Without `schema` the slowest check, that of all rows against the
+    schema, is left out.
     """
     whole = sample(reader)
     source, output = folder / whole.name, folder / "out.parquet"
     quarantine = folder / "out.quarantined.jsonl"
     output.unlink(missing_ok=True)
     quarantine.unlink(missing_ok=True)
-    source.write_bytes(damaged(whole.content, damages))
+    source.write_bytes(content)
     try:
         report = ingest_file(source, whole.target, output)
     except DataError as e:
@@ -100,7 +114,7 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
         assert not output.exists(), "a refused import leaves no table"
         assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == [], "no unfinished file is left"
         assert message, "an error must say something"
-        return "refused"
+        return "refused", 0
     losses = [json.loads(line) for line in quarantine.read_text().splitlines()] if report.quarantine else []
     assert len(losses) == report.lost == sum(report.kinds.values())
     assert all(loss["reason"] and isinstance(loss["line"], int) and len(loss["text"]) <= 2003 for loss in losses)
@@ -111,13 +125,7 @@ def check(reader: str, damages: Sequence[Damage], folder: Path, *, schema: bool 
         frame = read_raw_measurements(output, whole.target)
         faults = row_faults(frame)
         assert (faults == "").all(), faults[faults != ""].iloc[0]
-    # A damaged header costs every line below it, each with a loss.
-    header = whole.content.index(b"\n") if reader == "csv" else -1
-    below = all(int(d.at * len(whole.content)) > header for d in damages)
-    if not whole.whole_or_nothing and below and not any(d.kind in ("truncate", "duplicate") for d in damages):
-        touched = sum(2 + (d.length if d.kind == "delete" else len(d.token)) // 20 for d in damages)
-        assert report.rows >= whole.parts - touched * _reach(reader), f"{report.rows} of {whole.parts} rows"
-    return "imported"
+    return "imported", report.rows
 
 
 def check_solvers(table: pa.Table) -> None:

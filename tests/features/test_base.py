@@ -95,7 +95,7 @@ def test_roles_say_what_a_feature_depends_on(op: str) -> None:
             assert len(set(column)) > 1 or len(set(other[:, i])) > 1, f"{feature.name} does not depend on the kernel"
             assert (column != other[:, i]).any(), f"{feature.name} does not depend on the problem"
         if feature.role == "hardware" and feature.name != "hw_max_threads":  # the same on all three
-            assert (column != another_arch[:, i]).any() or feature.name == "hw_max_blocks"
+            assert (column != another_arch[:, i]).any() or feature.name in ("hw_max_blocks", "hw_simds")
 
 
 @pytest.mark.parametrize("op", FEATURES)

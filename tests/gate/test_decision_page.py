@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tilewise.gate import HoldoutEfficiencies, Slice, Thresholds, decide_promotion, decision_to_html
+from tilewise.gate import HoldoutEfficiencies, Slice, Thresholds, decide_promotion, decision_to_html, parse_decision
 
 MODEL = {
     "content_hash": "c" * 64,
@@ -72,3 +74,38 @@ def test_a_first_model_and_an_older_decision() -> None:
     assert "<h2>Slices</h2>" not in first
     older: Any = {"target": "t", "outcome": "already_production", "reasons": ["by hand"], "candidate": MODEL}
     assert "in production already" in decision_to_html(older)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outcome": ["promoted"]},
+        {"target": 7},
+        {"target": "\ud800"},
+        {"reasons": 3},
+        {"candidate": "content"},
+        {"candidate": {**MODEL, "pool_size": "<script>"}},
+        {"gate": {"candidate": {"mean": "0.9"}}},
+        {"gate": {"candidate": {"mean": float("nan")}}},
+        {"gate": {"checks": [{"name": "mean"}]}},
+        {"gate": {"regressed": [0.5]}},
+        {"holdout": {"noise_ceiling": [1.0]}},
+        {"override": {"reason": "none", "waived": 1}},
+    ],
+)
+def test_a_file_that_is_no_decision_is_not_taken_for_one(change: dict[str, Any]) -> None:
+    """The file lies where anybody may edit it, and its page is written again from it."""
+    assert parse_decision(json.dumps(decision() | change)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[" * 3000, '["outcome", "candidate"]', '{"outcome": "promoted"}', "null"])
+def test_other_texts_are_no_decisions(text: str) -> None:
+    assert parse_decision(text) is None
+
+
+def test_a_decision_without_some_figures_has_a_page() -> None:
+    found = decision()
+    del found["production"], found["gate"]["slices"][0]["candidate"]["p10"]
+    parsed = parse_decision(json.dumps(found))
+    assert parsed is not None
+    assert "tiny" in decision_to_html(parsed)

@@ -69,13 +69,17 @@ def whole(reader: str, folder: Path) -> Source:
 
 
 def check(reader: str, damages: Sequence[Damage], folder: Path) -> str:
-    """Check the guarantees of a reader on a damaged file; return "refused" or "read".
+    """Check the guarantees of a reader on the damaged file; see :func:`read`."""
+    return read(reader, damaged(sample(reader), damages), folder)
+
+
+def read(reader: str, content: bytes, folder: Path) -> str:
+    """Check the guarantees of a reader on any content; return "refused" or "read".
 
     Errors name the file and the fault. Every instance occurs once, and its text and JSON restore it. A line of a
     ``.conf`` that gives no instance is reported with its number. A pool is read whole or not at all. A source equals
     itself.
     """
-    content = damaged(sample(reader), damages)
     if reader == "filter":
         return _check_filter(content, folder)
     try:

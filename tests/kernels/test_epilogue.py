@@ -70,6 +70,7 @@ def drawn(kind: EpilogueKind, shape: tuple[int, ...], dtype: torch.dtype) -> Epi
 def expected(right: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
     """Return the result with the epilogue, in the type of `right`."""
     for tensor in epilogue.tensors:
+        assert isinstance(tensor, torch.Tensor)
         right = right + tensor.to(right.dtype)
     return activated(right, epilogue.kind.activation)
 

@@ -19,6 +19,7 @@ from tilewise.kernels import Pool
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import OPS, GroupedConvProblem, Target
+from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
 from torch_functions.compare import assert_same, close, half
 from torch_functions.predicting import CALLS, KERNELS
@@ -122,7 +123,8 @@ def test_another_dispatcher_is_asked_at_once(ran: list[str]) -> None:
 @pytest.mark.parametrize("changed", ["shape", "filter", "stride", "groups", "dtype", "memory", "gradient", "bias"])
 def test_what_decides_a_call_separates_calls(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key separates whatever the problems separate, so the second call builds problems of its own."""
-    x, w, bias, options = last(2, 4, 5, 5), last(4, 4, 3, 3), None, {"stride": 1, "groups": 1}
+    x, w, bias = last(2, 4, 5, 5), last(4, 4, 3, 3), None
+    options: dict[str, Any] = {"stride": 1, "groups": 1}
     asked: list[str] = []
 
     def computed(*args: Any) -> torch.Tensor:
@@ -132,6 +134,7 @@ def test_what_decides_a_call_separates_calls(changed: str, monkeypatch: pytest.M
     with torch.no_grad(), serve("grouped_conv", *GroupedConvProblem.variants):
         ours.conv2d(x, w, bias, **options)
         monkeypatch.setattr(operators, "conv", computed)
+        monkeypatch.setattr(ended, "conv_ended", lambda x, w, bias, residual, act, *rest: computed(x, w, *rest))
         ours.conv2d(x, w, bias, **options)
         assert not asked
         match changed:
@@ -161,8 +164,8 @@ def test_repeated_calls_of_a_kernel_need_no_operator(name: str, monkeypatch: pyt
     op, mine, theirs, make = FUNCTIONS[name]
     with serve(op), torch.no_grad():
         mine(*make())
-        for operator in ("conv", "mm"):
-            monkeypatch.setattr(operators, operator, None)
+        for module, operator in ((operators, "conv"), (operators, "mm"), (ended, "conv_ended"), (ended, "mm_ended")):
+            monkeypatch.setattr(module, operator, None)
         for _ in range(2):
             operands = make()
             y, right = mine(*operands), theirs(*operands)

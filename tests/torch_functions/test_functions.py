@@ -14,7 +14,7 @@ from torch.nn import functional as own
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
-from tilewise.kernels import TENSORS, accepted_shapes
+from tilewise.kernels import NO_EPILOGUE, TENSORS, Epilogue, accepted_shapes
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 from tilewise.torch import _operators as operators
@@ -108,7 +108,10 @@ class Recording:
         self.problems: list[Any] = []
         self.pointers: list[list[int]] = []
 
-    def run(self, problem: Any, *tensors: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def run(
+        self, problem: Any, *tensors: torch.Tensor, out: torch.Tensor | None = None, epilogue: Epilogue = NO_EPILOGUE
+    ) -> torch.Tensor:
+        assert epilogue is NO_EPILOGUE
         assert all(t.is_contiguous() for t in tensors)
         self.problems.append(problem)
         self.pointers.append([t.data_ptr() for t in tensors])

@@ -31,6 +31,7 @@ from tilewise.train import (
     with_teachers,
 )
 
+ACROSS = {f.name for f in feature_table("grouped_conv").features if f.across_archs}
 TARGET, TEACHER = Target.parse(CONV), Target.parse(CONV.replace("bf16", "fp16"))
 SM90 = load_arch("sm90")
 SETTINGS = TrainSettings(
@@ -123,6 +124,27 @@ def test_hardware_tells_the_targets_apart(own: pd.DataFrame, taught: pd.DataFram
     teacher = build_table(taught, TEACHER, pool, older, 0.18, feature_table("grouped_conv"))
     assert "hw_compute_units" not in joined.features.names
     assert "hw_compute_units" in with_teachers(table_of(own, TARGET), [teacher], 0.18).features.names
+    assert not ACROSS & {*joined.features.names}
+
+
+def test_a_teacher_of_another_arch_brings_its_chiplets_and_caches(own: pd.DataFrame, tmp_path: Path) -> None:
+    """The saved profile then has their figures, and C code computes the features as well."""
+    other = replace(TARGET, arch="gfx942")
+    frame = pd.concat([own, own.assign(arch=other.arch, latency_ms=own["latency_ms"] * 2, tflops=own["tflops"] / 2)])
+    settings = replace(SETTINGS, teachers=(other,))
+    result = train(frame, TARGET, pool_of(frame, TARGET), SM90, settings)
+    assert ACROSS - {*result.parts.features.names} == {"hw_simds"}  # four on every arch
+    write_artefact(tmp_path / "model", result.parts)
+    model = load_artefact(tmp_path / "model")
+    assert model.arch.to_dict(with_later=True) == SM90.to_dict(with_later=True)
+    problem = build_table(own, TARGET, pool_of(own, TARGET), SM90, 0.18).problems[0]
+    assert len(model.rank(problem)) > 1
+
+
+def test_a_target_learnt_alone_keeps_its_features_and_profile(own: pd.DataFrame) -> None:
+    table = build_table(own, TARGET, pool_of(own, TARGET), SM90, 0.18)
+    assert not ACROSS & {*table.features.names}
+    assert not table.features.across_archs
 
 
 @pytest.mark.parametrize(

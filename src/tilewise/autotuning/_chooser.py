@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple, Protocol
 from tilewise.autotuning._call import Call
 from tilewise.autotuning._configurations import Configuration
 from tilewise.autotuning._machines import device_id, machine_of
-from tilewise.autotuning._measure_call import Bench, Times, measure_call
+from tilewise.autotuning._measure_call import Bench, measure_call
 from tilewise.autotuning._pruning import Pruning
 from tilewise.autotuning._ranks import agreed
 from tilewise.autotuning.records import TunedContext, TunedEntry, TunedKey, TunedStore
+from tilewise.collect import Outcome, percentile
 from tilewise.dispatch.background import register_after_fork
-from tilewise.dispatch.measuring import is_capturing
+from tilewise.dispatch.measuring import Machine, is_capturing
 from tilewise.errors import ConfigError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class Chooser:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()  # one measurement at a time in this process
+        self._contexts: dict[Machine, TunedContext] = {}
         self._by_name = {c.name: c for c in self.configurations}
         register_after_fork(self)
 
@@ -118,8 +120,14 @@ class Chooser:
         """Replace the lock in a forked child."""
         self._lock = threading.Lock()
 
-    def choose(self, call: Call) -> Choice:
+    def choose(self, call: Call, *, again: bool = False) -> Choice:
         """Return the configuration of a call whose key is new to this process.
+
+        A model answers at once, and tells how sure it is when the key comes again: that takes ten times as long.
+
+        Args:
+            call: the call.
+            again: whether an earlier choice for its key held for the moment only.
 
         Raises:
             KernelError: pruning keeps no configuration.
@@ -133,12 +141,12 @@ class Chooser:
         why: list[Choice] = []
 
         def decide() -> str:
-            choice = self._decide(call, key, candidates, context)
+            choice = self._decide(call, candidates, context, again)
             why.append(choice)
             return choice.configuration.name
 
-        name = agreed(f"{context.folder}/{key.file}", decide)
-        return why[0] if why else Choice(self._by_name[name], "cache")
+        name = agreed(f"{context.folder}/{key.file}/{again}", decide)
+        return why[0] if why else Choice(self._by_name[name], "cache", lasting=again)
 
     def measure(self, call: Call) -> TunedEntry:
         """Measure every configuration for a call, and return the record without keeping it.
@@ -154,29 +162,33 @@ class Chooser:
 
     def context(self, call: Call) -> TunedContext:
         """Return the context of a call's record."""
-        return TunedContext(self.kernel, machine_of(call, self.code()), self.version)
+        machine = machine_of(call, self.code())
+        known = self._contexts.get(machine)
+        if known is None:
+            known = self._contexts[machine] = TunedContext(self.kernel, machine, self.version)
+        return known
 
     def _decide(
-        self, call: Call, key: TunedKey, candidates: Sequence[Configuration], context: TunedContext
+        self, call: Call, candidates: Sequence[Configuration], context: TunedContext, again: bool
     ) -> Choice:  # fmt: skip
-        store = TunedStore(context)
-        entry = store.read(key) if self.policy.keep else None
-        names = [c.name for c in candidates]
-        adviser = self.adviser(context, key)
-        advice = None if adviser is None else adviser.advise(key, quickly=self.policy.measure == "never")
+        assert call.key is not None
+        store, names = TunedStore(context), [c.name for c in candidates]
+        entry = store.read(call.key) if self.policy.keep else None
+        if entry is not None and entry.tried.issuperset(names):
+            return self._fastest(entry, names, "cache")
+        only_model = self.policy.measure == "never"
+        adviser = self.adviser(context, call.key)
+        advice = None if adviser is None else adviser.advise(call.key, quickly=only_model or not again)
         ranked = names if advice is None else [n for n in advice.ranked if n in names] or names
         wanted = ranked if advice is None else ranked[: min(advice.unsure, self.policy.top)]
-        known = None if entry is None else entry.fastest(names)
-        if entry is not None and known is not None and entry.tried.issuperset(wanted):
-            return Choice(self._by_name[known], "cache")
-        first = self._by_name[ranked[0]]
-        if advice is not None and (len(wanted) == 1 or self.policy.measure == "never"):
-            return Choice(first, "model")
-        if self.policy.measure == "never":
-            return Choice(self._by_name[known or ranked[0]], "cache" if known else "default")
-        if is_capturing():
-            return Choice(first, "default", lasting=False)
-        return self._measure(call, store, names, wanted) or Choice(first, "default", lasting=False)
+        if entry is not None and entry.tried.issuperset(wanted):
+            return self._fastest(entry, names, "cache")
+        if advice is not None and (only_model or len(wanted) == 1):
+            return Choice(self._by_name[ranked[0]], "model", lasting=only_model or again)
+        if only_model:
+            return Choice(self._by_name[(entry and entry.fastest(names)) or ranked[0]], "default")
+        measured = None if is_capturing() else self._measure(call, store, names, wanted)
+        return measured or Choice(self._by_name[ranked[0]], "default", lasting=False)
 
     def _measure(
         self, call: Call, store: TunedStore, names: Sequence[str], wanted: Sequence[str]
@@ -200,9 +212,9 @@ class Chooser:
 
     def _entry(self, call: Call, context: TunedContext, names: Sequence[str]) -> TunedEntry:
         assert call.key is not None
-        times = self._times(call, [self._by_name[n] for n in names])
+        outcomes = self._outcomes(call, [self._by_name[n] for n in names])
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return TunedEntry(context, call.key, times.measured, times.failed, now)
+        return TunedEntry.of(context, call.key, outcomes, now)
 
     def _fastest(self, entry: TunedEntry, names: Sequence[str], why: Why = "measured") -> Choice:
         fastest = entry.fastest(names)
@@ -216,12 +228,14 @@ class Chooser:
         if self.policy.measure == "never" or is_capturing():
             return Choice(candidates[0], "default", lasting=False)
         with self._lock:
-            times = self._times(call, candidates)
-        fastest = min(times.measured, key=lambda n: times.measured[n]["latency_ms"] or 0, default=candidates[0].name)
-        return Choice(self._by_name[fastest], "measured" if times.measured else "default")
+            outcomes = self._outcomes(call, candidates)
+        times = {n: percentile(o.samples.times, 50) for n, o in outcomes.items() if o.samples is not None}
+        fastest = min(times, key=times.__getitem__, default=candidates[0].name)
+        return Choice(self._by_name[fastest], "measured" if times else "default")
 
-    def _times(self, call: Call, configurations: Sequence[Configuration]) -> Times:
-        times = measure_call(call, configurations, self.bench)
-        for name, (status, error) in times.failed.items():
-            _log.info("%s: %s: %s: %s", self.kernel, name, status, error)
-        return times
+    def _outcomes(self, call: Call, configurations: Sequence[Configuration]) -> dict[str, Outcome]:
+        outcomes = measure_call(call, configurations, self.bench)
+        for name, outcome in outcomes.items():
+            if outcome.samples is None:
+                _log.info("%s: %s: %s: %s", self.kernel, name, outcome.status, outcome.error)
+        return outcomes

@@ -91,7 +91,7 @@ def autotune(
         graphs = is_triton if use_cuda_graph is None else use_cuda_graph
         chooser = Chooser(
             name or _name_of(function),
-            lambda: tuned.code_hash(),
+            lambda: tuned.code,
             configurations,
             pruning,
             Bench(hooks, do_bench, rep, graphs),

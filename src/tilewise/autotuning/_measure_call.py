@@ -6,7 +6,7 @@ use of that GPU, whoever runs it; ``tilewise collect`` measures in separate proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +17,7 @@ from tilewise.autotuning._call import Call, Hooks
 from tilewise.autotuning._call_forms import Argument
 from tilewise.autotuning._configurations import Configuration
 from tilewise.autotuning._stopwatches import CpuStopwatch, EventStopwatch
-from tilewise.autotuning.records import Figures
-from tilewise.collect import Outcome, Samples, Timing, outcome_columns, time_in_rounds, timing_shares
+from tilewise.collect import Outcome, Samples, Timing, time_in_rounds, timing_shares
 from tilewise.errors import ConfigError, one_line
 
 _CPU_TIMING = {"window_us": 1000.0, "budget_ms": 30.0, "max_unroll": 1000}  # the host's clock and scheduler are coarser
@@ -58,33 +57,28 @@ class Bench:
         return Timing(**values)
 
 
-@dataclass(frozen=True)
-class Times:
-    """The result of measuring.
+def measure_call(call: Call, configurations: Sequence[Configuration], bench: Bench) -> dict[str, Outcome]:
+    """Run and time a call with each configuration; its tensors end as a first launch expects them.
 
-    Attributes:
-        measured: measurement columns by configuration.
-        failed: (status, error) by configuration.
+    Returns:
+        The outcome of each configuration, by its name.
     """
-
-    measured: Mapping[str, Figures]
-    failed: Mapping[str, tuple[str, str]]
-
-
-def measure_call(call: Call, configurations: Sequence[Configuration], bench: Bench) -> Times:
-    """Run and time a call with each configuration; its tensors end as a first launch expects them."""
     with bench.hooks.measuring(call.named) as copies:
         trials = [_Trial(call, c, bench.hooks, copies) for c in configurations]
         if bench.do_bench is not None:
-            return _by_users_bench(trials, bench.do_bench)
+            return {trial.name: _by_users_bench(trial, bench.do_bench) for trial in trials}
         on_gpu = call.on_gpu
         with _own_stream() if on_gpu and bench.graphs and not bench.hooks else nullcontext():
-            failed = {t.name: error for t in trials if (error := t.first_run(on_gpu)) is not None}
+            failed = {t.name: failure for t in trials if (failure := t.first_run(on_gpu)) is not None}
             running = [t for t in trials if t.name not in failed]
             samples = _time(running, bench, on_gpu) if running else []
-    columns = outcome_columns({i: Outcome("ok", None, s) for i, s in enumerate(samples)})
-    names = [name for name in columns if name != "kernel"]
-    return Times({t.name: {n: columns[n][i] for n in names} for i, t in enumerate(running)}, failed)
+    return failed | {t.name: Outcome("ok", None, s) for t, s in zip(running, samples, strict=True)}
+
+
+def try_call(call: Call, configuration: Configuration, bench: Bench) -> Outcome | None:
+    """Run a call once, and wait for its end; return the outcome of a failure, or None."""
+    with bench.hooks.measuring(call.named) as copies:
+        return _Trial(call, configuration, bench.hooks, copies).first_run(call.on_gpu)
 
 
 class _Trial:
@@ -120,15 +114,15 @@ class _Trial:
             raise
         self.after()
 
-    def first_run(self, on_gpu: bool) -> tuple[str, str] | None:
-        """Compile and run the call; return status and error of a failure, or None."""
+    def first_run(self, on_gpu: bool) -> Outcome | None:
+        """Compile and run the call; return the outcome of a failure, or None."""
         try:
             self()
             if on_gpu:
                 _synchronize()
         except Exception as e:  # any exception is the configuration's own
             compiling = type(e).__module__.startswith("triton")
-            return ("compile_error" if compiling else "runtime_error"), one_line(e)
+            return Outcome("compile_error" if compiling else "runtime_error", one_line(e))
         return None
 
 
@@ -156,21 +150,16 @@ def _estimate(trial: _Trial, on_gpu: bool) -> float:
     return (perf_counter() - start) * 1e3
 
 
-def _by_users_bench(trials: Sequence[_Trial], do_bench: DoBench) -> Times:
-    measured: dict[str, Figures] = {}
-    failed: dict[str, tuple[str, str]] = {}
-    for trial in trials:
-        try:
-            result = do_bench(trial, quantiles=(0.5, 0.2, 0.8))
-        except Exception as e:  # any exception is the configuration's own
-            failed[trial.name] = "runtime_error", one_line(e)
-            continue
-        times = [float(t) for t in result] if isinstance(result, Sequence) else [float(result)]
-        if all(isfinite(t) and t > 0 for t in times):
-            measured[trial.name] = dict(zip(("latency_ms", "latency_p20_ms", "latency_p80_ms"), times, strict=False))
-        else:
-            failed[trial.name] = "runtime_error", f"do_bench gave {result!r:.100}, no positive numbers"
-    return Times(measured, failed)
+def _by_users_bench(trial: _Trial, do_bench: DoBench) -> Outcome:
+    """Return the outcome of the user's benchmark; its quantiles count as samples."""
+    try:
+        result = do_bench(trial, quantiles=(0.5, 0.2, 0.8))
+        times = tuple(float(t) for t in (result if isinstance(result, Iterable) else (result,)))
+    except Exception as e:  # any exception is the configuration's own
+        return Outcome("runtime_error", one_line(e))
+    if times and all(isfinite(t) and t > 0 for t in times):
+        return Outcome("ok", None, Samples(times, (), 1))
+    return Outcome("runtime_error", f"do_bench gave {result!r:.100}, no positive numbers")
 
 
 def _synchronize() -> None:

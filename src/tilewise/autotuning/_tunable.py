@@ -142,10 +142,11 @@ class Tunable:
         """
         from tilewise.autotuning.op import KernelOp
 
-        return KernelOp.of(self, self.code_hash())
+        return KernelOp.of(self, self.code)
 
-    def code_hash(self) -> str:
-        """Return the hash of the function's code and of all that it uses."""
+    @cached_property
+    def code(self) -> str:
+        """Hash of the function's code and of all that it uses, taken at the first call."""
         return source_hash(self.base_fn)
 
     def choose(self, *args: Argument, **kwargs: Argument) -> Choice:
@@ -190,7 +191,7 @@ class Tunable:
         if known is not None and now < known.until:
             return known.configuration
         try:
-            choice = self._chooser.choose(self._call(form, args, kwargs, launch))
+            choice = self._chooser.choose(self._call(form, args, kwargs, launch), again=known is not None)
         except (UsageError, TimeoutError, OSError) as e:
             if isinstance(e, KernelError):
                 raise
@@ -203,7 +204,8 @@ class Tunable:
                 self._chosen[key] = choice.configuration
                 self._for_now.pop(key, None)
             else:
-                self._for_now[key] = Remembered(choice.configuration, now + _RETRY_S)
+                until = 0.0 if choice.why == "model" else now + _RETRY_S  # a model is asked how sure it is
+                self._for_now[key] = Remembered(choice.configuration, until)
         return choice.configuration
 
     def _form(self, values: Values, kwargs: Mapping[str, Argument]) -> CallForm:

@@ -32,6 +32,7 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "init": Verb("project", "lay out a project around an op of your own", ("input", "out")),
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",

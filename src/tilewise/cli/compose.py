@@ -282,6 +282,8 @@ def add_project() -> None:
         definition = definition_of(name)
         if definition is not None and conf_file("op", name) is None:
             stored.store(name, definition.to_dict(), group="op", package="op")
+        elif definition is not None:
+            stored.repo.get("op", {}).pop(f"{name}.yaml", None)  # from before the file was written
 
 
 class _ProjectConf(SearchPathPlugin):

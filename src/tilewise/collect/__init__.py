@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from tilewise.collect._journal import JournalEntry as JournalEntry
     from tilewise.collect._outcomes import Outcome as Outcome
     from tilewise.collect._outcomes import Samples as Samples
+    from tilewise.collect._outcomes import check_outcomes as check_outcomes
     from tilewise.collect._outcomes import group_failures as group_failures
     from tilewise.collect._outcomes import outcome_columns as outcome_columns
+    from tilewise.collect._outcomes import percentile as percentile
     from tilewise.collect._outcomes import summarize_samples as summarize_samples
     from tilewise.collect._plan import Item as Item
     from tilewise.collect._plan import Plan as Plan
@@ -72,8 +74,10 @@ __all__, __getattr__ = lazy_face(
         "_outcomes": (
             "Outcome",
             "Samples",
+            "check_outcomes",
             "group_failures",
             "outcome_columns",
+            "percentile",
             "summarize_samples",
         ),
         "_plan": (

@@ -1,8 +1,12 @@
 """Append-only journal of a run, which keeps every measured problem through a crash.
 
-Each line is a JSON object: first the plan's hash, then devices, kernels that broke a worker, and measured problems. A
-problem is one write followed by fsync, so a killed run loses at most the problems in progress. Opening a journal cuts
-off a torn last line, and locks the file: two runs cannot write to one journal.
+Each line is a JSON object, a tab and a checksum: first the plan's hash, then devices, kernels that broke a worker, and
+measured problems. A problem is one write followed by fsync, so a killed run loses at most the problems in progress.
+Opening a journal cuts off a torn last line, and locks the file: two runs cannot write to one journal.
+
+A damaged line costs what it held, never the start of a run: its problem is measured again, with a warning that names
+the line. The checksum covers the plan's hash as well, so that lines count for their own plan even where the first line,
+which states the plan, is damaged. A file without a single valid line is moved to ``FILE.damaged``.
 """
 
 from __future__ import annotations
@@ -12,18 +16,22 @@ import errno
 import fcntl
 import json
 import os
+import warnings
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from tilewise.collect._outcomes import LEFT_OUT, Outcome, group_failures, outcome_columns
+from tilewise.collect._outcomes import LEFT_OUT, Outcome, check_outcomes, group_failures, outcome_columns
 from tilewise.collect._plan import Plan
 from tilewise.collect.engines import Device
-from tilewise.errors import DataError
+from tilewise.errors import DataError, UsageError
 
-FORMAT = 2
+FORMAT = 3
+
+_DAMAGE = (UsageError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,25 +78,41 @@ class Journal:
         entries: the measured problems, by index.
         broken: outcomes of kernels that broke a worker, by kernel index, by index of a problem not measured yet.
 
+    Warns:
+        UserWarning: lines are damaged; names the first one.
+
     Raises:
-        DataError: the file belongs to another plan, has an older format or is in use, or a line before the last is
-            damaged.
+        DataError: the file belongs to another plan, has an older format or is in use.
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self._path = path
         self._plan = plan
-        self._devices: list[Device] = []
+        self._devices: dict[int, Device] = {}
         self.entries: dict[int, JournalEntry] = {}
         self.broken: dict[int, dict[int, Outcome]] = {}
         self._file = _open_locked(path)
         try:
-            self._file.truncate(self._read())
-            if not path.stat().st_size:
-                self._append({"journal": FORMAT, "plan": plan.hash, "run_id": plan.run_id})
+            self._resume()
         except BaseException:
             self._file.close()
             raise
+
+    def _resume(self) -> None:
+        """Read the file, cut off a torn line, and begin an empty file as a journal."""
+        complete, damaged = self._read()
+        self._file.truncate(complete)
+        if damaged:
+            what = f"{self._path}:{damaged[0]}: {len(damaged)} damaged lines are skipped, their problems measured again"
+            if not (self._devices or self.broken):
+                aside = self._path.with_name(f"{self._path.name}.damaged")
+                self._path.replace(aside)
+                what = f"{self._path}: no valid line of this plan; the file is moved to {aside.name}"
+                self._file.close()
+                self._file = _open_locked(self._path)
+            warnings.warn(what, stacklevel=4)
+        if not self._path.stat().st_size:
+            self._append({"journal": FORMAT, "plan": self._plan.hash, "run_id": self._plan.run_id})
 
     def __enter__(self) -> Self:
         return self
@@ -100,10 +124,12 @@ class Journal:
 
     def add(self, index: int, measured_at: str, device: Device, outcomes: Sequence[Outcome]) -> None:
         """Append a measured problem; on return it is on disk."""
-        if device not in self._devices:
-            self._devices.append(device)
-            self._append({"device": dataclasses.asdict(device)})
-        on, by_kernel = self._devices.index(device), dict(enumerate(outcomes))
+        on = next((number for number, known in self._devices.items() if known == device), -1)
+        if on < 0:
+            on = max(self._devices, default=-1) + 1
+            self._devices[on] = device
+            self._append({"device": dataclasses.asdict(device), "number": on})
+        by_kernel = dict(enumerate(outcomes))
         line = {
             "done": index,
             "at": measured_at,
@@ -121,66 +147,94 @@ class Journal:
         self._apply(line)
 
     def _append(self, values: Mapping[str, object]) -> None:
-        self._file.write(json.dumps(values, separators=(",", ":")).encode() + b"\n")
+        text = json.dumps(values, separators=(",", ":")).encode()
+        self._file.write(b"%s\t%s\n" % (text, _checksum(text, self._plan.hash)))
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def _read(self) -> int:
-        """Apply all complete lines of the file and return their number of bytes."""
-        complete = 0
+    def _read(self) -> tuple[int, list[int]]:
+        """Apply all valid lines of the file; return the number of bytes in complete lines, and the damaged lines."""
+        complete, damaged = 0, []
         self._file.seek(0)
         for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
                 break  # torn when the run was killed
-            try:
-                values = json.loads(line)
-                if number == 1:
-                    self._require_same_plan(values)
-                else:
-                    self._apply(values)
-            except (ValueError, KeyError, TypeError, IndexError) as e:
-                raise DataError(
-                    f"{self._path}:{number}: damaged journal line ({e}); move the file away to start again"
-                ) from e
             complete += len(line)
-        return complete
+            try:
+                text, _, checksum = line.rstrip(b"\n").rpartition(b"\t")
+                values = json.loads(text or line)
+                if number == 1:
+                    self._require_same_plan(values, text, checksum)
+                if checksum != _checksum(text, self._plan.hash):
+                    raise ValueError("its checksum is wrong")
+                self._apply(values)
+            except _Foreign:
+                raise
+            except _DAMAGE:
+                damaged.append(number)
+        return complete, damaged
 
-    def _require_same_plan(self, header: Mapping[str, Any]) -> None:
-        if header.get("journal") != FORMAT:
-            raise DataError(
-                f"{self._path} has journal format {header.get('journal', 1)}, this version writes {FORMAT}; "
+    def _require_same_plan(self, header: Mapping[str, Any], text: bytes, checksum: bytes) -> None:
+        """Refuse a sound journal that is not ours. A damaged first line says nothing, so it is no reason to refuse."""
+        plan, number = header["plan"], header.get("journal", 1)
+        if text and checksum != _checksum(text, str(plan)):
+            return
+        if number != FORMAT:
+            raise _Foreign(
+                f"{self._path} has journal format {number}, this version writes {FORMAT}; "
                 "finish that run with the version that began it, or move the file away"
             )
-        if header["plan"] != self._plan.hash:
-            raise DataError(f"{self._path} is the journal of another plan; choose another output or move the file away")
+        if plan != self._plan.hash:
+            raise _Foreign(f"{self._path} is the journal of another plan; choose another output or move the file away")
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         if "device" in values:
             device = Device(**values["device"])
-            if device not in self._devices:
-                self._devices.append(device)
+            for text in dataclasses.astuple(device):
+                if text is not None:
+                    _require_text(text)
+            self._devices[int(values["number"])] = device
         elif "broke" in values:
-            broken = {int(k): Outcome(status, error) for k, status, error in values["kernels"]}
-            self.broken.setdefault(values["broke"], {}).update(broken)
-        else:
-            self._enter(
-                JournalEntry(
-                    values["done"],
-                    values["at"],
-                    self._devices[values["on"]],
-                    values["ok"],
-                    [FailedKernels(*group) for group in values["failed"]],
-                )
-            )
+            check_outcomes({"kernel": []}, [(status, error, [k]) for k, status, error in values["kernels"]])
+            broken = {k: Outcome(status, error) for k, status, error in values["kernels"]}
+            if max(broken) >= len(self._plan.pool):
+                raise ValueError(f"a kernel must be an index into the pool, got {max(broken)}")
+            if self._problem(values["broke"]) not in self.entries:
+                self.broken.setdefault(values["broke"], {}).update(broken)
+        elif "done" in values:
+            _require_text(values["at"])
+            failed = [FailedKernels(*group) for group in values["failed"]]
+            device = self._devices[values["on"]]
+            self._enter(JournalEntry(self._problem(values["done"]), values["at"], device, values["ok"], failed))
+        elif "journal" not in values:
+            raise ValueError("it holds neither a device, nor a broken kernel, nor a measured problem")
+
+    def _problem(self, index: object) -> int:
+        if type(index) is not int or not 0 <= index < len(self._plan.items):
+            raise ValueError(f"a problem must be an index into the plan, got {index!r:.60}")
+        return index
 
     def _enter(self, entry: JournalEntry) -> None:
+        check_outcomes(entry.ok, [(group.status, group.error, group.kernels) for group in entry.failed])
         kernels = [*entry.ok["kernel"], *(k for group in entry.failed for k in group.kernels)]
-        if not 0 <= entry.index < len(self._plan.items) or sorted(kernels) != list(range(len(self._plan.pool))):
+        if sorted(kernels) != list(range(len(self._plan.pool))):
             raise ValueError("it must have one outcome for each kernel of the pool")
-        if len({len(column) for column in entry.ok.values()}) != 1:
-            raise ValueError("its columns must have equal lengths")
         self.entries[entry.index] = entry
         self.broken.pop(entry.index, None)
+
+
+def _checksum(text: bytes, plan: str) -> bytes:
+    return b"%08x" % zlib.crc32(text, zlib.crc32(plan.encode()))
+
+
+def _require_text(value: object) -> None:
+    if type(value) is not str:
+        raise TypeError(f"must be a text, got {value!r:.60}")
+    value.encode()  # a UnicodeEncodeError is a ValueError: no table can hold half a character
+
+
+class _Foreign(DataError):
+    """A sound journal that is not of this plan and format."""
 
 
 def _open_locked(path: Path) -> IO[bytes]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _DIGITS = 8  # significant digits of a time; the table holds float32
 LEFT_OUT = "left_out"  # status of a pair that the plan excludes; such an outcome makes no row
+_TIMES = ("latency_ms", "latency_min_ms", "latency_p20_ms", "latency_p80_ms")
+_COUNTS = ("repeats", "unrolled", "sm_clock_mhz")
+_MAX_TIME_MS, _MAX_COUNT = 1e30, 2**53  # of a table's float32, and exact as a float
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,43 @@ def group_failures(outcomes: Mapping[int, Outcome]) -> list[tuple[str, str, list
         if outcome.samples is None:
             groups.setdefault((outcome.status, outcome.error or outcome.status), []).append(i)
     return [(status, error, kernels) for (status, error), kernels in groups.items()]
+
+
+def check_outcomes(ok: Mapping[str, Sequence[object]], failed: Iterable[tuple[str, str, Sequence[int]]]) -> None:
+    """Check outcomes that were read from a file, so that they fit into a measurement table.
+
+    Args:
+        ok: as :func:`outcome_columns` returns it; columns may be missing.
+        failed: as :func:`group_failures` returns it.
+
+    Raises:
+        ValueError: a column is unknown or of another length, a figure is no positive finite number, a kernel occurs
+            twice, or a status or error is no text.
+        KeyError, TypeError, OverflowError: a part has another form.
+    """
+    groups = [(status, error, list(kernels)) for status, error, kernels in failed]
+    kernels = [*ok["kernel"], *(kernel for group in groups for kernel in group[2])]
+    if unknown := set(ok) - {"kernel", *_TIMES, *_COUNTS}:
+        raise ValueError(f"columns must be those of outcomes, got {sorted(unknown)[0]!r:.60}")
+    if len({len(column) for column in ok.values()}) > 1 or (ok["kernel"] and "latency_ms" not in ok):
+        raise ValueError("times must be one per kernel, in columns of equal lengths")
+    if not all(type(k) is int and k >= 0 for k in kernels) or len(set(kernels)) < len(kernels):
+        raise ValueError("kernels must be distinct indices into the pool")
+    for name, column in ok.items():
+        if name != "kernel" and not all(_is_figure(name, value) for value in column):
+            raise ValueError(f"{name} must hold positive finite numbers")
+    for status, error, _ in groups:
+        if type(status) is not str or type(error) is not str or status == "ok":
+            raise ValueError("failures must state status and error as text")
+        (status + error).encode()  # a UnicodeEncodeError is a ValueError: no table can hold half a character
+
+
+def _is_figure(name: str, value: object) -> bool:
+    if value is None:
+        return name != "latency_ms"
+    if name in _COUNTS:
+        return type(value) is int and 0 < value < _MAX_COUNT
+    return type(value) in (int, float) and math.isfinite(value) and 0 < value < _MAX_TIME_MS  # type: ignore[arg-type, operator]
 
 
 def _rounded(value: float | int | None) -> float | int | None:

@@ -22,7 +22,7 @@ from tilewise.dispatch._selection import Comparison, Selection, checked_count
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Measurer, ReplayMeasurer, local_measurer
-from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model
+from tilewise.dispatch.sources import Origin, compiled_folder, parse_target, pool_without_model, target_or_name
 from tilewise.errors import RegistryUnavailableError, UnknownTargetError
 from tilewise.kernels import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind, KernelBase, Pool
 from tilewise.model import LEVEL, TOLERANCE, Confidence, Predictor, TrainedModel, load_artefact
@@ -122,20 +122,20 @@ class Dispatcher:
             values: single switches by name, such as ``refresh_s=60``; unless None, they override `switches`.
 
         Raises:
-            UnknownTargetError: neither the registry nor the shipped pools know the target; lists the known ones.
-                Without `fallback` also if no version has that alias.
+            UnknownTargetError: neither registry nor pools know the target, or, without `fallback`, the alias.
             RegistryUnavailableError: without `fallback`, if the registry is unavailable and there is no local copy.
             ArtefactError: the registered files are damaged, and there is no older copy.
             ConfigError: a switch is unknown or out of its range.
         """
-        switches, parsed = (switches or Switches.read()).but(**values), parse_target(target)
-        origin = Origin(parsed.name, alias, uri)
+        switches, parsed = (switches or Switches.read()).but(**values), target_or_name(target)
+        origin = Origin(str(parsed), alias, uri)
         if switches.model == "off":
-            return cls._deploy(Deployment(parsed, pool_without_model(parsed)), switches, origin, warm_up)
+            known = parse_target(parsed)
+            return cls._deploy(Deployment(known, pool_without_model(known)), switches, origin, warm_up)
         try:
             fetched = origin.first_model(switches)
         except (UnknownTargetError, RegistryUnavailableError) as e:
-            if not fallback or switches.model == "require":
+            if isinstance(parsed, str) or not fallback or switches.model == "require":
                 raise
             deployment = Deployment(parsed, pool_without_model(parsed, e), why_no_model=f"there is no model: {e}")
             dispatcher = cls._deploy(deployment, switches, origin, warm_up)

@@ -14,7 +14,7 @@ from tilewise.dispatch._selector import ProblemLike
 from tilewise.dispatch._switches import Switches
 from tilewise.errors import ProblemError
 from tilewise.kernels import NO_EPILOGUE, Epilogue, KernelBase
-from tilewise.ops import OPS, Problem, Target, short_dtype
+from tilewise.ops import OPS, Problem, Target, is_known, known_ops, short_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,8 @@ class Registry:
             UnknownTargetError: the target has neither a model nor a pool.
             ArtefactError: its model's folder is damaged.
         """
+        if isinstance(target, str) and Target.may_be_of_own_op(target):
+            self._keep(self._open(target))  # its model brings the op's definition along
         parsed = Target.parse(target) if isinstance(target, str) else target
         if parsed.arch != self.arch:
             raise ProblemError("arch", f"must be {self.arch}, that of this registry, got {parsed.name}")
@@ -71,8 +73,12 @@ class Registry:
                 self._dispatchers[parsed] = self._open(parsed)
             return self._dispatchers[parsed]
 
-    def _open(self, target: Target) -> Dispatcher:
-        folder = None if self._models is None else self._models / target.name
+    def _keep(self, dispatcher: Dispatcher) -> None:
+        with self._lock:
+            self._dispatchers[dispatcher.target] = dispatcher
+
+    def _open(self, target: Target | str) -> Dispatcher:
+        folder = None if self._models is None else self._models / str(target)
         if folder is not None and folder.is_dir():
             return Dispatcher.from_folder(folder, switches=self._switches)
         return Dispatcher.from_registry(target, self._alias, uri=self._uri, switches=self._switches)
@@ -96,8 +102,8 @@ class Registry:
         if not isinstance(problem, Problem | Mapping):
             raise ProblemError("problem", f"must be a problem or its dimensions by name, got {type(problem).__name__}")
         op = problem.op if isinstance(problem, Problem) else parts.get("op") or _op_of(problem)
-        if op not in OPS:
-            raise ProblemError("op", f"must be one of {', '.join(OPS)}, got {op!r}")
+        if op is None or not is_known(op):
+            raise ProblemError("op", f"must be one of {', '.join(known_ops())}, got {op!r}")
         dtype = parts.get("dtype") or (short_dtype(str(tensors[0].dtype)) if tensors else None)
         if dtype is None:
             raise ProblemError("dtype", "missing; state it with the problem, or as dtype=")

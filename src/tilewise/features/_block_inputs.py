@@ -136,6 +136,16 @@ class BlockInputs(Inputs):
         return np.maximum(compute, self.dram_clocks) + LAUNCH_CLOCKS
 
     @property
+    def chiplets(self) -> int:
+        """Dies with compute units, each with an L2 of its own; 1 where the profile states none."""
+        return max(self.arch.chiplets, 1)
+
+    @property
+    def last_cache_bytes(self) -> int:
+        """Bytes of the last cache before memory, over all chiplets."""
+        return self.arch.l3_bytes or self.arch.l2_bytes * self.chiplets
+
+    @property
     def _dram_bytes_per_clock(self) -> float:
         return self.arch.dram_gb_s * 1e3 / self.arch.clock_mhz
 

@@ -53,11 +53,22 @@ def _strategy_number(inputs: Inputs) -> Array:
     return np.array(of_text, dtype=np.float64)[place]
 
 
-# Stand last in the matrix, so that the columns of earlier models keep their places.
+# Both stand last in the matrix, so that the columns of earlier models keep their places.
 STREAMK_FEATURES = (
     _setting("streamk_enabled", "flag", "K is divided evenly over the compute units"),
     Feature("streamk_reduction", "", "number of the way in which partial sums are added", "kernel", _strategy_number),
     _setting("streamk_persistent", "flag", "stream-K's blocks stay on their compute unit"),
+)
+
+DEPTHWISE_FEATURES = (
+    *(_setting(f"dw_tile_{x}", "pixels", f"output pixels of a depthwise tile along {x.upper()}") for x in "hw"),
+    _setting("dw_filter", "", "filter size that a depthwise kernel is built for"),
+    *(_setting(f"dw_stride_{x}", "", f"stride along {x.upper()} that it is built for") for x in "hw"),
+    *(_setting(f"dw_pad_{x}", "", f"padding along {x.upper()} that it is built for") for x in "hw"),
+    _setting("dw_nbatch", "images", "images of a depthwise tile"),
+    *(_setting(f"dw_sub_{x}", "pixels", f"output pixels of a lane along {x.upper()}") for x in "hw"),
+    _setting("dw_in_vec", "", "elements of one load of a depthwise kernel"),
+    _setting("dw_out_vec", "", "elements of one store of a depthwise kernel"),
 )
 
 # A kernel serves only the layout that it is compiled for. These flags distinguish the kernels of a pool.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 from tilewise.features._block_inputs import alignment, ceil_div, log2
-from tilewise.features._ck_features import CK_FEATURES, STREAMK_FEATURES
+from tilewise.features._ck_features import CK_FEATURES, DEPTHWISE_FEATURES, STREAMK_FEATURES
 from tilewise.features._conv_inputs import ConvInputs
 from tilewise.features._feature_table import Feature, FeatureTable, Term
 from tilewise.features._tile_features import (
+    ARCH_FEATURES,
     HARDWARE_FEATURES,
     KERNEL_FEATURES,
     NAMED_FEATURES,
@@ -178,5 +179,6 @@ def _table(pipelines: tuple[str, ...], ck_pipelines: tuple[str, ...]) -> Feature
         *_PROBLEM, *KERNEL_FEATURES, *pipeline_features(_FIRST_FLAGS), *TILE_FEATURES, *_INTERACTION,
         *HARDWARE_FEATURES, *_LAUNCH, *CK_FEATURES, *pipeline_features(ck_pipelines), *NAMED_FEATURES,
         *pipeline_features(later), _LAYOUT, *STREAMK_FEATURES,
+        *DEPTHWISE_FEATURES, *ARCH_FEATURES,
     )  # fmt: skip
     return FeatureTable("grouped_conv", features, ConvInputs, (*TILE_COSTS, *_COSTS), (*TILE_DRIVERS, *_DRIVERS))

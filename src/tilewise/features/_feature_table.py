@@ -104,7 +104,8 @@ class Feature:
     """One column of the matrix.
 
     `role` names its inputs: the problem (and hardware), the kernel (and hardware), both, or the hardware alone.
-    `compute` returns an array that broadcasts to (rows,).
+    `compute` returns an array that broadcasts to (rows,). A feature `across_archs` is learnt only where targets of
+    several archs are learnt together: within one arch it is a constant, or another feature with a constant added.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Feature:
     meaning: str
     role: Role
     compute: Callable[[Any], Array]
+    across_archs: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,15 @@ class FeatureTable:
     def names(self) -> tuple[str, ...]:
         """The columns of the matrix, in order."""
         return tuple(f.name for f in self.features)
+
+    @cached_property
+    def across_archs(self) -> bool:
+        """True if a feature reads the figures of :data:`tilewise.arch.LATER_FIGURES`."""
+        return any(f.across_archs for f in self.features)
+
+    def within_arch(self) -> Self:
+        """Return the table without the features that only tell archs apart."""
+        return replace(self, features=tuple(f for f in self.features if not f.across_archs))
 
     @cached_property
     def schema_hash(self) -> str:

@@ -10,6 +10,7 @@ from tilewise.features._block_inputs import UNIT_BYTES_PER_CLOCK, alignment, log
 from tilewise.features._ck_features import CK_FEATURES, GEMM_LAYOUT_FEATURES, STREAMK_FEATURES
 from tilewise.features._feature_table import Feature, FeatureTable, Term
 from tilewise.features._tile_features import (
+    ARCH_FEATURES,
     HARDWARE_FEATURES,
     KERNEL_FEATURES,
     NAMED_FEATURES,
@@ -179,6 +180,6 @@ def _table(pipelines: tuple[str, ...], ck_pipelines: tuple[str, ...]) -> Feature
     features = (
         *_PROBLEM, *KERNEL_FEATURES, *TILE_FEATURES, *HARDWARE_FEATURES, *pipeline_features(_FIRST_FLAGS), *_LAUNCH,
         *CK_FEATURES, *pipeline_features(ck_pipelines), *GEMM_LAYOUT_FEATURES, *NAMED_FEATURES,
-        *pipeline_features(later), *STREAMK_FEATURES,
+        *pipeline_features(later), *STREAMK_FEATURES, *ARCH_FEATURES,
     )  # fmt: skip
     return FeatureTable("gemm", features, GemmInputs, (*TILE_COSTS, *_COSTS), (*TILE_DRIVERS, *_DRIVERS))

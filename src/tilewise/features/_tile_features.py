@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +27,34 @@ HARDWARE_FEATURES = (
     Feature("hw_peak_tflops", "TFLOPS", "peak of the matrix units", "hardware", lambda i: i.arch.peak(i.dtype)),
     Feature("hw_ridge", "FLOP/byte", "intensity where memory and matrix units tie", "hardware", lambda i: i.ridge),
 )
+
+# Where targets of several archs are learnt together. They stand last in the matrix, so that earlier columns keep their
+# places.
+ARCH_FEATURES = tuple(
+    replace(feature, across_archs=True)
+    for feature in (
+        Feature("hw_chiplets", "", "dies with compute units (XCDs)", "hardware", lambda i: i.chiplets),
+        Feature("hw_simds", "", "vector units of a compute unit", "hardware", lambda i: i.arch.simds_per_unit),
+        Feature("hw_l1", "bytes", "vector cache of a compute unit", "hardware", lambda i: i.arch.l1_bytes),
+        Feature("hw_l3", "bytes", "cache behind L2; 0 without one", "hardware", lambda i: i.arch.l3_bytes),
+        Feature(
+            "last_cache_log2", "log2", "fewest bytes / the last cache before memory, of all chiplets", "problem",
+            lambda i: log2(i.min_bytes / i.last_cache_bytes),
+        ),
+        Feature(
+            "programs_per_chiplet_log2", "log2", "programs that share an L2", "interaction",
+            lambda i: log2(i.programs / i.chiplets),
+        ),
+        Feature(
+            "warps_per_simd", "warps", "warps that a vector unit chooses from", "interaction",
+            lambda i: i.resident * i.k.num_warps / max(i.arch.simds_per_unit, 1),
+        ),
+        Feature(
+            "step_l1_log2", "log2", "operands that a compute unit loads in a step / its vector cache", "interaction",
+            lambda i: log2(i.resident * i.step_bytes / max(i.arch.l1_bytes, 1)),
+        ),
+    )
+)  # fmt: skip
 
 KERNEL_FEATURES = (
     Feature("tile_m", "", "rows of a tile", "kernel", lambda i: i.k.tile_m),

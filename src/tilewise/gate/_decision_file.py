@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tilewise.files import write_text
-from tilewise.gate._decision_format import PromotionDecision
+from tilewise.gate._decision_format import PromotionDecision, is_decision
 
 DECISION_FILE, DECISION_PAGE, OUTCOME_FILE = "promotion.json", "promotion.html", "outcome.json"
 _STATISTICS = {"mean": "mean", "p10": "p10", "worst": "min"}  # of DVC's tables, by their names in the decision
@@ -32,10 +32,11 @@ def outcome_to_json(decision: PromotionDecision) -> str:
 def parse_decision(text: str) -> PromotionDecision | None:
     """Return the decision in `text`, or None if `text` is not one."""
     try:
-        decision: PromotionDecision = json.loads(text)
-        return decision if {"outcome", "candidate"} <= set(decision) else None
-    except (ValueError, TypeError):
+        decision: object = json.loads(text)
+        json.dumps(decision, ensure_ascii=False).encode()  # half a character could not be written again
+    except (ValueError, RecursionError):
         return None
+    return decision if is_decision(decision) else None
 
 
 def read_decision_text(path: Path) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+import types
+from functools import cache
+from typing import TypedDict, TypeGuard, get_args, get_origin, get_type_hints, is_typeddict
+
+_MAX_FIGURE = 1e300
 
 
 class ModelIdentity(TypedDict):
@@ -134,3 +138,34 @@ class PromotionDecision(TypedDict, total=False):
     holdout: HoldoutIdentity
     gate: GateEntry
     override: OverrideEntry
+
+
+def is_decision(value: object) -> TypeGuard[PromotionDecision]:
+    """Return whether parsed JSON is a decision: all keys have their types, and outcome and candidate are there.
+
+    The file lies where anybody may edit it. Keys that this version does not know may hold anything.
+    """
+    return _fits(value, PromotionDecision) and isinstance(value, dict) and {"outcome", "candidate"} <= value.keys()
+
+
+def _fits(value: object, kind: object) -> bool:
+    """Return whether a JSON value has a type; objects are checked key by key."""
+    if isinstance(kind, type) and is_typeddict(kind):
+        hints, required = _hints(kind), getattr(kind, "__required_keys__", ())
+        if type(value) is not dict or not value.keys() >= set(required):
+            return False
+        return all(_fits(entry, hints[key]) for key, entry in value.items() if key in hints)
+    if get_origin(kind) is types.UnionType:
+        return any(_fits(value, option) for option in get_args(kind))
+    if get_origin(kind) is list:
+        return type(value) is list and all(_fits(entry, *get_args(kind)) for entry in value)
+    if get_origin(kind) is dict:
+        return type(value) is dict and all(_fits(entry, get_args(kind)[1]) for entry in value.values())
+    if kind is float:
+        return type(value) in (int, float) and abs(value) < _MAX_FIGURE  # type: ignore[arg-type]  # NaN compares false
+    return kind is object or type(value) is kind
+
+
+@cache
+def _hints(kind: type) -> dict[str, object]:
+    return get_type_hints(kind)

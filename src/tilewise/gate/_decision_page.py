@@ -89,10 +89,9 @@ def _efficiency(decision: PromotionDecision, gate: GateEntry) -> str:
     rows = []
     for name, label in _STATISTICS:
         a, b = ours.get(name), theirs.get(name)
-        change = f"{100 * (a - b):+.2f}" if a is not None and b is not None else "-"
         limit = _percent(ceiling.get(f"{name}_efficiency")) if ceiling else "-"
-        rows.append([label, _percent(a), _percent(b), change, limit])
-    models = (decision["candidate"], decision["production"])
+        rows.append([label, _percent(a), _percent(b), _change(a, b), limit])
+    models = (decision["candidate"], decision.get("production"))
     pools = " and ".join(str(model.get("pool_size")) for model in models if model)
     summary = f"{gate.get('n_problems', 0)} holdout problems; {holdout.get('split_rule', '')}; pools of {pools} kernels"
     header = ("", "candidate", "production", "points", "noise ceiling")
@@ -109,8 +108,8 @@ def _slices(slices: Iterable[SliceEntry]) -> str:
     for s in slices:
         cells = []
         for name in ("mean", "median", "p10"):
-            a, b = s["candidate"][name], s["production"][name]
-            cells.append(f"{_percent(a)} <small>({100 * (a - b):+.2f})</small>")
+            a, b = s["candidate"].get(name), s["production"].get(name)
+            cells.append(f"{_percent(a)} <small>({_change(a, b)})</small>")
         rows.append([escape(f"{s['slice']} {s['value']}"), str(s["n_problems"]), *cells, _verdict(not s["failed"])])
     if not rows:
         return ""
@@ -166,3 +165,7 @@ def _verdict(passed: bool) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def _change(ours: float | None, theirs: float | None) -> str:
+    return "-" if ours is None or theirs is None else f"{100 * (ours - theirs):+.2f}"

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tilewise.kernels._epilogue import NO_EPILOGUE as NO_EPILOGUE
     from tilewise.kernels._epilogue import Epilogue as Epilogue
     from tilewise.kernels._epilogue import EpilogueKind as EpilogueKind
+    from tilewise.kernels._epilogue import check_activation as check_activation
     from tilewise.kernels._epilogue import pass_ms as pass_ms
     from tilewise.kernels._filters import parse_filter as parse_filter
     from tilewise.kernels._formulas import Array as Array
@@ -100,6 +101,7 @@ __all__, __getattr__ = lazy_face(
             "Epilogue",
             "EpilogueKind",
             "NO_EPILOGUE",
+            "check_activation",
             "pass_ms",
         ),
         "_filters": ("parse_filter",),

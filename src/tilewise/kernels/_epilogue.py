@@ -46,6 +46,17 @@ class EpilogueKind(NamedTuple):
 EMPTY_KIND = EpilogueKind()
 
 
+def check_activation(activation: str | None) -> None:
+    """Check that an activation is one of :data:`ACTIVATIONS`, or None.
+
+    Raises:
+        ProblemError: it is unknown; `.field` is ``activation``.
+    """
+    if activation is not None and activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise ProblemError("activation", f"must be one of {known}, or None, got {activation!r}")
+
+
 @dataclass(frozen=True, eq=False)
 class Epilogue:
     """Work on a result in the store of its kernel: ``activation(result + bias + residual)``, in fp32.
@@ -64,9 +75,7 @@ class Epilogue:
     activation: str | None = None
 
     def __post_init__(self) -> None:
-        if self.activation is not None and self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ProblemError("activation", f"must be one of {known}, or None, got {self.activation!r}")
+        check_activation(self.activation)
 
     @cached_property
     def kind(self) -> EpilogueKind:

@@ -299,7 +299,7 @@ def _spec(parts: ArtefactParts) -> JsonObject:
         "label": parts.label,
         "shortlist": parts.shortlist,
         "schema_hash": parts.features.schema_hash,
-        "arch": parts.arch.to_dict(),
+        "arch": parts.arch.to_dict(with_later=parts.features.across_archs),
         "features": [
             {"name": f.name, "unit": f.unit, "role": f.role, "meaning": f.meaning} for f in parts.features.features
         ],

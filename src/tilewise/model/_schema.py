@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from tilewise.arch import LATER_FIGURES
 from tilewise.metrics import METRICS
 from tilewise.model._label_names import LABELS
 
@@ -222,7 +223,7 @@ SPEC_RULE = _object(
                 **dict.fromkeys(("clock_mhz", "dram_gb_s"), _POSITIVE),
                 **dict.fromkeys(("compute_units", "warp_size", "registers", "l2_bytes", "dram_bytes"), _whole(1)),
                 **dict.fromkeys(("shared_memory_bytes", "shared_memory_unit_bytes"), _whole(1)),
-                **dict.fromkeys(("max_blocks", "max_threads"), _whole(1)),
+                **dict.fromkeys(("max_blocks", "max_threads", *LATER_FIGURES), _whole(1)),
             },
         ),
         "features": _list_of(_object({"name": _TEXT}, {"unit": _TEXT, "role": _TEXT, "meaning": _TEXT}), 1),

@@ -46,6 +46,9 @@ class Target:
         """``{op}_{variant}_{dtype}_{arch}``, e.g. ``grouped_conv_forward_bf16_sm90``."""
         return f"{self.op}_{self.variant}_{self.dtype}_{self.arch}"
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def splits_by_layer(self) -> bool:
         """True if problems that differ only in their batch stand on one side of every holdout and fold.
@@ -77,6 +80,12 @@ class Target:
                 raise ProblemError("dtype", f"must be {self.dtype}, that of {self.name}, got {stated['dtype']!r}")
             return kind.from_dict({name: value for name, value in stated.items() if name != "dtype"})
         return kind.from_dict(stated)
+
+    @staticmethod
+    def may_be_of_own_op(name: str) -> bool:
+        """Return whether this may be the target of an op of the user's own that this process does not know yet."""
+        parts = _OF_OWN_OP.fullmatch(name)
+        return parts is not None and not is_known(parts["op"])
 
     @classmethod
     def parse(cls, name: str) -> Self:

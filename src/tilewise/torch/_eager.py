@@ -13,21 +13,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tilewise.kernels import EpilogueKind
 from tilewise.ops import Problem
 from tilewise.torch._serving import is_left_to_pytorch
 
 _MAX_CALLS = 4096
 
 
+Wanted = tuple[str, Problem, EpilogueKind]
+
+
 class Known(NamedTuple):
     """A call that was made before.
 
     Attributes:
-        problems: (target, problem) of the result, and of the gradients if they are needed.
+        problems: (target, problem, kind of epilogue) of the result, and of the gradients if they are needed.
         is_plain: whether the kernel may be run without the operator: no gradient, no cast, no copy of an operand.
     """
 
-    problems: tuple[tuple[str, Problem], ...]
+    problems: tuple[Wanted, ...]
     is_plain: bool
 
 
@@ -46,8 +50,8 @@ def known(key: tuple[Hashable, ...] | None) -> Known | None:
 
 def is_left(call: Known) -> bool:
     """Return whether PyTorch computes all problems of a call now."""
-    for target, problem in call.problems:  # noqa: SIM110 # all() takes a microsecond longer
-        if not is_left_to_pytorch(target, problem):
+    for target, problem, kind in call.problems:  # noqa: SIM110 # all() takes a microsecond longer
+        if not is_left_to_pytorch(target, problem, kind):
             return False
     return True
 
@@ -69,7 +73,7 @@ def is_new(key: tuple[Hashable, ...] | None) -> bool:
         return False
 
 
-def remember(key: tuple[Hashable, ...], problems: Iterable[tuple[str, Problem]], *, is_plain: bool) -> None:
+def remember(key: tuple[Hashable, ...], problems: Iterable[Wanted], *, is_plain: bool) -> None:
     """Remember a new call, which PyTorch's function would compute with the same result."""
     if len(_calls) >= _MAX_CALLS:
         _calls.clear()

@@ -1,4 +1,4 @@
-"""``conv2d``, ``conv3d`` and ``matmul`` with PyTorch's signatures, on the operators of :mod:`._operators`."""
+"""``conv2d``, ``conv3d``, ``matmul`` and ``linear`` with PyTorch's signatures and an epilogue, on our operators."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tilewise.kernels import EMPTY_KIND, check_activation
 from tilewise.ops import OPS, GroupedConvProblem
 from tilewise.torch import _eager as eager
+from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
+from tilewise.torch._ended import NOTHING, Ends
 from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_name, warn_once
 
 Sizes = int | Sequence[int]
@@ -39,162 +42,251 @@ class Geometry(NamedTuple):
 
 def conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
-    dilation: Sizes = 1, groups: int = 1,
+    dilation: Sizes = 1, groups: int = 1, *, residual: Tensor | None = None, activation: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Compute ``torch.nn.functional.conv2d``; the result is channels-last.
+    """Compute ``activation(torch.nn.functional.conv2d(...) + residual)``; the result is channels-last.
 
     Args:
         input: ([N,] C, H, W), bf16 or fp16; channels-last memory is read in place, any other copied.
         weight: (K, C / groups, Y, X), of the same dtype.
-        bias: (K,), added to the rounded result.
+        bias: (K,), added before the result is rounded.
         stride: one number, or one per axis.
         padding: one number, one per axis, ``valid`` or ``same``.
         dilation: one number, or one per axis.
         groups: number of groups that the channels are divided into.
+        residual: of the result's shape and dtype, added before it is rounded; any other as PyTorch adds it.
+        activation: one of :data:`tilewise.kernels.ACTIVATIONS`, or None.
+
+    Raises:
+        ProblemError: the activation is unknown.
     """
-    return _conv(torch.nn.functional.conv2d, input, weight, bias, Arguments(2, stride, padding, dilation, groups))
+    ends = _ends_of(bias, residual, activation)
+    return _conv(torch.nn.functional.conv2d, input, weight, ends, Arguments(2, stride, padding, dilation, groups))
 
 
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
-    dilation: Sizes = 1, groups: int = 1,
+    dilation: Sizes = 1, groups: int = 1, *, residual: Tensor | None = None, activation: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Compute ``torch.nn.functional.conv3d``: :func:`conv2d` with a depth axis before the height."""
-    return _conv(torch.nn.functional.conv3d, input, weight, bias, Arguments(3, stride, padding, dilation, groups))
+    """Compute ``activation(torch.nn.functional.conv3d(...) + residual)``: :func:`conv2d` with a depth axis."""
+    ends = _ends_of(bias, residual, activation)
+    return _conv(torch.nn.functional.conv3d, input, weight, ends, Arguments(3, stride, padding, dilation, groups))
 
 
-def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """Compute ``torch.matmul``; kernels serve products of two matrices, and of a batch of matrices with one matrix.
+def matmul(
+    input: Tensor, other: Tensor, *, bias: Tensor | None = None, residual: Tensor | None = None,
+    activation: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Compute ``activation(torch.matmul(input, other) + bias + residual)``.
+
+    Kernels serve products of two matrices, and of a batch of matrices with one matrix.
 
     Args:
         input: (..., M, K), bf16 or fp16; a transposed matrix is read in place.
         other: (K, N), of the same dtype; may be transposed as well.
+        bias: (N,), added before the result is rounded.
+        residual: of the result's shape and dtype, likewise; any other as PyTorch adds it.
+        activation: one of :data:`tilewise.kernels.ACTIVATIONS`, or None.
+
+    Raises:
+        ProblemError: the activation is unknown.
     """
-    key = _key_of(input, other)
-    call = eager.known(key)
-    if call is not None:
-        if eager.is_left(call):
-            return torch.matmul(input, other)
-        if (product := _short_product(call, input, other)) is not None:
-            return product
-    input, other = autocast(input), autocast(other)
-    if not served(input, other) or input.dim() < 2 or other.dim() != 2 or input.shape[-1] != other.shape[0]:
-        return torch.matmul(input, other)
-    _remember_product(key, input, other)
-    models = _models("gemm", input)
-    if input.dim() == 2:
-        return operators.mm(input, other, *models)
-    product = operators.mm(input.reshape(-1, input.shape[-1]), other, *models)
-    return product.reshape(*input.shape[:-1], other.shape[1])
+
+    def own() -> Tensor:
+        product = torch.matmul(input, other)
+        return product if bias is None else product + autocast(bias)
+
+    return _product(own, input, other, _ends_of(bias, residual, activation))
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute ``torch.nn.functional.linear``.
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None,
+    activation: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Compute ``activation(torch.nn.functional.linear(...) + residual)``.
 
     Args:
         input: (..., K), bf16 or fp16.
         weight: (N, K), of the same dtype.
-        bias: (N,), added to the rounded result.
+        bias: (N,), added before the result is rounded.
+        residual: of the result's shape and dtype, likewise; any other as PyTorch adds it.
+        activation: one of :data:`tilewise.kernels.ACTIVATIONS`, or None.
+
+    Raises:
+        ProblemError: the activation is unknown.
     """
-    other = weight.t()
-    call = eager.known(_key_of(input, other))
-    if call is not None:
-        if eager.is_left(call):
-            return torch.nn.functional.linear(input, weight, bias)
-        if (product := _short_product(call, input, other)) is not None:
-            return product if bias is None else _added(product, bias)
-    product = matmul(input, other)
-    return product if bias is None else product + autocast(bias)
+
+    def own() -> Tensor:
+        return torch.nn.functional.linear(input, weight, bias)
+
+    return _product(own, input, weight.t(), _ends_of(bias, residual, activation))
 
 
-def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: Arguments) -> Tensor:
+def _ends_of(bias: Tensor | None, residual: Tensor | None, activation: str | None) -> Ends:
+    if bias is None and residual is None and activation is None:
+        return NOTHING
+    check_activation(activation)
+    return Ends(bias, residual, activation or "")
+
+
+def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments) -> Tensor:
     """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
+    if _activates_later(x, w, ends):
+        y = _conv(own, x, w, ends._replace(activation=""), arguments)
+        return ended.finished(y, None, ends.activation)
     ndim, stride, padding, dilation, groups = arguments
-    key = _key_of(x, w, bias, arguments)
+    key = _key_of(x, w, ends, arguments)
     call = eager.known(key)
-    if call is not None:
-        if eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w)):
-            # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-            return eager.in_benchmark_mode(own, x, w, bias, *arguments[1:]).contiguous(memory_format=_LAST[ndim])
-        if call.is_plain and not eager.is_watched():
-            y = operators.run_conv(*call.problems[0], x, w, bias)
-            if y is not None:
-                return y
-    x, w = autocast(x), autocast(w)
-    if bias is not None:
-        bias = autocast(bias)
-    geometry = geometry_of(x, w, arguments) if served(x, w) else None
-    if geometry is None or (bias is not None and (bias.dtype != x.dtype or bias.shape != w.shape[:1])):
-        return own(x, w, bias, stride, padding, dilation, groups)
+    if call is not None and (y := _short_conv(call, own, x, w, ends, arguments)) is not None:
+        return y
+    operand, w_cast = autocast(x), autocast(w)
+    bias, residual, activation = ends
+    bias = None if bias is None else autocast(bias)
+    geometry = geometry_of(operand, w_cast, arguments) if served(operand, w_cast) else None
+    if geometry is None or (bias is not None and (bias.dtype != operand.dtype or bias.shape != w.shape[:1])):
+        return ended.finished(own(operand, w_cast, bias, stride, padding, dilation, groups), residual, activation)
     strides, pads, end_pads, dilations = geometry
     batched = x.dim() == ndim + 2
-    if not batched:
-        x = x.unsqueeze(0)
-    if (
-        key is not None
-        and eager.is_new(key)
-        and batched
-        and not any(end_pads)
-        and x.is_contiguous(memory_format=_LAST[ndim])
-    ):
-        problem = operators.shaped_problem(x.shape, w.shape, strides, pads, dilations, groups)
-        graded = _needs_gradients(x, w)
-        variants = GroupedConvProblem.variants if graded else ("forward",)
-        problems = [(target_name(problem.op, v, x.dtype, x.device), problem) for v in variants]
-        is_plain = not graded and not _casts() and w.is_contiguous(memory_format=_LAST[ndim])
-        eager.remember(key, problems, is_plain=is_plain)
+    operand = operand if batched else operand.unsqueeze(0)
     if any(end_pads):  # "same" with an even filter: one more at the end than at the beginning
-        x = torch.nn.functional.pad(x, [n for end in reversed(end_pads) for n in (0, end)])
-    y = operators.conv(x, w, strides, pads, dilations, groups, *_models("grouped_conv", x))
-    if bias is not None:
-        y = y + bias.reshape(-1, *(1,) * ndim)
+        operand = torch.nn.functional.pad(operand, [n for end in reversed(end_pads) for n in (0, end)])
+    if residual is not None:
+        sizes = operators.result_sizes(operand.shape, w.shape, strides, pads, dilations)
+        if not _is_like(residual, operand, sizes if batched else sizes[1:]):
+            return ended.finished(_conv(own, x, w, Ends(bias), arguments), residual, activation)
+        residual = residual if batched else residual.unsqueeze(0)
+    values = (strides, pads, dilations, groups)
+    if key is not None and batched and not any(end_pads):
+        _remember_conv(key, operand, w_cast, ends, values)
+    models = _models("grouped_conv", operand)
+    if ends is NOTHING:
+        y = operators.conv(operand, w_cast, *values, *models)
+    else:
+        y = ended.conv_ended(operand, w_cast, bias, residual, activation, *values, *models)
     return y if batched else y.squeeze(0)
 
 
-def _key_of(
-    a: Tensor, b: Tensor, bias: Tensor | None = None, arguments: Arguments | None = None
-) -> tuple[Hashable, ...] | None:
+def _short_conv(
+    call: eager.Known, own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments
+) -> Tensor | None:
+    """Return the result of a known call on a short way, or None if the operator has to compute it."""
+    # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
+    is_own = eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w))
+    has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
+    if is_own and not (has_end and call.is_plain):
+        y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
+        return ended.finished(y.contiguous(memory_format=_LAST[arguments.ndim]), ends.residual, ends.activation)
+    if call.is_plain and not eager.is_watched():
+        target, problem, _ = call.problems[0]
+        return ended.run_conv(target, problem, x, w, ends)
+    return None
+
+
+def _remember_conv(
+    key: tuple[Hashable, ...], x: Tensor, w: Tensor, ends: Ends, values: tuple[list[int], list[int], list[int], int]
+) -> None:
+    """Remember the problems of a convolution, with those of its gradients if they are needed."""
+    last = _LAST[x.dim() - 2]
+    if not eager.is_new(key) or not x.is_contiguous(memory_format=last):
+        return
+    problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])
+    stored = [t for t in (w, ends.residual) if t is not None]
+    is_stored = all(t.is_contiguous(memory_format=last) for t in stored)
+    wanted = [(target_name(problem.op, "forward", x.dtype, x.device), problem, ends.kind)]
+    if graded:
+        gradients = GroupedConvProblem.variants[1:]
+        wanted += [(target_name(problem.op, v, x.dtype, x.device), problem, EMPTY_KIND) for v in gradients]
+    eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
+
+
+def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor:
+    """Multiply by a kernel if there is one, or by PyTorch's `own` function, which adds the bias."""
+    if _activates_later(a, b, ends):
+        return ended.finished(_product(own, a, b, ends._replace(activation="")), None, ends.activation)
+    key = _key_of(a, b, ends)
+    call = eager.known(key)
+    if call is not None:
+        if eager.is_left(call):
+            return ended.finished(own(), ends.residual, ends.activation)
+        if (product := _short_product(call, a, b, ends)) is not None:
+            return product
+    first, other = autocast(a), autocast(b)
+    bias, residual, activation = ends
+    bias = None if bias is None else autocast(bias)
+    fits = served(first, other) and a.dim() >= 2 and b.dim() == 2 and a.shape[-1] == b.shape[0]
+    if not fits or (bias is not None and (bias.dtype != first.dtype or bias.shape != b.shape[1:])):
+        return ended.finished(own(), residual, activation)
+    sizes = (*a.shape[:-1], b.shape[1])
+    if residual is not None and not _is_like(residual, first, sizes):
+        return ended.finished(_product(own, a, b, Ends(bias)), residual, activation)
+    _remember_product(key, first, other, ends)
+    models, rows = _models("gemm", first), first.reshape(-1, a.shape[-1])
+    if ends is NOTHING:
+        product = operators.mm(rows, other, *models)
+    else:
+        residual = None if residual is None else residual.reshape(-1, b.shape[1])
+        product = ended.mm_ended(rows, other, bias, residual, activation, *models)
+    return product.reshape(sizes)
+
+
+def _activates_later(a: Tensor, b: Tensor, ends: Ends) -> bool:
+    """Return whether PyTorch computes the activation: its gradient needs the value before, which a store drops."""
+    return ends.activation not in ("", "relu") and _needs_gradients(a, b, *ends[:2])
+
+
+def _is_like(residual: Tensor, x: Tensor, sizes: Sequence[int]) -> bool:
+    return residual.dtype == x.dtype and residual.device == x.device and tuple(residual.shape) == tuple(sizes)
+
+
+def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None) -> tuple[Hashable, ...] | None:
     """Return all of a call that decides which kernel computes it; None while a graph is traced."""
     if torch.compiler.is_compiling():
         return None
-    added = None if bias is None else (bias.shape, bias.dtype, bias.get_device())
+    first = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device())
     cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
-    graded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    first = (a.shape, a.stride(), a.dtype, a.get_device())
-    return (*first, b.shape, b.stride(), b.dtype, b.get_device(), added, cast, arguments, graded)
-
-
-def _added(product: Tensor, bias: Tensor) -> Tensor:
-    return product.add_(bias) if bias.dtype is product.dtype else product + bias
+    if ends is NOTHING:
+        return (*first, cast, arguments, _needs_gradients(a, b))
+    bias, residual, activation = ends
+    added = None if bias is None else (bias.shape, bias.dtype, bias.get_device())
+    passed = None if residual is None else (residual.shape, residual.stride(), residual.dtype, residual.get_device())
+    graded = _needs_gradients(a, b, bias, residual)
+    return (*first, cast, arguments, graded, added, passed, activation)
 
 
 def _casts() -> bool:
     return bool(torch.is_autocast_enabled(DEVICE_TYPE))
 
 
-def _needs_gradients(a: Tensor, b: Tensor) -> bool:
-    return bool(torch.is_grad_enabled() and (a.requires_grad or b.requires_grad))
+def _needs_gradients(*tensors: Tensor | None) -> bool:
+    return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
-def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor) -> None:
+def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, ends: Ends) -> None:
     """Remember the problems of a product, with those of its gradients if they are needed."""
     if key is None or not eager.is_new(key):
         return
     a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
-    problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b)
-    problems = (problem, *operators.mm_gradients(problem)) if graded else (problem,)
-    is_stored = all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b))
-    targets = [(target_name(p.op, "universal", a.dtype, a.device), p) for p in problems]
-    eager.remember(key, targets, is_plain=is_stored and not graded and not _casts())
+    problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b, *ends[:2])
+    target, is_stored = (
+        target_name(problem.op, "universal", a.dtype, a.device),
+        all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b)),
+    )
+    wanted = [(target, problem, ends.kind)]
+    if graded:
+        wanted += [(target, p, EMPTY_KIND) for p in operators.mm_gradients(problem)]
+    eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
 
 
-def _short_product(call: eager.Known, a: Tensor, b: Tensor) -> Tensor | None:
+def _short_product(call: eager.Known, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     """Return the product by the kernel of a known call, or None if the operator has to compute it."""
     if not call.is_plain or eager.is_watched():
         return None
+    target, problem, _ = call.problems[0]
     if a.dim() == 2:
-        return operators.run_mm(*call.problems[0], a, b)
-    product = operators.run_mm(*call.problems[0], a.reshape(-1, a.shape[-1]), b)
+        return ended.run_mm(target, problem, a, b, ends)
+    if ends.residual is not None:
+        ends = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
+    product = ended.run_mm(target, problem, a.reshape(-1, a.shape[-1]), b, ends)
     return None if product is None else product.view(*a.shape[:-1], b.shape[1])
 
 

@@ -16,16 +16,17 @@ from torch import Tensor
 
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import KernelError
+from tilewise.kernels import NO_EPILOGUE, Epilogue
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
-from tilewise.torch._serving import dispatcher_for, dispatcher_named, warn_no_kernel
+from tilewise.torch._serving import dispatcher_for, warn_no_kernel
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
-_TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-_FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
+TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 _MAX_PROBLEMS = 4096
 # Compilers keep compiled graphs on disk by the operators' arguments. `models` tells graphs of other models apart.
-_GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str models=''"
+GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str models=''"
 
 # stride, padding, dilation, groups, and the identity of the dispatchers if it was given
 Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int, *tuple[str, ...]]
@@ -45,7 +46,7 @@ class _Context(Protocol):
 _library = torch.library.Library("tilewise", "DEF")
 
 
-def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Define an operator as ``torch.library.custom_op`` does, without the checks that it makes in every call."""
 
     def define(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -57,33 +58,33 @@ def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Ca
     return define
 
 
-@_operator("conv", f"Tensor x, Tensor w, {_GEOMETRY}")
+@operator("conv", f"Tensor x, Tensor w, {GEOMETRY}")
 def conv(x: Tensor, w: Tensor, *geometry: *Geometry) -> Tensor:
     """Return the convolution of `x` (N, C, [D,] H, W) with `w` (K, C/groups, [Z,] Y, X), channels-last."""
     return _serve(_CHOICES["conv"], (x, w), x, w, *geometry)
 
 
-@_operator("conv_bwd_data", f"Tensor dy, Tensor w, SymInt[] sizes, {_GEOMETRY}")
+@operator("conv_bwd_data", f"Tensor dy, Tensor w, SymInt[] sizes, {GEOMETRY}")
 def conv_bwd_data(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     """Return the gradient of :func:`conv` for its input, of shape `sizes`, channels-last."""
     return _serve(_CHOICES["conv_bwd_data"], (dy, w), dy, w, sizes, *geometry)
 
 
-@_operator("conv_bwd_weight", f"Tensor dy, Tensor x, SymInt[] sizes, {_GEOMETRY}")
+@operator("conv_bwd_weight", f"Tensor dy, Tensor x, SymInt[] sizes, {GEOMETRY}")
 def conv_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     """Return the gradient of :func:`conv` for its filter, of shape `sizes`, channels-last."""
     return _serve(_CHOICES["conv_bwd_weight"], (dy, x), dy, x, sizes, *geometry)
 
 
-@_operator("mm", "Tensor a, Tensor b, str models=''")
+@operator("mm", "Tensor a, Tensor b, str models=''")
 def mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     """Return ``a @ b``, contiguous, for `a` (M, K) and `b` (K, N), each stored by rows or by columns."""
     problem = mm_problem(a, b)
-    c = _run(dispatcher_for("gemm", "universal", a), problem, _stored(problem.layout, a, b))
+    c = run(dispatcher_for("gemm", "universal", a), problem, stored(problem.layout, a, b))
     return torch.mm(a, b) if c is None else c
 
 
-def _stored(layout: str, a: Tensor, b: Tensor) -> list[Tensor]:
+def stored(layout: str, a: Tensor, b: Tensor) -> list[Tensor]:
     """Return the operands as they are stored in memory."""
     return [t.contiguous() if letter == "r" else t.t() for t, letter in zip((a, b), layout, strict=False)]
 
@@ -92,33 +93,17 @@ def _serve(choice: Choice, operands: tuple[Tensor, Tensor], *args: Any) -> Tenso
     """Compute a convolution's result with the dispatcher's kernel, or with PyTorch's own without one."""
     dispatcher = dispatcher_for(choice.op, choice.variant, operands[0])
     if dispatcher is not None:
-        result = _run(dispatcher, choice.problem(*args), map(_channels_last, operands))
+        result = run(dispatcher, choice.problem(*args), map(channels_last, operands))
         if result is not None:
-            return result.permute(_FROM_LAST[result.dim()])
+            return result.permute(FROM_LAST[result.dim()])
     return choice.own(*args)
 
 
-def run_conv(target: str, problem: Problem, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Return :func:`conv` of channels-last tensors plus the bias, without PyTorch's dispatch; None without a kernel."""
-    order = _TO_LAST[x.dim()]
-    y = _run(dispatcher_named(target), problem, (x.permute(order), w.permute(order)))
-    if y is None:
-        return None
-    if bias is not None:
-        y.add_(bias)
-    return y.permute(_FROM_LAST[y.dim()])
-
-
-def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor) -> Tensor | None:
-    """Return :func:`mm` without PyTorch's dispatch; None without a kernel."""
-    assert isinstance(problem, GemmProblem)
-    return _run(dispatcher_named(target), problem, _stored(problem.layout, a, b))
-
-
-def _own_conv(
+def own_conv(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
     *models: str,
 ) -> Tensor:  # fmt: skip
+    """Return :func:`conv` by PyTorch's own call."""
     none = [0] * len(stride)
     y = torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups)
     return y.contiguous(memory_format=_LAST[x.dim()])
@@ -171,49 +156,55 @@ def mm_gradients(p: GemmProblem) -> tuple[GemmProblem, GemmProblem]:
 
 
 _CHOICES = {
-    "conv": Choice("grouped_conv", "forward", _forward_problem, _own_conv),
+    "conv": Choice("grouped_conv", "forward", _forward_problem, own_conv),
     "conv_bwd_data": Choice("grouped_conv", "bwd_data", _bwd_data_problem, _own_bwd_data),
     "conv_bwd_weight": Choice("grouped_conv", "bwd_weight", _bwd_weight_problem, _own_bwd_weight),
     "mm": Choice("gemm", "universal", mm_problem, _own_mm),
 }
 
 
-def _run(dispatcher: Dispatcher | None, problem: Problem, operands: Iterable[Tensor]) -> Tensor | None:
+def run(
+    dispatcher: Dispatcher | None, problem: Problem, operands: Iterable[Tensor], epilogue: Epilogue = NO_EPILOGUE
+) -> Tensor | None:
     """Return the result of the dispatcher's kernel; None without a dispatcher or, after a warning, without a kernel."""
     if dispatcher is None:
         return None
     try:
-        return dispatcher.run(problem, *operands)
+        return dispatcher.run(problem, *operands, epilogue=epilogue)
     except KernelError as e:
         warn_no_kernel(dispatcher, e)
         return None
 
 
-def _channels_last(t: Tensor) -> Tensor:
+def channels_last(t: Tensor) -> Tensor:
     """Return the tensor with the channels as last axis, contiguous; a view if it is stored channels-last."""
-    return t.contiguous(memory_format=_LAST[t.dim()]).permute(_TO_LAST[t.dim()])
+    return t.contiguous(memory_format=_LAST[t.dim()]).permute(TO_LAST[t.dim()])
 
 
 def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=_LAST[len(sizes)])
 
 
-def _conv_result(
+def conv_result(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
     *models: str,
 ) -> Tensor:  # fmt: skip
-    sizes = [
-        (size + 2 * p - d * (reach - 1) - 1) // s + 1
-        for size, reach, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True)
-    ]
-    return _empty(x, (x.shape[0], w.shape[0], *sizes))
+    return _empty(x, result_sizes(x.shape, w.shape, stride, padding, dilation))
+
+
+def result_sizes(
+    x: Sequence[int], w: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the shape of the convolution of an input and a filter of these shapes."""
+    axes = zip(x[2:], w[2:], stride, padding, dilation, strict=True)
+    return (x[0], w[0], *((size + 2 * p - d * (reach - 1) - 1) // s + 1 for size, reach, s, p, d in axes))
 
 
 def _gradient(dy: Tensor, other: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     return _empty(dy, sizes)
 
 
-def _mm_result(a: Tensor, b: Tensor, models: str = "") -> Tensor:
+def mm_result(a: Tensor, b: Tensor, models: str = "") -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
@@ -273,21 +264,28 @@ def _bwd_weight_backward(ctx: _Context, g: Tensor) -> Gradients:
 
 def _mm_backward(ctx: _Context, g: Tensor) -> Gradients:
     a, b = ctx.saved_tensors
+    return *mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *ctx.rest), *(None for _ in ctx.rest)
+
+
+def mm_gradient_tensors(
+    a: Tensor, b: Tensor, g: Tensor, wanted: Sequence[bool], *models: str
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of :func:`mm` for `a` and `b` where they are wanted, given that of its result."""
     da = db = None
     a_letter, b_letter = _letters(a, b)
     # A gradient is stored as its operand: another order costs a copy where gradients are summed up.
-    if ctx.needs_input_grad[0]:
-        da = mm(g, b.t(), *ctx.rest) if a_letter == "r" else mm(b, g.t(), *ctx.rest).t()
-    if ctx.needs_input_grad[1]:
-        db = mm(a.t(), g, *ctx.rest) if b_letter == "r" else mm(g.t(), a, *ctx.rest).t()
-    return da, db, *(None for _ in ctx.rest)
+    if wanted[0]:
+        da = mm(g, b.t(), *models) if a_letter == "r" else mm(b, g.t(), *models).t()
+    if wanted[1]:
+        db = mm(a.t(), g, *models) if b_letter == "r" else mm(g.t(), a, *models).t()
+    return da, db
 
 
 for _name, _fake, _backward in (
-    ("conv", _conv_result, _conv_backward),
+    ("conv", conv_result, _conv_backward),
     ("conv_bwd_data", _gradient, _bwd_data_backward),
     ("conv_bwd_weight", _gradient, _bwd_weight_backward),
-    ("mm", _mm_result, _mm_backward),
+    ("mm", mm_result, _mm_backward),
 ):
     torch.library.register_fake(f"tilewise::{_name}", _fake)
     torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep_for_backward)

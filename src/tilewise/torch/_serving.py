@@ -13,6 +13,7 @@ import torch
 from tilewise.dispatch import Dispatcher
 from tilewise.dispatch.launching import device_arch
 from tilewise.errors import KernelError, TilewiseError
+from tilewise.kernels import EMPTY_KIND, EpilogueKind
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import Problem, Target
 
@@ -70,13 +71,13 @@ def identity_of(op: str, variants: Iterable[str], dtype: torch.dtype, device: to
     return hashlib.sha256(repr([d and d.identity for d in dispatchers]).encode()).hexdigest()[:16]
 
 
-def is_left_to_pytorch(target: str, problem: Problem) -> bool:
-    """Return whether PyTorch's own call computes a target's problem: it is the selection, or no kernel can."""
+def is_left_to_pytorch(target: str, problem: Problem, kind: EpilogueKind = EMPTY_KIND) -> bool:
+    """Return whether PyTorch's own call computes a problem with an epilogue: it is the selection, or no kernel can."""
     dispatcher = dispatcher_named(target)
     if dispatcher is None:
         return True
     try:
-        return dispatcher.is_left_to_pytorch(problem)
+        return dispatcher.is_left_to_pytorch(problem, kind)
     except KernelError as e:
         warn_no_kernel(dispatcher, e)
         return True

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
+from tilewise.kernels import EMPTY_KIND, EpilogueKind
 from tilewise.ops import Problem
 from tilewise.torch._serving import is_left_to_pytorch, target_name
 
@@ -25,6 +26,7 @@ class Choice(NamedTuple):
     Attributes:
         op, variant: of the target.
         problem: returns the problem of the operator's arguments.
+        kind: returns the kind of the result's epilogue.
         own: computes the operator's result with PyTorch's own calls.
     """
 
@@ -32,6 +34,7 @@ class Choice(NamedTuple):
     variant: str
     problem: Callable[..., Problem]
     own: Callable[..., Tensor]
+    kind: Callable[..., EpilogueKind] = lambda *args: EMPTY_KIND
 
 
 def choose_while_tracing(name: str, choice: Choice) -> None:
@@ -43,7 +46,7 @@ def choose_while_tracing(name: str, choice: Choice) -> None:
         known = all(type(size) is int for size in _sizes(args))
         if known:
             target = target_name(choice.op, choice.variant, args[0].dtype, args[0].device)
-            if is_left_to_pytorch(target, choice.problem(*args)):
+            if is_left_to_pytorch(target, choice.problem(*args), choice.kind(*args)):
                 with mode:
                     return choice.own(*args)
         result: Tensor = mode.__torch_dispatch__(function, types, args, kwargs)
@@ -59,5 +62,5 @@ def _sizes(args: Sequence[Any]) -> Iterator[Any]:
             yield from (*argument.shape, *argument.stride())
         elif isinstance(argument, list | tuple):
             yield from argument
-        elif not isinstance(argument, str):
+        elif argument is not None and not isinstance(argument, str):
             yield argument

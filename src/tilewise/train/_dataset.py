@@ -201,7 +201,7 @@ def build_table(
         pool: kernels that the model may choose from.
         arch: the hardware of the target.
         holdout_fraction: share of split keys that are held out.
-        features: columns of the matrix; None: those of the op that differ between rows or between kernels.
+        features: columns of the matrix; None: those of the op within an arch that differ between rows or kernels.
 
     Raises:
         DataError: no training row is left.
@@ -314,7 +314,7 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
 
     A kernel of a teacher counts as the target's kernel with the same parameters; other kernels are left out, and so are
     the problems that the target holds out. Features that are constants of one target, such as its hardware, tell the
-    targets apart. All tables need every feature of the op.
+    targets apart; those `across_archs` are kept if the archs differ. All tables need every feature of the op.
 
     Args:
         table: the rows of the target.
@@ -350,7 +350,10 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
         terms=Terms(*(np.concatenate([getattr(p.terms, n) for p in parts]) for n in ("costs", "drivers", "program"))),
         **joined,
     )
-    return whole.with_features(varying(whole.features, whole.matrix, table.pool, table.arch))
+    names = varying(whole.features, whole.matrix, table.pool, table.arch)
+    if len({part.arch.name for part in parts}) == 1:
+        names = tuple(name for name in whole.features.within_arch().names if name in names)
+    return whole.with_features(names)
 
 
 def renumbered(problem: Ints) -> Ints:
@@ -376,7 +379,7 @@ def _matrix(inputs: Inputs, pool: Pool, arch: HardwareProfile) -> tuple[FeatureT
     Constants, such as the hardware or the depth of a 2D table, would only cost time. Features that differ between the
     pool's kernels are kept too, because the pool may have kernels without a row.
     """
-    features = feature_table(pool.op)
+    features = feature_table(pool.op).within_arch()
     matrix = features.compute(inputs)
     names = varying(features, matrix, pool, arch)
     kept = np.isin(features.names, names)

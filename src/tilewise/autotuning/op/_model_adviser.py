@@ -44,7 +44,7 @@ class ModelAdviser:
         """
         try:
             problem = self.op.problem(key)
-            ranked = self.dispatcher.rank(problem, 1 if quickly else None)
+            ranked = self.dispatcher.rank(problem, 1 if quickly and self.same_code else None)
         except UsageError as e:
             _log.info("%s: %s: the model gives no answer: %s", self.op.definition.name, key, e)
             return None

@@ -7,11 +7,12 @@ library and NumPy only. Used by the tuned kernels, which export their records as
 from __future__ import annotations
 
 from tilewise.autotuning.records._source_hash import python_function, source_hash
-from tilewise.autotuning.records._tuned_entry import TunedContext, TunedEntry, TunedKey
+from tilewise.autotuning.records._tuned_entry import Figures, TunedContext, TunedEntry, TunedKey
 from tilewise.autotuning.records._tuned_store import TUNED_FOLDER, TunedStore, read_records
 
 __all__ = [
     "TUNED_FOLDER",
+    "Figures",
     "TunedContext",
     "TunedEntry",
     "TunedKey",

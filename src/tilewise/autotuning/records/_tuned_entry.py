@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from tilewise.collect import Outcome, outcome_columns
 from tilewise.dispatch.measuring import Machine
 from tilewise.errors import DataError
 from tilewise.files import digest_of, dump_checked, load_checked
@@ -87,6 +88,18 @@ class TunedEntry:
     failed: Mapping[str, tuple[str, str]]
     measured_at: str
 
+    @classmethod
+    def of(cls, context: TunedContext, key: TunedKey, outcomes: Mapping[str, Outcome], measured_at: str) -> Self:
+        """Build a record from the outcome of each configuration."""
+        names = list(outcomes)
+        columns = outcome_columns({i: outcomes[name] for i, name in enumerate(names)})
+        rows = {
+            names[int(i or 0)]: {figure: column[at] for figure, column in columns.items() if figure != "kernel"}
+            for at, i in enumerate(columns["kernel"])
+        }
+        failed = {n: (o.status, o.error or o.status) for n, o in outcomes.items() if o.samples is None}
+        return cls(context, key, rows, failed, measured_at)
+
     @property
     def tried(self) -> frozenset[str]:
         """Names of all configurations that were measured, whether they ran or not."""
@@ -132,20 +145,29 @@ class TunedEntry:
             values = load_checked(data)
             if values["format"] != FORMAT:
                 raise DataError(f"its format is {values['format']}; this version reads {FORMAT}")
-            context, key = values["context"], values["key"]
-            entry = cls(
-                TunedContext(str(context["kernel"]), Machine(**context["machine"]), str(context["version"])),
-                TunedKey(dict(key["sizes"]), tuple(map(str, key["dtypes"]))),
-                {str(name): dict(row) for name, row in values["measured"].items()},
-                {str(name): (str(status), str(error)) for name, (status, error) in values["failed"].items()},
-                str(values["measured_at"]),
-            )
+            entry = cls.from_dict(values)
             entry._check(path)
         except DataError:
             raise
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
             raise DataError(f"it is not a record of tuning: {e!r:.200}") from e
         return entry
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a record from plain data, unchecked.
+
+        Raises:
+            LookupError, TypeError, ValueError, AttributeError: the data has another form.
+        """
+        context, key = values["context"], values["key"]
+        return cls(
+            TunedContext(str(context["kernel"]), Machine(**context["machine"]), str(context["version"])),
+            TunedKey(dict(key["sizes"]), tuple(map(str, key["dtypes"]))),
+            {str(name): dict(row) for name, row in values["measured"].items()},
+            {str(name): (str(status), str(error)) for name, (status, error) in values["failed"].items()},
+            str(values["measured_at"]),
+        )
 
     def _check(self, path: Path) -> None:
         if not all(_is_size(value) for value in self.key.sizes.values()):

@@ -174,7 +174,9 @@ def load_problem_set(op: str, names: str | Sequence[str] | None = None) -> tuple
         ConfigError: the op has no set of this name.
         DataError: a file cannot be read or is not a problem set of `op`; the message names file and line.
     """
-    wanted = DEFAULT_SETS[op] if names is None else names
+    wanted = DEFAULT_SETS.get(op) if names is None else names
+    if wanted is None:
+        raise ConfigError(f"{op} is no built-in op, so it has no set of problems; name a file of them, such as a.csv")
     return tuple(
         item for name in ([wanted] if isinstance(wanted, str) else wanted) for item in _load_one(op, str(name))
     )

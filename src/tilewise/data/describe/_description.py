@@ -212,11 +212,15 @@ def problem_table(labels: pd.DataFrame, number: npt.NDArray[np.int64], target: T
 
 
 def _tiles(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return pipeline and tile of each row's kernel; nominal ones for kernels that are known by name only."""
+    """Return pipeline and tile of each row's kernel; nominal ones for kernels that are known by name only.
+
+    Kernels of an op of the user's own have neither: their cells are empty.
+    """
     backend = backend_of_frame(rows)
     kernels = SimpleNamespace(**{name: rows[name].to_numpy() for name in backend.column_kinds()})
     columns = vars(backend.common_columns(kernels))
-    return pd.DataFrame({name: columns[name] for name in ("pipeline", "tile_m", "tile_n", "tile_k")}, index=rows.index)
+    names = ("pipeline", "tile_m", "tile_n", "tile_k")
+    return pd.DataFrame({name: columns.get(name, np.nan) for name in names}, index=rows.index)
 
 
 def efficiencies(labels: pd.DataFrame, number: npt.NDArray[np.int64]) -> tuple[Floats, tuple[str, ...]]:

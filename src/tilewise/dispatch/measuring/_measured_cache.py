@@ -16,7 +16,6 @@ medians only; they are still read.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -155,16 +154,12 @@ class MeasuredEntry:
         return entry
 
     def _check(self, path: Path) -> None:
-        times, kernels = self.ok["latency_ms"], [*self.ok["kernel"], *(k for _, _, ks in self.failed for k in ks)]
-        figures = [v for name, column in self.ok.items() if name != "kernel" for v in column if v is not None]
-        if not times or times != sorted(times) or any(len(column) != len(times) for column in self.ok.values()):
-            raise DataError("times are missing, unsorted or not one per kernel")
-        if not all(type(v) in (int, float) and math.isfinite(v) and v > 0 for v in [*times, *figures]):
-            raise DataError("figures must be positive finite numbers")
-        if not all(type(k) is int and k >= 0 for k in kernels) or len(set(kernels)) < len(kernels):
-            raise DataError("kernels must be distinct indices into the pool")
-        if not all(type(text) is str for status, error, _ in self.failed for text in (status, error)):
-            raise DataError("failures must state status and error as text")
+        from tilewise.collect import check_outcomes  # light, and only needed where there are entries
+
+        check_outcomes(self.ok, self.failed)
+        times = list(self.ok["latency_ms"])
+        if not times or times != sorted(times):
+            raise DataError("times are missing or unsorted")
         if self.path != path:
             raise DataError("the file's name does not match the key of its contents")
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilewise.dispatch.sources._origin import Origin as Origin
     from tilewise.dispatch.sources._origin import parse_target as parse_target
     from tilewise.dispatch.sources._origin import pool_without_model as pool_without_model
+    from tilewise.dispatch.sources._origin import target_or_name as target_or_name
 
 __all__, __getattr__ = lazy_face(
     __name__,
@@ -38,6 +39,7 @@ __all__, __getattr__ = lazy_face(
             "Origin",
             "parse_target",
             "pool_without_model",
+            "target_or_name",
         ),
     },
 )

@@ -74,6 +74,17 @@ def parse_target(target: str | Target) -> Target:
         raise UnknownTargetError(str(e)) from e
 
 
+def target_or_name(target: str | Target) -> str | Target:
+    """Return a target, or its name where only the model in the registry may know its op.
+
+    Raises:
+        UnknownTargetError: the name is not that of a target.
+    """
+    if isinstance(target, str) and Target.may_be_of_own_op(target):
+        return target
+    return parse_target(target)
+
+
 def pool_without_model(target: Target, reason: TilewiseError | None = None) -> Pool:
     """Load the pool shipped for a target, or the kernels of the user's libraries where kernels come in libraries.
 

@@ -10,14 +10,21 @@ import numpy as np
 from tilewise.kernels._contract import Backend, ParsedName
 from tilewise.kernels._formulas import Traits
 from tilewise.kernels.ck._ck_kernel import CkKernel, parse_name
-from tilewise.kernels.ck._ck_rules import CK_DTYPES, GEMM_PIPELINES, illegal_reason, name_fault, support_checks
+from tilewise.kernels.ck._ck_rules import (
+    CK_DTYPES,
+    CONV_PIPELINES,
+    GEMM_PIPELINES,
+    illegal_reason,
+    name_fault,
+    support_checks,
+)
 
 if TYPE_CHECKING:
     from tilewise.kernels.ck._instance import Instance
 
 WARPS = 4  # of a kernel whose name omits them
 
-# Cost models are calibrated by these numbers: never change one. Triton's pipelines have the numbers between.
+# Cost models are calibrated by these numbers: never change one. Triton's pipelines have others.
 _NUMBERS = {
     "basic_async_v1": 0,
     "basic_v1": 1,
@@ -30,11 +37,12 @@ _NUMBERS = {
     "mem": 10,
     "preshufflev1": 14,
     "preshufflev2": 15,
+    "depthwise": 21,
 }
 
 
 def _numbers(op: str) -> dict[str, int]:
-    return {name: _NUMBERS[name] for name in GEMM_PIPELINES}
+    return {name: _NUMBERS[name] for name in (CONV_PIPELINES if op == "grouped_conv" else GEMM_PIPELINES)}
 
 
 def _common_columns(columns: SimpleNamespace) -> SimpleNamespace:
@@ -49,7 +57,8 @@ def _common_columns(columns: SimpleNamespace) -> SimpleNamespace:
 def _traits(columns: SimpleNamespace) -> Traits:
     yes = np.ones(np.shape(columns.tile_m), dtype=bool)
     persistent = yes & ((columns.persistent > 0) | (columns.streamk_enabled > 0))
-    return Traits.plain(columns, staged=yes, all_stages_shared=yes, persistent=persistent)
+    matrix_units = yes & (columns.pipeline != "depthwise")
+    return Traits.plain(columns, staged=yes, all_stages_shared=yes, persistent=persistent, matrix_units=matrix_units)
 
 
 def _parsed(name: str) -> ParsedName:

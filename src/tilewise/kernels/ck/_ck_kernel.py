@@ -25,6 +25,7 @@ from typing import ClassVar, Self
 
 from tilewise.errors import KernelError
 from tilewise.kernels._contract import RegistryEntry, TileKernel
+from tilewise.kernels.ck import _depthwise
 
 MAX_DIGITS = 9  # of any number in a name, far below the limit of int64
 
@@ -88,6 +89,11 @@ class CkKernel(TileKernel):
         streamk_reduction_strategy: how partial sums are added, in the source's spelling: ``atomic``, ``linear``,
             ``tree``, or a number; "" if a convolution's source states none.
         streamk_persistent: whether stream-K's blocks stay on their compute unit; of a matrix product, `persistent`.
+        dw_tile_h, dw_tile_w: output pixels of a tile of a depthwise kernel, whose pipeline is ``depthwise``.
+        dw_filter, dw_stride_h, dw_stride_w, dw_pad_h, dw_pad_w: the filter that it is built for.
+        dw_nbatch: images per tile.
+        dw_sub_h, dw_sub_w: output pixels per lane.
+        dw_in_vec, dw_out_vec: elements per load and per store.
 
     Raises:
         KernelError: `split_k` is out of its range, or splits a convolution, whose name cannot state it; or the name
@@ -99,6 +105,7 @@ class CkKernel(TileKernel):
         "streamk_enabled",
         "streamk_reduction_strategy",
         "streamk_persistent",
+        *_depthwise.SIZES,
     )
 
     ndim: int = 0
@@ -126,6 +133,18 @@ class CkKernel(TileKernel):
     streamk_enabled: bool = False
     streamk_reduction_strategy: str = ""
     streamk_persistent: bool = False
+    dw_tile_h: int = 0
+    dw_tile_w: int = 0
+    dw_filter: int = 0
+    dw_stride_h: int = 0
+    dw_stride_w: int = 0
+    dw_pad_h: int = 0
+    dw_pad_w: int = 0
+    dw_nbatch: int = 0
+    dw_sub_h: int = 0
+    dw_sub_w: int = 0
+    dw_in_vec: int = 0
+    dw_out_vec: int = 0
 
     def __post_init__(self) -> None:
         if self.streamk_enabled:
@@ -178,6 +197,8 @@ class CkKernel(TileKernel):
     @property
     def config(self) -> str:
         """The part of the name that is independent of the target, e.g. ``2d_16x64x128_compv4_intrawave_dsb``."""
+        if self.pipeline == _depthwise.PIPELINE:
+            return _depthwise.config_of(self)
         return self._conv_config() if self.ndim else self._gemm_config()
 
     @classmethod
@@ -187,6 +208,8 @@ class CkKernel(TileKernel):
         Raises:
             KernelError: the text is not a CK Tile configuration.
         """
+        if depthwise := _depthwise.CONFIG.fullmatch(config):
+            return cls(**_depthwise.fields_of(_depthwise.sizes_in(depthwise)))
         match = _CONV.fullmatch(config) or _GEMM.fullmatch(config)
         if match is None:
             raise KernelError(
@@ -258,6 +281,9 @@ def parse_name(name: str) -> KernelName:
     """
     if match := _GENERATED_CONV.fullmatch(name):
         return _generated(match)
+    if match := _depthwise.GENERATED.fullmatch(name):
+        kernel = CkKernel(**_depthwise.fields_of(_depthwise.sizes_in(match)))
+        return KernelName("grouped_conv", "forward", match["dtype"], kernel, name)
     for op, pattern in _NAMES:
         if match := pattern.fullmatch(name):
             kernel = CkKernel.from_config(match[3])

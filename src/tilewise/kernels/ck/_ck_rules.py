@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise.arch import HardwareProfile
+from tilewise.kernels.ck import _depthwise
 from tilewise.kernels.ck._ck_kernel import CONV_WIDTHS, CkKernel
 from tilewise.ops import CHANNELS_LAST, Problem, Target, spatial_dims, stored_rows
 
@@ -58,6 +59,7 @@ SUFFIXES: dict[str, tuple[Suffixes, ...]] = {
 }
 SWEPT_PIPELINES = ("basic_v1", "mem", "compv3", "compv4", "compv5", "compv6")
 SCHEDULERS = ("intrawave", "interwave")
+CONV_PIPELINES = (*SUFFIXES, _depthwise.PIPELINE)
 GEMM_PIPELINES = (*SUFFIXES, "preshufflev1", "preshufflev2")
 INTRAWAVE_ONLY = tuple(p for p, sets in SUFFIXES.items() if sets == _INTRAWAVE or p == "compv4")
 EPILOGUES = ("cshuffle", "default")
@@ -73,6 +75,8 @@ def illegal_reason(kernel: CkKernel, target: Target, arch: HardwareProfile) -> s
         return f"there are no {target.dtype} kernels for {target.op}"
     if bool(kernel.ndim) != (target.op == "grouped_conv"):
         return f"it is not a kernel of {target.op}"
+    if kernel.pipeline == _depthwise.PIPELINE and target.variant != "forward":
+        return "depthwise kernels compute forward only"
     return build_fault(kernel, target.dtype, arch)
 
 
@@ -81,7 +85,7 @@ def name_fault(kernel: CkKernel) -> str | None:
 
     Only malformed names are found: old tools measured kernels that :func:`build_fault` would refuse today.
     """
-    pipelines = tuple(SUFFIXES) if kernel.ndim else GEMM_PIPELINES
+    pipelines = CONV_PIPELINES if kernel.ndim else GEMM_PIPELINES
     if kernel.pipeline not in pipelines:
         return f"its pipeline must be one of {', '.join(pipelines)}, got {kernel.pipeline!r}"
     sizes = [f"tile_{x}" for x in "mnk"]
@@ -111,6 +115,9 @@ def build_fault(kernel: CkKernel, dtype: str, arch: HardwareProfile | None = Non
 
 def _build_rules(k: CkKernel, dtype: str, arch: HardwareProfile | None) -> Iterator[tuple[bool, str]]:
     """Yield (is broken, reason) for each rule."""
+    if k.pipeline == _depthwise.PIPELINE and k.ndim:
+        yield from _depthwise.build_rules(k)
+        return
     yield min(k.tile_m, k.tile_n, k.tile_k) < 1, "tile sizes must be at least 1"
     yield from _trait_rules(k)
     yield from _vector_rules(k)
@@ -269,8 +276,18 @@ def support_checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tupl
 
 
 def _conv_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
-    yield p.layout != CHANNELS_LAST, "CK Tile kernels take channels last (NHWGC) only"
     yield kernel.ndim < spatial_dims(p), "a 2d kernel has no depth"
+    depthwise = np.asarray(kernel.pipeline == _depthwise.PIPELINE)
+    if depthwise.any():
+        for broken, reason in _depthwise.checks(kernel, p, variant):
+            yield depthwise & broken, reason
+    if not depthwise.all():
+        for broken, reason in _implicit_gemm_checks(kernel, p, variant):
+            yield ~depthwise & broken, reason
+
+
+def _implicit_gemm_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+    yield p.layout != CHANNELS_LAST, "CK Tile kernels take channels last (NHWGC) only"
     merged = np.maximum(kernel.num_groups_to_merge, 1)
     yield p.G % merged != 0, "the groups to merge must divide the groups"
     c, k = p.C // p.G, p.K // p.G

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tilewise.errors import KernelError
 from tilewise.kernels.ck._ck_kernel import MAX_DIGITS, CkKernel, parse_name
+from tilewise.kernels.ck._depthwise import SIZES, fields_of
 
 Value: TypeAlias = "int | str | bool"
 
@@ -147,6 +148,18 @@ class DepthwiseInstance:
     def name(self) -> str:
         """Variant, dtype and dimensions; all depthwise instances of them share it."""
         return f"grouped_conv_{DEPTHWISE}_{self.dtype}_{self.ndim}d"
+
+    @property
+    def kernel(self) -> CkKernel:
+        """The candidate that tables, models and pools know; its name states all sizes.
+
+        Raises:
+            KernelError: it is not a kernel of two dimensions with channels first, the only ones that CK Tile has.
+        """
+        if self.ndim != 2 or self.layout != "ngchw":
+            raise KernelError(f"{self.name}: CK Tile has 2d depthwise kernels for ngchw only, got {self.layout!r}")
+        values = (getattr(self, name) for name in DEPTHWISE_SIZES)
+        return CkKernel(**fields_of(dict(zip(SIZES, values, strict=True))))
 
     @property
     def header(self) -> InstanceHeader:

@@ -74,16 +74,20 @@ class HoldoutProblems:
         """Parse a text of :meth:`dumps`; return None if it is not one."""
         try:
             values = json.loads(text)
-            if "names" not in values:  # of an older tilewise
-                return cls({str(key): int(n) for key, n in values.items()})
-            names = [str(name) for name in values["names"]]
-            rates = {
-                str(digest): {names[int(i)]: float(rate) for i, rate in measured}
-                for digest, measured in values["rates"].items()
-            }
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+            if "names" in values:
+                names = [str(name) for name in values["names"]]
+                rates = {
+                    str(digest): {names[int(i)]: float(rate) for i, rate in measured}
+                    for digest, measured in values["rates"].items()
+                }
+                found = cls({digest: len(measured) for digest, measured in rates.items()}, rates)
+            else:  # of an older tilewise
+                found = cls({str(key): int(n) for key, n in values.items()})
+            json.dumps(values, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError: half a character
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError):
             return None
-        return cls({digest: len(measured) for digest, measured in rates.items()}, rates)
+        figures = (rate for measured in found.rates.values() for rate in measured.values())
+        return found if all(0 < rate < np.inf for rate in figures) else None
 
     def dumps(self) -> str:
         """Return the problems and rates as JSON; rates have five digits."""

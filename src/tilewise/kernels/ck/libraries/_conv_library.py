@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilewise.errors import KernelError, LibraryError
 from tilewise.kernels.ck.libraries._library import CkLibrary, Signature
-from tilewise.ops import CONV_VARIANTS, Problem
+from tilewise.ops import CHANNELS_LAST, CONV_VARIANTS, Problem
 
 # tilewise's columns in the order of the C struct, whose field names differ. Its last field is the direction.
 _COLUMNS = (
@@ -48,6 +48,8 @@ class ConvLibrary(CkLibrary):
 
     def _problem(self, problem: Problem, variant: str) -> tuple[ConvProblemC]:
         sizes = [getattr(problem, name) for name in _COLUMNS]
+        if problem.to_dict()["layout"] != CHANNELS_LAST:
+            raise KernelError(f"{self.path}: arrays with channels first are not passed through the C API")
         if max(sizes) > _MAX_SIZE:  # ctypes would truncate it
             raise KernelError(f"{self.path}: {problem} has a size beyond 32 bits, the C API's limit")
         return (ConvProblemC(*sizes, CONV_VARIANTS.index(variant)),)

@@ -1,0 +1,209 @@
+"""Operators with an epilogue: ``activation(result + bias + residual)``, computed where the result is stored.
+
+They are differentiable any number of times. The gradient of ReLU is taken from the saved result. That of another
+activation needs the value before it: callers that want gradients call PyTorch's activation after the operator, and the
+operators themselves compute that value once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as own
+
+from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind
+from tilewise.ops import GemmProblem, Problem
+from tilewise.torch import _operators as operators
+from tilewise.torch._operators import FROM_LAST, GEOMETRY, TO_LAST, Geometry, Gradients
+from tilewise.torch._serving import dispatcher_for, dispatcher_named
+from tilewise.torch._tracing import Choice, choose_while_tracing
+
+_ENDS = "Tensor? bias, Tensor? residual, str activation"
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": own.relu,
+    "silu": own.silu,
+    "gelu": own.gelu,
+    "gelu_tanh": lambda x: own.gelu(x, approximate="tanh"),
+    "hardswish": own.hardswish,
+}
+_GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # (gradient of the result, value before)
+    "silu": torch.ops.aten.silu_backward.default,
+    "gelu": torch.ops.aten.gelu_backward.default,
+    "gelu_tanh": lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
+    "hardswish": torch.ops.aten.hardswish_backward.default,
+}
+
+
+class Ends(NamedTuple):
+    """The epilogue of a call; a plain tuple, which tracers of graphs know."""
+
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    activation: str = ""
+
+    @property
+    def kind(self) -> EpilogueKind:
+        """The part that decides the program."""
+        return EpilogueKind(self.bias is not None, self.residual is not None, self.activation)
+
+
+NOTHING = Ends()
+
+
+class _Context(Protocol):
+    """The parts of autograd's context that the operators use."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: Sequence[bool]
+    activation: str
+    rest: tuple[object, ...]  # arguments of the operator after the activation
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
+
+
+@operators.operator("conv_ended", f"Tensor x, Tensor w, {_ENDS}, {GEOMETRY}")
+def conv_ended(
+    x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, *geometry: *Geometry
+) -> Tensor:
+    """Return :func:`~tilewise.torch._operators.conv` with an epilogue; `residual` has the result's shape."""
+    dispatcher = dispatcher_for("grouped_conv", "forward", x)
+    ends = _stored_ends(bias, None if residual is None else operators.channels_last(residual), activation)
+    problem = operators.shaped_problem(x.shape, w.shape, *geometry)
+    y = operators.run(dispatcher, problem, map(operators.channels_last, (x, w)), ends)
+    if y is None:
+        return _own_conv(x, w, bias, residual, activation, *geometry)
+    return y.permute(FROM_LAST[y.dim()])
+
+
+@operators.operator("mm_ended", f"Tensor a, Tensor b, {_ENDS}, str models=''")
+def mm_ended(
+    a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, models: str = ""
+) -> Tensor:
+    """Return :func:`~tilewise.torch._operators.mm` with an epilogue; `residual` has the result's shape."""
+    problem = operators.mm_problem(a, b)
+    ends = _stored_ends(bias, residual, activation)
+    c = operators.run(dispatcher_for("gemm", "universal", a), problem, operators.stored(problem.layout, a, b), ends)
+    return _own_mm(a, b, bias, residual, activation) if c is None else c
+
+
+def run_conv(target: str, problem: Problem, x: Tensor, w: Tensor, ends: Ends) -> Tensor | None:
+    """Return :func:`conv_ended` of channels-last tensors, without PyTorch's dispatch; None without a kernel."""
+    order = TO_LAST[x.dim()]
+    epilogue = NO_EPILOGUE
+    if ends is not NOTHING:
+        residual = None if ends.residual is None else ends.residual.permute(order)
+        epilogue = Epilogue(ends.bias, residual, ends.activation or None)
+    y = operators.run(dispatcher_named(target), problem, (x.permute(order), w.permute(order)), epilogue)
+    return None if y is None else y.permute(FROM_LAST[y.dim()])
+
+
+def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
+    """Return :func:`mm_ended` without PyTorch's dispatch; None without a kernel."""
+    assert isinstance(problem, GemmProblem)
+    epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(*ends)
+    return operators.run(dispatcher_named(target), problem, operators.stored(problem.layout, a, b), epilogue)
+
+
+def finished(y: Tensor, residual: Tensor | None, activation: str) -> Tensor:
+    """Return ``activation(y + residual)`` by PyTorch's functions."""
+    y = y if residual is None else y + residual
+    return _ACTIVATIONS[activation](y) if activation else y
+
+
+def _stored_ends(bias: Tensor | None, residual: Tensor | None, activation: str) -> Epilogue:
+    bias, residual = (None if t is None else t.contiguous() for t in (bias, residual))
+    return Epilogue(bias, residual, activation or None)
+
+
+def _own_conv(
+    x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, *geometry: *Geometry
+) -> Tensor:
+    y = operators.own_conv(x, w, *geometry)
+    if bias is not None:  # a pass that compilers fuse with those after it
+        y = y + bias.reshape(-1, *(1,) * (x.dim() - 2))
+    return finished(y, residual, activation)
+
+
+def _own_mm(
+    a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, models: str = ""
+) -> Tensor:
+    c = torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
+    return finished(c, residual, activation)
+
+
+def _kind(
+    a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, *_: object
+) -> EpilogueKind:
+    return Ends(bias, residual, activation).kind
+
+
+def _conv_problem(
+    x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, *geometry: *Geometry
+) -> Problem:
+    return operators.shaped_problem(x.shape, w.shape, *geometry)
+
+
+def _mm_problem(a: Tensor, b: Tensor, *rest: object) -> Problem:
+    return operators.mm_problem(a, b)
+
+
+def _conv_result(
+    x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, *geometry: *Geometry
+) -> Tensor:
+    return operators.conv_result(x, w, *geometry)
+
+
+def _mm_result(a: Tensor, b: Tensor, *rest: object) -> Tensor:
+    return operators.mm_result(a, b)
+
+
+def _keep_for_backward(ctx: _Context, inputs: tuple[object, ...], output: Tensor) -> None:
+    """Save the tensors, and the result where its activation's gradient follows from it."""
+    a, b, bias, residual, activation, *rest = inputs
+    is_relu = activation == "relu"
+    again = (None, None) if is_relu or not activation else (bias, residual)
+    ctx.save_for_backward(a, b, *again, output if is_relu else None)
+    ctx.activation, ctx.rest = str(activation), tuple(rest)
+
+
+def _gradient_before(ctx: _Context, g: Tensor, operator: Callable[..., Tensor]) -> Tensor:
+    """Return the gradient of the value before the activation."""
+    a, b, bias, residual, y = ctx.saved_tensors
+    if not ctx.activation:
+        return g
+    if ctx.activation == "relu":
+        return torch.ops.aten.threshold_backward(g, y, 0)
+    return _GRADIENTS[ctx.activation](g, operator(a, b, bias, residual, "", *ctx.rest))
+
+
+def _conv_backward(ctx: _Context, dy: Tensor) -> Gradients:
+    x, w, *_ = ctx.saved_tensors
+    wanted, g = ctx.needs_input_grad, _gradient_before(ctx, dy, conv_ended)
+    dx = operators.conv_bwd_data(g, w, x.shape, *ctx.rest) if wanted[0] else None
+    dw = operators.conv_bwd_weight(g, x, w.shape, *ctx.rest) if wanted[1] else None
+    db = g.sum([0, *range(2, g.dim())]) if wanted[2] else None
+    return dx, dw, db, g if wanted[3] else None, None, *(None for _ in ctx.rest)
+
+
+def _mm_backward(ctx: _Context, dy: Tensor) -> Gradients:
+    a, b, *_ = ctx.saved_tensors
+    wanted, g = ctx.needs_input_grad, _gradient_before(ctx, dy, mm_ended)
+    da, db = operators.mm_gradient_tensors(a, b, g, wanted, *map(str, ctx.rest))
+    return da, db, g.sum(0) if wanted[2] else None, g if wanted[3] else None, None, *(None for _ in ctx.rest)
+
+
+for _name, _fake, _backward, _choice in (
+    (
+        "conv_ended",
+        _conv_result,
+        _conv_backward,
+        Choice("grouped_conv", "forward", _conv_problem, _own_conv, _kind),
+    ),
+    ("mm_ended", _mm_result, _mm_backward, Choice("gemm", "universal", _mm_problem, _own_mm, _kind)),
+):
+    torch.library.register_fake(f"tilewise::{_name}", _fake)
+    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep_for_backward)
+    choose_while_tracing(_name, _choice)
