@@ -19,6 +19,7 @@ TRAIN := $(VENV)/.train
 DEV := $(VENV)/.dev
 INTERPRETER := $(VENV)/.interpreter
 SERVERS := $(VENV)/.servers
+DOCS := $(VENV)/.docs
 CLUSTER := $(VENV)/.cluster
 
 # A resnet50 layer, for which `make repro` selects a kernel at its end.
@@ -68,6 +69,10 @@ $(SERVERS): requirements/servers.txt $(TRAIN)
 	@touch $@
 
 $(CLUSTER): requirements/cluster.txt $(TRAIN)
+	$(call install_locked,$<)
+	@touch $@
+
+$(DOCS): requirements/docs.txt $(TRAIN)
 	$(call install_locked,$<)
 	@touch $@
 
@@ -209,6 +214,17 @@ figures: $(TRAIN)  ## fill the pages on data and benchmarks with their tables an
 	python -m benchmarks.report
 	python -m benchmarks.learning.learning_curve page
 
+# Both libraries print notices about their successors; the lock file decides what is used.
+MKDOCS := NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true mkdocs
+
+.PHONY: docs
+docs: $(DOCS)  ## build the documentation site into build/site; a warning is an error
+	$(MKDOCS) build --quiet
+
+.PHONY: docs-serve
+docs-serve: $(DOCS)  ## show the site at http://127.0.0.1:8000 while its pages change
+	$(MKDOCS) serve
+
 .PHONY: lock
 lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer versions)
 	$(eval COMPILE := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
@@ -217,6 +233,7 @@ lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer ver
 	$(COMPILE) pyproject.toml --extra train --constraint requirements/constraints.in --output-file requirements/train.txt
 	$(COMPILE) pyproject.toml --extra train --extra dev --constraint requirements/train.txt --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra train --extra servers --constraint requirements/train.txt --output-file requirements/servers.txt
+	$(COMPILE) pyproject.toml --extra train --extra docs --constraint requirements/train.txt --output-file requirements/docs.txt
 	$(COMPILE) pyproject.toml --extra train --extra cluster --constraint requirements/train.txt --output-file requirements/cluster.txt
 
 .PHONY: clean

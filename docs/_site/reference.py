@@ -50,16 +50,23 @@ def python_page(face: str) -> str:
     parts = [f"# `{face}`", ast.get_docstring(tree) or ""]
     for name, path in face_members(face).items():
         if (SOURCES / Path(*path.split(".")[:-1])).with_suffix(".py").exists() and is_documented(path):
-            parts.append(f"## `{name}`\n\n::: {path}\n    options:\n      show_root_heading: false\n      heading_level: 3")
+            parts.append(
+                f"## `{name}`\n\n::: {path}\n    options:\n      show_root_heading: false\n      heading_level: 3"
+            )
     return "\n\n".join(parts) + "\n"
 
 
 def verbs_page() -> str:
     """Return the page of the command line: each verb with its help."""
-    parts = ["# Command line", "`tilewise VERB [ACTION] [KEY=VALUE ...]`. The text of each verb is that of `tilewise VERB --help`."]
+    parts = [
+        "# Command line",
+        "`tilewise VERB [ACTION] [KEY=VALUE ...]`. The text of each verb is that of `tilewise VERB --help`.",
+    ]
     for name, verb in VERBS.items():
         module = importlib.import_module(f"tilewise.cli.{verb.package}.{name}")
-        parts.append(f"## `tilewise {name}`\n\n{verb.summary[0].upper()}{verb.summary[1:]}.\n\n```text\n{module.__doc__}\n```")
+        parts.append(
+            f"## `tilewise {name}`\n\n{verb.summary[0].upper()}{verb.summary[1:]}.\n\n```text\n{module.__doc__}\n```"
+        )
         keys = ", ".join(f"[`{key}`](settings.md)" if "." not in key else f"`{key}`" for key in verb.reads)
         parts.append(f"Reads: {keys}.")
     return "\n\n".join(parts) + "\n"
@@ -67,7 +74,10 @@ def verbs_page() -> str:
 
 def settings_page() -> str:
     """Return the page of all settings: the files of conf/ as they are, whose comments explain the values."""
-    parts = ["# Settings", "The files of `conf/`, which Hydra composes. [Configuration](../configuration.md) explains overrides."]
+    parts = [
+        "# Settings",
+        "The files of `conf/`, which Hydra composes. [Configuration](../configuration.md) explains overrides.",
+    ]
     parts.append(f"## `config.yaml`\n\n```yaml\n{(ROOT / 'conf' / 'config.yaml').read_text()}```")
     for group in sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "tuned"):
         parts.append(f"## `{group.name}`")
@@ -82,7 +92,9 @@ def main() -> None:
     pages = {f"reference/python/{face}.md": python_page(face) for face in FACES}
     pages |= {"reference/command-line.md": verbs_page(), "reference/settings.md": settings_page()}
     for source, page in (("CONTRIBUTING.md", "contributing.md"), ("CHANGELOG.md", "changes.md")):
-        pages[page] = (ROOT / source).read_text().replace("](docs/", "](")
+        pages[page] = (
+            (ROOT / source).read_text().replace("](docs/", "](").replace("](CONTRIBUTING.md", "](contributing.md")
+        )
     for path, text in pages.items():
         with mkdocs_gen_files.open(path, "w") as file:
             file.write(text)
