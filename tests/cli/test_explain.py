@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from small_model import table, write_model
 from synthetic import CONV
 from tilewise.cli.main import main
 from tilewise.cli.runtime import explain
+from tilewise.cli.runtime.explanation_page import page
+from tilewise.cli.runtime.page_facts import page_facts
 from tilewise.collect.problems._problem_files import load_problem_file
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.ops import GroupedConvProblem
@@ -29,6 +32,11 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model") / "model", trees=10)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("mixed") / "model", trees=10, vendor=True)
 
 
 def test_a_model_folder_selects_without_a_registry(
@@ -129,3 +137,43 @@ def test_requests_become_a_problem_set(folder: Path, capsys: pytest.CaptureFixtu
     assert [(i.problem, i.origin) for i in items] == [(PLAIN, "asked 2 times"), (OTHER, "asked 1 times")]
     assert main(["cache", "problems", "input=asked.jsonl", "output=x.csv", "variant=bwd_data"]) == 2
     assert f"the file has requests for {CONV}" in capsys.readouterr().err
+
+
+class TestPage:
+    def test_a_journal_s_line_becomes_one_self_contained_page(self, mixed: Path, tmp_path: Path) -> None:
+        with Dispatcher.from_folder(mixed, switches=Switches(journal="journal")) as dispatcher:
+            selection = dispatcher.select(PLAIN)
+        assert main(["explain", "input=journal", f"model_dir={mixed}", "html=page.html"]) == 0
+        text = Path("page.html").read_text()
+        assert f"<h1>{selection.kernel_name}</h1>" in text
+        assert "N=8 C=64 K=64 G=1 Hi=28 Wi=28 Y=3 X=3 pad_h=1 pad_w=1" in text
+        assert 'class="vendor"' in text  # PyTorch's own call is told apart
+        assert "PyTorch&#x27;s own call is in place" in text
+        assert "no measurements were given (data=)" in text
+        assert not re.search(r"https?://|<script|<link|@import|url\(", text)
+
+    def test_measurements_of_the_problem_and_of_near_shapes_are_shown(self, mixed: Path) -> None:
+        frame = table()
+        frame.to_parquet("measured.parquet")
+        problem = GroupedConvProblem.from_dict(frame.iloc[0][list(GroupedConvProblem.column_names())].to_dict())
+        with Dispatcher.from_folder(mixed, switches=Switches()) as dispatcher:
+            facts = page_facts(dispatcher, problem, Path("measured.parquet"))
+            text = page(dispatcher.explain(problem), facts)
+        rows = frame[frame["is_valid"] & (frame["N"] == problem.N) & (frame["C"] == problem.C)]
+        measured = [r for r in facts.ranked if r.measured is not None]
+        assert measured
+        assert text.count('class="measured"') == len(measured)
+        assert all(min(abs(r.measured - t) for t in rows["tflops"]) < 1e-6 for r in measured if r.measured)
+        distances = [n.distance for n in facts.nearby]
+        assert distances == sorted(distances)
+        assert (distances[0], facts.nearby[0].words) == (0.0, facts.words)
+
+    def test_texts_from_outside_are_escaped(self, mixed: Path) -> None:
+        with Dispatcher.from_folder(mixed, switches=Switches()) as dispatcher:
+            explanation = {**dispatcher.explain(PLAIN), "cause": "<b>&", "kernel_name": "<i>"}
+            text = page(explanation, page_facts(dispatcher, PLAIN, Path("absent")))
+        assert "<h1>&lt;i&gt;</h1>" in text
+        assert "&lt;b&gt;&amp;" in text
+
+    def test_another_ending_is_refused(self) -> None:
+        assert main(["explain", SIZES, "html=page.txt"]) == 2

@@ -113,7 +113,7 @@ VERBS: dict[str, Verb] = {
     "explain": Verb(
         "runtime",
         "explain why a kernel is or was selected",
-        ("input", "model_dir", "output", "problem", "tracking"),
+        ("data", "html", "input", "model_dir", "output", "problem", "tracking"),
     ),
     "cache": Verb(
         "runtime",

@@ -2,20 +2,24 @@
 
 tilewise explain 'problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}' [target=NAME]
 tilewise explain input=JOURNAL ['problem={...}']     replay a line of TILEWISE_JOURNAL, the last (about that problem)
+tilewise explain html=FILE ...                       write one self-contained page instead; works offline
 
 Needs no GPU and measures nothing. The model of a journal's line is found by its content hash in model_dir, among the
-local copies and in the registry. A terminal gets tables, a pipe or output=FILE gets JSON.
+local copies and in the registry. A terminal gets tables, a pipe or output=FILE gets JSON. The page shows measured
+TFLOPS and the nearest measured shapes where data= has measurements of the target.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.table import Table
 
+from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_document, write_result
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.dispatch.logs import DecisionLine, find_deciding_model, read_decision_log, same_ranking
@@ -39,15 +43,26 @@ def run(cfg: DictConfig) -> None:
 
     problem = cast("dict[str, int | str]", OmegaConf.to_container(cfg.problem, resolve=True)) if cfg.problem else None
     switches = Switches.read(measure="off", journal="", record="", shadow="off")
-    if cfg.input:
-        explanation = _replay(_line(cfg.input, problem), cfg, switches)
+    if cfg.html:
+        require_format(Path(cfg.html), ".html")
+    line = _line(cfg.input, problem) if cfg.input else None
+    if line is not None:
+        dispatcher, explained = _deciding(line, cfg, switches), line["problem"]
     elif problem:
-        dispatcher = Dispatcher.from_registry(cfg.target, uri=cfg.tracking.uri, switches=switches)
-        explanation = {**dispatcher.explain(problem)}
+        dispatcher, explained = Dispatcher.from_registry(cfg.target, uri=cfg.tracking.uri, switches=switches), problem
     else:
         raise ConfigError("problem: missing; give 'problem={...}', or input= with a journal")
+    with dispatcher:
+        explanation = {**dispatcher.explain(explained)}
+        if line is not None:
+            explanation |= {"recorded": line, "agrees": same_ranking(line, explanation)}
+        page = _page(dispatcher, explanation, Path(cfg.data)) if cfg.html else ""
     text = json.dumps(explanation, indent=1) + "\n"
-    if cfg.output:
+    if cfg.html:
+        write_text(cfg.html, page)
+        write_result({"html": cfg.html})
+        plain_console().print(f"page: {cfg.html}", soft_wrap=True, highlight=False)
+    elif cfg.output:
         write_text(cfg.output, text)
         write_result(explanation, text)
     elif write_document(explanation, text):
@@ -63,14 +78,21 @@ def _line(path: str, problem: Mapping[str, int | str] | None) -> DecisionLine:
     raise DataError(f"{path}: none of its {len(lines)} decisions is about this problem; omit problem= for the last one")
 
 
-def _replay(line: DecisionLine, cfg: DictConfig, switches: Switches) -> dict[str, object]:
-    """Explain a decision again, and compare its ranking with the recorded one."""
+def _deciding(line: DecisionLine, cfg: DictConfig, switches: Switches) -> Dispatcher:
+    """Return a dispatcher with the model of a recorded decision."""
     target = Target.parse(line["target"])
     model = find_deciding_model(line, cfg.model_dir, cfg.tracking.uri)
     pool = model.pool if model else pool_without_model(target)
-    with Dispatcher(target, pool, model, line["model_version"], switches=switches) as dispatcher:
-        explanation = dispatcher.explain(line["problem"])
-    return {**explanation, "recorded": line, "agrees": same_ranking(line, explanation)}
+    return Dispatcher(target, pool, model, line["model_version"], switches=switches)
+
+
+def _page(dispatcher: Dispatcher, explanation: Mapping[str, Any], data: Path) -> str:
+    """Return the HTML page of an explanation."""
+    from tilewise.cli.runtime.explanation_page import page  # only needed for pages
+    from tilewise.cli.runtime.page_facts import page_facts
+
+    problem = dispatcher.target.problem(explanation["problem"])
+    return page(explanation, page_facts(dispatcher, problem, data))
 
 
 def show(explanation: Mapping[str, Any], console: Console) -> None:
