@@ -115,7 +115,7 @@ def _ranking(ranked: Sequence[Ranked]) -> str:
         if r.predicted is not None:
             width = r.predicted * scale
             rows.append(f'<rect class="{kind}" x="{_NAMES}" y="{y + 4}" width="{width:.1f}" height="14"/>')
-            rows.append(f'<text x="{_NAMES + width + 5:.1f}" y="{y + 15}">{r.predicted:.1f}</text>')
+            rows.append(f'<text x="{WIDTH - 4}" y="{y + 15}" text-anchor="end">{r.predicted:.1f}</text>')
         if r.measured is not None:
             x = _NAMES + r.measured * scale
             rows.append(
