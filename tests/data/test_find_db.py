@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -15,15 +16,16 @@ from hypothesis import strategies as st
 
 from data import reader_fuzz
 from strategies import conv_problems, without_idle_depth
-from tilewise.data import backend_of_frame, read_raw_measurements
+from tilewise.data import backend_of_frame, is_of, read_raw_measurements
 from tilewise.data._schema import row_faults
 from tilewise.data.importers import ImportReport, ingest_file
 from tilewise.data.importers._find_db import COLUMNS, device_of_name
 from tilewise.data.importers._find_db_line import DTYPES, LAYOUTS, VARIANTS, Conv, Timing, parse_key, parse_line
+from tilewise.data.quality import prepare_measurements
 from tilewise.errors import DataError
 from tilewise.kernels import backend
 from tilewise.kernels.miopen import Solver
-from tilewise.ops import CHANNELS_FIRST, CONV_LAYOUTS, GroupedConvProblem
+from tilewise.ops import CHANNELS_FIRST, CONV_LAYOUTS, GroupedConvProblem, Target
 
 FIND_DB = reader_fuzz.FIND_DB
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -104,6 +106,21 @@ def test_a_solver_is_a_candidate_known_by_its_name(tmp_path: Path) -> None:
     assert [Solver.from_config(name).algorithm for name in names] == frame["algorithm"].tolist()
     assert Counter(frame["layout"])["NHWGC"] == 2
     assert set(frame["dtype"]) >= {"fp32", "bf16"}
+
+
+def test_a_slower_call_of_the_same_solver_repeats_it_harmlessly(tmp_path: Path) -> None:
+    imported(tmp_path, FIND_DB.read_bytes())
+    frame = read_raw_measurements(tmp_path / "out.parquet")
+    target = Target.parse("grouped_conv_forward_fp32_gfx90a")
+    valid = frame[is_of(frame, target) & frame["is_valid"]].head(1)
+    slower = valid.assign(
+        run_id="as-3d",
+        **{name: 3 * valid[name] for name in ("latency_ms", "latency_min_ms")},
+        **{name: valid[name] / 3 for name in ("tflops", "bandwidth_gb_s")},
+    )
+    prepared = prepare_measurements(pd.concat([valid, slower], ignore_index=True), target)
+    assert (len(prepared.frame), len(prepared.quarantined), prepared.quarantined_share) == (1, 1, 0.0)
+    assert prepared.quarantined["reason"].item().startswith("repeats a faster call: took 3 times")
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from tilewise.errors import DataError
 from tilewise.kernels import Pool
 from tilewise.ops import Target
 from tilewise.train import Table, build_table, pool_of
-from tilewise.train._dataset import is_judging
+from tilewise.train._judging import ENOUGH_JUDGED, is_judging, with_calls
 
 TARGET = Target.parse(CONV)
 ARCH = load_arch("sm90")
@@ -124,6 +124,20 @@ def test_a_hundred_or_a_tenth_of_the_problems_are_enough_to_judge(many: int, of:
     assert is_judging(measured, np.full(of, 12)).tolist() == [True] * many + [False] * (of - many)
     measured[0] = 5
     assert is_judging(measured, np.full(of, 12)).all()
+
+
+@pytest.mark.parametrize(("called", "judging"), [(ENOUGH_JUDGED, ENOUGH_JUDGED), (ENOUGH_JUDGED - 1, 300)])
+def test_problems_without_a_call_of_pytorch_judge_only_where_few_have_one(called: int, judging: int) -> None:
+    number = np.arange(400)
+    judges, has_call = number < 300, number >= 300 - called
+    found = with_calls(judges, has_call)
+    assert found.sum() == judging
+    assert (found == judges & has_call).all() == (called == judging)
+    assert not found[300:].any()
+
+
+def test_a_table_says_whether_calls_of_pytorch_judge(frame: pd.DataFrame) -> None:
+    assert not table_of(frame).judges_calls
 
 
 def test_where_no_problem_has_many_kernels_all_judge(frame: pd.DataFrame) -> None:

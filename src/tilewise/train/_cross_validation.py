@@ -14,7 +14,7 @@ from tilewise.cluster import LOCAL, Executor
 from tilewise.errors import DataError
 from tilewise.metrics import Selections, select, summarise
 from tilewise.model import SCALED_LABELS
-from tilewise.train._boosting import SCALE_SETTINGS, Bins, Fit, Growth
+from tilewise.train._boosting import Bins, Fit, Growth, scale_settings
 from tilewise.train._dataset import Floats, Ints, Table, renumbered
 from tilewise.train._settings import ModelSettings, TrainSettings
 from tilewise.train._training_labels import Labels, make_labels, to_tflops
@@ -201,5 +201,6 @@ def _predicted_scales(data: TrainingData, folds: Sequence[Fold], label: str, log
         for fold in folds:
             others = np.setdiff1d(tested, fold.test)
             labels = Labels(log_scale, None)
-            scales[fold.test] = bins.fit_predict(SCALE_SETTINGS[label], labels, others, fold.test, data.fit)
+            settings = scale_settings(label, len(others))
+            scales[fold.test] = bins.fit_predict(settings, labels, others, fold.test, data.fit)
     return scales

@@ -17,16 +17,10 @@ from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
 from tilewise.ops import Problem, Target
+from tilewise.train._judging import is_judging, with_calls
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-# A selection can be judged on a problem only if this share of its supported kernels was measured: the fastest measured
-# kernel is then taken for the fastest of all.
-MIN_MEASURED_SHARE = 0.5
-# That rule is dropped unless it leaves this share of the problems, or this many of them.
-MIN_JUDGED_SHARE = 0.1
-ENOUGH_JUDGED = 100
 
 UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
 _UNLISTED_SEED = 0
@@ -77,8 +71,8 @@ class Table:
         spread: half the distance between the 20th and 80th percentile of a row's samples, relative to their median, of
             shape (rows,); 0 where the percentiles are missing.
         is_measured: whether the row was measured, of shape (rows,), and not drawn by :func:`with_unlisted`.
-        judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging`. The
-            other problems, measured with a few planned kernels, are only learnt from.
+        judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging` and
+            :func:`with_calls`. The other problems, measured with a few planned kernels, are only learnt from.
         is_own: whether the problem is of the target, of shape (problems,), and not of a teacher, see
             :func:`with_teachers`.
         split: what the holdout rule removed.
@@ -119,6 +113,12 @@ class Table:
     def efficiency(self) -> Floats:
         """TFLOPS relative to the problem's fastest kernel, of shape (rows,)."""
         return self.tflops / self.best[self.problem]
+
+    @property
+    def judges_calls(self) -> bool:
+        """Whether every problem that judges has a row of the calls that PyTorch makes by itself."""
+        called = np.bincount(self.problem, _is_call(self.pool)[self.kernel]) > 0
+        return bool(self.judges.any() and called[self.judges].all())
 
     @property
     def group_keys(self) -> Ints:
@@ -237,7 +237,7 @@ def _table_of(
     inputs = _inputs(labels, pool, arch)
     features, matrix = _matrix(inputs, pool, arch) if features is None else (features, features.compute(inputs))
     features.check_distinct(pool, arch)
-    rows, problem = labels.rows, labels.problem
+    rows, problem, kernel = labels.rows, labels.problem, labels.kernel(pool)
     first = np.flatnonzero(np.diff(problem, prepend=-1))
     is_measured = ~rows.get(_DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
     keys = split_keys(labels.target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
@@ -249,7 +249,7 @@ def _table_of(
         problems=labels.problems,
         group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
         problem=problem,
-        kernel=labels.kernel(pool),
+        kernel=kernel,
         matrix=matrix,
         problem_matrix=matrix[first][:, [f.role == "problem" for f in features.features]],
         terms=terms_of(features, inputs),
@@ -259,24 +259,13 @@ def _table_of(
         spread=_spread(rows),
         is_measured=is_measured,
         bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
-        judges=is_judging(np.bincount(problem[is_measured]), candidates[first]),
+        judges=with_calls(
+            is_judging(np.bincount(problem[is_measured]), candidates[first]),
+            np.bincount(problem, _is_call(pool)[kernel]) > 0,
+        ),
         is_own=np.ones(len(first), dtype=bool),
         split=split,
     )
-
-
-def is_judging(measured: Ints, candidates: Ints) -> Bools:
-    """Return whether a selection can be judged on each problem: enough of its kernels were measured.
-
-    All problems count where hardly any meets the rule.
-
-    Args:
-        measured: number of measured kernels, of shape (problems,).
-        candidates: number of kernels that support the problem, of shape (problems,).
-    """
-    judges = measured >= MIN_MEASURED_SHARE * candidates
-    enough = judges.sum() >= min(ENOUGH_JUDGED, MIN_JUDGED_SHARE * len(judges))
-    return judges if enough else np.ones(len(judges), dtype=bool)
 
 
 def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
@@ -359,6 +348,11 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
 def renumbered(problem: Ints) -> Ints:
     """Return problem numbers of shape (rows,) from 0 without gaps; equal numbers must be adjacent."""
     return np.cumsum(np.diff(problem, prepend=-1) != 0) - 1
+
+
+def _is_call(pool: Pool) -> Bools:
+    """Return which kernels of a pool are calls that PyTorch makes by itself, of shape (kernels,)."""
+    return np.array([pool.backend.source_of(kernel).in_pytorch for kernel in pool.kernels])
 
 
 def _spread(rows: pd.DataFrame) -> Floats:

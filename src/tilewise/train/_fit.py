@@ -20,7 +20,7 @@ from tilewise.features import feature_table
 from tilewise.kernels import Pool
 from tilewise.model import SCALED_LABELS, ArtefactParts, Calibration
 from tilewise.ops import Problem, Target
-from tilewise.train._boosting import SCALE_SETTINGS, model_text
+from tilewise.train._boosting import model_text, scale_settings
 from tilewise.train._cross_validation import (
     CrossValidation,
     Fold,
@@ -85,6 +85,8 @@ def train(
     """
     table = select_features(_table(frame, target, pool, arch, settings), settings)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits)
+    if table.judges_calls:
+        rule += ", judged where PyTorch's own calls were measured"
     callbacks = callbacks or Callbacks()
     fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks, rule, table_hash(frame))
     model = fit.model
@@ -168,7 +170,7 @@ class _Fit:
             return None
         bins = scale_bins(self.data.table, self.data.settings.threads)
         labels, rows = Labels(self.validated.log_scale, None), tested_problems(self.folds)
-        return model_text(bins.fit(SCALE_SETTINGS[self.model.label], labels, self.data.fit, rows))
+        return model_text(bins.fit(scale_settings(self.model.label, len(rows)), labels, self.data.fit, rows))
 
     def parts(
         self,
