@@ -239,6 +239,7 @@ def _costs(definition: OpDefinition) -> Iterator[Term]:
 def _drivers(definition: OpDefinition) -> Iterator[Term]:
     for size in definition.sizes:
         yield Term(size, f"log2 of {size}", _size_log2(size))
+        yield Term(f"{size}_alignment", f"log2 of the largest power of two in {size}, at most 4", _alignment_log2(size))
     for tile in tiles_of(definition):
         if tile.named:
             yield Term(f"{tile.name}_fill", f"useful share of tiles of {tile.column} along {tile.size}", _fill(tile))
@@ -275,6 +276,10 @@ def _size_log2(name: str) -> Compute:
 
 def _alignment(name: str) -> Compute:
     return lambda i: alignment(getattr(i.p, name), 256) * 1.0
+
+
+def _alignment_log2(name: str) -> Compute:
+    return lambda i: log2(np.maximum(alignment(getattr(i.p, name)), 1) * 1.0)
 
 
 def _equals(name: str, value: str) -> Compute:
