@@ -36,7 +36,7 @@ VERBS: dict[str, Verb] = {
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",
-        ("ck", "collect", "data", "holdout", "input", "output"),
+        ("ck", "collect", "data", "holdout", "input", "output", "seed"),
     ),
     "plan": Verb(
         "measuring",
