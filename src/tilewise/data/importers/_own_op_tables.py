@@ -123,17 +123,31 @@ def _measurements(
     problems = _Parsed(frame[list(definition.problem_names)], problem)
     configs = _Parsed(frame[list(definition.config_names)], config)
     reasons = np.where(problems.faults != "", problems.faults, configs.faults)
+    reasons = np.where(reasons != "", reasons, _of_other_target(frame, target))
     losses = [
         Loss(i, str(reasons[i]), cut(str(frame.iloc[i].to_dict()))) for i in np.flatnonzero(reasons != "").tolist()
     ]
+    if len(losses) == len(frame):
+        return pd.DataFrame(), losses
     samples = pd.DataFrame({"problem": problems.number, "config": configs.number, LATENCY: frame[LATENCY]})
     rows = _summary(samples[reasons == ""])
     parts = [problems.frame.loc[rows["problem"]], configs.frame.loc[rows["config"]], rows]
     joined = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
     constant = {name: getattr(target, name) for name in ("op", "variant", "dtype", "arch")} | dict(provenance)
-    joined = with_rates(joined.assign(**constant), target.op) if len(joined) else joined
+    joined = with_rates(joined.assign(**constant), target.op)
     columns = measurement_columns(target.op, target.op)
     return joined.reindex(columns=[c.name for c in columns]), losses
+
+
+def _of_other_target(frame: pd.DataFrame, target: Target) -> npt.NDArray[np.object_]:
+    """Return why each row is of another type or arch than the target's, "" where none is stated, of shape (rows,)."""
+    reasons = np.full(len(frame), "", dtype=object)
+    for name in ("dtype", "arch"):
+        if name in frame:
+            stated, own = frame[name].astype(str), getattr(target, name)
+            reasons[(stated != own).to_numpy()] = f"{name} is "
+            reasons += np.where(stated != own, [f"{text!r}, the target is of {own}" for text in stated], "")
+    return reasons
 
 
 class _Parsed:
