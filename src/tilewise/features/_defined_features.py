@@ -19,12 +19,13 @@ from typing import ClassVar
 import numpy as np
 
 from tilewise.errors import ConfigError
-from tilewise.features._block_inputs import LATENCY_CLOCKS, LAUNCH_CLOCKS, alignment, log2
+from tilewise.features._block_inputs import LATENCY_CLOCKS, LAUNCH_CLOCKS, UNIT_BYTES_PER_CLOCK, alignment, log2
 from tilewise.features._feature_table import Feature, FeatureTable, Inputs, Role, Term
 from tilewise.kernels import Array
 from tilewise.ops import NOMINAL_FLOPS, OpDefinition
 
 MOST_TILES = 32  # pairs of a size and a tile
+MOST_BLOCKS = 6  # pairs of tiles
 _TEXT_CODES = 1 << 20
 _TILE = re.compile(r"block|tile")
 
@@ -127,6 +128,15 @@ class DefinedInputs(Inputs):
         """Return a number of programs relative to the compute units."""
         return np.maximum(programs(self) * 1.0, 1.0) / self.arch.compute_units
 
+    def steps_in_turn(self, programs: Compute) -> Array:
+        """Return the tiles that one compute unit takes one after another, at least 1 for each wave."""
+        each = np.maximum(self.steps / np.maximum(programs(self) * 1.0, 1.0), 1.0)
+        return np.ceil(self.waves(programs)) * each
+
+    def area(self, a: Tile, b: Tile) -> Array:
+        """Return the elements of a block with two tiles as its sides."""
+        return self.columns[a.column] * 1.0 * self.columns[b.column]
+
 
 @cache
 def defined_table(definition: OpDefinition) -> FeatureTable:
@@ -157,8 +167,11 @@ def _features(definition: OpDefinition) -> Iterator[Feature]:
             f"{tile.name}_fill", "", f"useful share of tiles of {tile.column} along {tile.size}", "interaction",
             _fill(tile),
         )  # fmt: skip
+    for a, b in _blocks(definition):
+        yield Feature(f"{a.column}_{b.column}_log2", "", f"log2 of {a.column} x {b.column}", "kernel", _area_log2(a, b))
     for grid, programs in _grids(definition).items():
         yield Feature(f"{grid}_log2", "", f"log2 of the programs ({grid})", "interaction", _programs_log2(programs))
+        yield Feature(f"{grid}_steps_log2", "", f"log2 of tiles in turn ({grid})", "interaction", _turns_log2(programs))
         yield Feature(f"{grid}_waves", "", f"waves of programs ({grid}), rounded up", "interaction", _waves(programs))
         yield Feature(f"{grid}_wave_fill", "", f"useful share of waves ({grid})", "interaction", _wave_fill(programs))
     for name, text in definition.features:
@@ -197,7 +210,14 @@ def _grids(definition: OpDefinition) -> dict[str, Compute]:
     if not tiles or not all(tile.named for tile in tiles) or len(set(sizes)) < len(sizes):
         return {}
     chosen = [c for n in {len(tiles), max(1, len(tiles) - 1)} for c in combinations(tiles, n)]
-    return {"grid_" + "_".join(tile.size for tile in some): _product(some) for some in chosen}
+    splits = tuple(name for name, kind in definition.config if kind == "int" and "split" in name.lower())
+    return {"grid_" + "_".join(tile.size for tile in some): _product(some, splits) for some in chosen}
+
+
+def _blocks(definition: OpDefinition) -> tuple[tuple[Tile, Tile], ...]:
+    """Return the pairs of tiles of different sizes: the sides of blocks that a program loads or stores."""
+    named = [tile for tile in tiles_of(definition) if tile.named]
+    return tuple((a, b) for a, b in combinations(named, 2) if a.size != b.size)[:MOST_BLOCKS]
 
 
 def _costs(definition: OpDefinition) -> Iterator[Term]:
@@ -206,8 +226,12 @@ def _costs(definition: OpDefinition) -> Iterator[Term]:
     yield Term("work", "padded work of all compute units", lambda i: i.padded_work / i.arch.compute_units)
     if any(tile.named for tile in tiles_of(definition)):
         yield Term("steps", "tiles of all compute units", lambda i: i.steps * LATENCY_CLOCKS / i.arch.compute_units)
+    for a, b in _blocks(definition):
+        yield Term(f"{a.column}_{b.column}", f"blocks of {a.column} x {b.column}, of all tiles", _loaded(a, b))
+        yield Term(f"{a.column}_{b.column}_once", f"blocks of {a.column} x {b.column}, each once", _stored(a, b))
     for name, programs in _grids(definition).items():
         yield Term(f"{name}_waves", f"padded work of the busiest unit ({name})", _busiest(programs))
+        yield Term(f"{name}_steps", f"tiles in turn ({name})", _turns(programs))
     if definition.bytes:
         yield Term("memory", f"{definition.bytes} from memory", _dram_clocks)
 
@@ -215,11 +239,13 @@ def _costs(definition: OpDefinition) -> Iterator[Term]:
 def _drivers(definition: OpDefinition) -> Iterator[Term]:
     for size in definition.sizes:
         yield Term(size, f"log2 of {size}", _size_log2(size))
+        yield Term(f"{size}_alignment", f"log2 of the largest power of two in {size}, at most 4", _alignment_log2(size))
     for tile in tiles_of(definition):
         if tile.named:
             yield Term(f"{tile.name}_fill", f"useful share of tiles of {tile.column} along {tile.size}", _fill(tile))
     for name, programs in _grids(definition).items():
         yield Term(f"{name}_wave_fill", f"useful share of waves ({name})", _wave_fill(programs))
+        yield Term(f"{name}_few_waves", f"waves, at most 4 ({name})", _few_waves(programs))
 
 
 def _role(definition: OpDefinition, field: str) -> Role:
@@ -252,6 +278,10 @@ def _alignment(name: str) -> Compute:
     return lambda i: alignment(getattr(i.p, name), 256) * 1.0
 
 
+def _alignment_log2(name: str) -> Compute:
+    return lambda i: log2(np.maximum(alignment(getattr(i.p, name)), 1) * 1.0)
+
+
 def _equals(name: str, value: str) -> Compute:
     return lambda i: (getattr(i.p, name) == value) * 1.0
 
@@ -272,8 +302,32 @@ def _fill(tile: Tile) -> Compute:
     return lambda i: i.fill(tile)
 
 
-def _product(tiles: tuple[Tile, ...]) -> Compute:
-    return lambda i: i.product(tiles)
+def _product(tiles: tuple[Tile, ...], splits: tuple[str, ...]) -> Compute:
+    return lambda i: reduce(mul, (np.maximum(i.columns[name], 1) * 1.0 for name in splits), i.product(tiles))
+
+
+def _area_log2(a: Tile, b: Tile) -> Compute:
+    return lambda i: log2(i.area(a, b))
+
+
+def _loaded(a: Tile, b: Tile) -> Compute:
+    return lambda i: i.steps * i.area(a, b) / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)
+
+
+def _stored(a: Tile, b: Tile) -> Compute:
+    return lambda i: i.count(a) * i.count(b) * i.area(a, b) / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)
+
+
+def _turns(programs: Compute) -> Compute:
+    return lambda i: i.steps_in_turn(programs) * LATENCY_CLOCKS
+
+
+def _turns_log2(programs: Compute) -> Compute:
+    return lambda i: log2(i.steps_in_turn(programs))
+
+
+def _few_waves(programs: Compute) -> Compute:
+    return lambda i: np.minimum(i.waves(programs), 4.0)
 
 
 def _programs_log2(programs: Compute) -> Compute:
