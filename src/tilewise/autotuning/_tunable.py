@@ -209,7 +209,7 @@ class Tunable:
             kwargs: keyword arguments.
             launch: further keyword arguments that are no part of the key, such as the grid.
         """
-        values = (*args, *kwargs.values())
+        values = (*args, *kwargs.values()) if kwargs else args
         try:
             chosen = self._chosen[self._forms[(*map(type, values), *kwargs)].key(values)]
         except (KeyError, TypeError):  # a new form or key, or a key that cannot be looked up

@@ -17,9 +17,10 @@ from dispatch.measuring.measurers import MACHINE
 from synthetic import CONV
 from tilewise.collect import Outcome, Samples
 from tilewise.dispatch.measuring import find_measured_folder, kernels_hash, merge_caches, prune_cache
-from tilewise.dispatch.measuring._measured_cache import FORMAT, MeasuredCache, MeasuredContext, MeasuredEntry, _digest
+from tilewise.dispatch.measuring._measured_cache import FORMAT, MeasuredCache, MeasuredContext, MeasuredEntry
 from tilewise.dispatch.measuring._merge_caches import MergeCounts
 from tilewise.errors import DataError
+from tilewise.files import digest_of
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
 CONTEXT = MeasuredContext(CONV, "p" * 64, MACHINE)
@@ -83,7 +84,7 @@ def test_an_entry_is_found_again(tmp_path: Path) -> None:
 def test_an_entry_of_the_first_format_is_read_and_converted_by_a_merge(tmp_path: Path) -> None:
     path = tmp_path / "old" / ENTRY.path
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(FIRST_FORMAT | {"sha256": _digest(FIRST_FORMAT)}))
+    path.write_text(json.dumps(FIRST_FORMAT | {"sha256": digest_of(FIRST_FORMAT)}))
     found = MeasuredCache(tmp_path / "old", CONTEXT, 3).get(PROBLEM)
     assert found is not None
     assert found.latency_ms == ENTRY.latency_ms
