@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import re
 import sys
@@ -70,14 +71,15 @@ def test_attention_computes_what_pytorch_does(causal: bool) -> None:
     torch.testing.assert_close(result, module.reference(*operands, causal), atol=0.01, rtol=0.02)
 
 
-def test_the_mixture_of_experts_computes_what_pytorch_does_and_writes_vllms_file(tmp_path: Path) -> None:
-    import json
+def test_the_mixture_of_experts_computes_what_pytorch_does_and_writes_vllms_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     module = _module(EXAMPLES / "fused_moe.py")
     _keep_two(module.fused_moe_kernel)
     operands = module.operands(20, 32, 48, 3)
     torch.testing.assert_close(module.fused_moe(*operands), module.reference(*operands), atol=0.05, rtol=0.02)
-    module.TOKENS = (1, 2)
+    monkeypatch.setattr(module, "TOKENS", (1, 2))
     path = module.write_vllm_file(3, 16, 48, tmp_path)
     assert path.name.startswith("E=3,N=16,device_name=")
     assert {*json.loads(path.read_text())["2"]} == {

@@ -66,7 +66,7 @@ class Tunable:
     ) -> None:  # fmt: skip
         self.fn, self.keys = function, list(key)
         self._chooser, self.name = chooser, chooser.kernel
-        self._chooser.adviser = Advisers(lambda: self.op, model, self._warn)
+        chooser.adviser, chooser.remake = Advisers(lambda: self.op, model, self._warn), self._remake
         self.configurations = chooser.configurations
         plain = python_function(function)
         parameters = getattr(function, "arg_names", None) or list(inspect.signature(function).parameters)
@@ -160,6 +160,9 @@ class Tunable:
         launch = {name: value for name, value in kwargs.items() if name not in self._signature.parameters}
         passed = {name: value for name, value in kwargs.items() if name not in launch}
         return self._call(self._form((*args, *passed.values()), passed), args, passed, launch)
+
+    def _remake(self, key: TunedKey) -> Call | None:
+        return None if self._make_inputs is None else self.call_for(**key.sizes)
 
     def choose_for(self, call: Call) -> Choice:
         """Return the configuration for a call of :meth:`call_for` and the reason for it."""

@@ -1,7 +1,7 @@
 """Ops of the user's own that a command names before any file of the project does.
 
 ``tilewise ingest`` makes the definition of a new op from a table, ``tilewise init`` takes one from a file, and
-``tilewise collect`` from a tuned kernel. They need it before the configuration is composed, which refuses unknown ops.
+``tilewise collect`` and ``cache`` from a tuned kernel. They need it before the configuration is composed, which refuses unknown ops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewise.ops import OpDefinition, is_known, read_definition, register
 if TYPE_CHECKING:
     from tilewise.data.importers import StatedColumns
 
-ANNOUNCING = ("ingest", "init", "collect")
+ANNOUNCING = ("ingest", "init", "collect", "cache")
 _EXPRESSIONS = ("flops", "bytes")
 
 
@@ -37,7 +37,7 @@ def announce(verb: str, overrides: Sequence[str]) -> tuple[str, ...]:
         definition = read_definition(_existing(str(source)))
         register(definition)
         return (*(text for text in overrides if not text.startswith("op=")), f"op={definition.name}")
-    if verb == "collect":
+    if verb in ("collect", "cache"):
         return _with_op_of_kernel(given, overrides)
     if verb == "ingest" and source and isinstance(op, str) and not is_known(op):
         register(_definition_of_table(op, _existing(str(source)), given))

@@ -118,7 +118,7 @@ VERBS: dict[str, Verb] = {
     "cache": Verb(
         "runtime",
         "list, merge and export the measurements and requests of dispatchers",
-        ("collect.run_id", "data", "input", "model_dir", "output"),
+        ("collect.kernel", "collect.run_id", "data", "input", "model_dir", "output"),
         ("list", "merge", "prune", "problems", "export"),
     ),
     "compile": Verb(
