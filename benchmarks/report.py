@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.autotune import figures as autotune_figures
 from benchmarks.learning import tuning
 from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.networks import figures as network_figures
@@ -32,6 +33,8 @@ def blocks(results: Path) -> dict[str, str]:
         "do-bench": _of(results / "do_bench.json", _do_bench),
         "run-overhead": _of(results / "run_overhead.json", _run_overhead),
         "shadow-overhead": _of(results / "shadow_overhead.json", _shadow_overhead),
+        "autotune-learn": _of(results / "autotune_learn.json", autotune_figures.learnt),
+        "autotune-serve": _of(results / "autotune_serve.json", _autotune_served),
         "networks": _of(results / "networks.json", network_figures.text),
         "first-pass": _of(results / "first_pass.json", first_pass.text),
         "tuning": _of(results / "tuning.json", tuning.text),
@@ -95,6 +98,10 @@ def _collect_rate(result: Mapping[str, Any]) -> str:
 def _do_bench(result: Mapping[str, Any]) -> str:
     about = f"`{result['target']}`, {len(result['problems'])} problems; {_machine(result)}."
     return f"{do_bench.text(result)}\n{about}"
+
+
+def _autotune_served(result: Mapping[str, Any]) -> str:
+    return f"{autotune_figures.served(result)}\n{_machine(result)}."
 
 
 def _run_overhead(result: Mapping[str, Any]) -> str:

@@ -101,7 +101,13 @@ def main(measured: str, project: str, result: str = "") -> None:
             cases.append(judge(example, Path(measured), learn(example, Path(measured), Path(project))))
             print(cases[-1], flush=True)
     if result:
-        save(Path(result), {"benchmark": "autotune_learn", "cases": cases})
+        save(Path(result), {"benchmark": "autotune_learn", "device": _device(Path(measured)), "cases": cases})
+
+
+def _device(measured: Path) -> str:
+    """Return the machine that measured, in words."""
+    machine = read_records(next(measured.glob("*.jsonl")), "test")[0][0].context.machine
+    return f"{machine.device}, driver {machine.driver}, torch {machine.torch}, triton {machine.triton}"
 
 
 if __name__ == "__main__":

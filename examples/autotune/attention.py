@@ -100,6 +100,7 @@ def inputs(heads: int, length: int, SIZE: int, CAUSAL: int):  # type: ignore[no-
     return arguments, {"grid": grid}
 
 
+@attention_kernel.sampler
 def draw_key(random: random.Random) -> dict[str, int]:
     """Return heads (times batch), any length of a sequence, and the usual head sizes."""
     length = int(2 ** random.uniform(5, 12.5))

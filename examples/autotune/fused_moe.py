@@ -124,6 +124,7 @@ def inputs(T: int, N: int, K: int, E: int):  # type: ignore[no-untyped-def]
     return arguments, {"grid": grid}
 
 
+@fused_moe_kernel.sampler
 def draw_key(random: random.Random) -> dict[str, int]:
     """Return routed rows (tokens times experts per token), and widths and experts as models have them."""
     rows, experts = int(2 ** random.uniform(1, 13)), random.choice((8, 16, 32, 64))

@@ -74,6 +74,7 @@ def inputs(rows: int, width: int):  # type: ignore[no-untyped-def]
     return (x, weight, bias, torch.empty_like(x), rows, width, EPS), {"grid": (rows,)}
 
 
+@layer_norm_kernel.sampler
 def draw_key(random: random.Random) -> dict[str, int]:
     """Return shapes as transformers have them: any number of tokens, widths in steps of 64."""
     return {"rows": int(2 ** random.uniform(4, 14)), "width": 64 * int(2 ** random.uniform(1, 8))}

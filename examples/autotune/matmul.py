@@ -90,6 +90,7 @@ def inputs(M: int, N: int, K: int):  # type: ignore[no-untyped-def]
     return arguments, {"grid": grid}
 
 
+@matmul_kernel.sampler
 def draw_key(random: random.Random) -> dict[str, int]:
     """Return sizes as layers of language models have them: any number of tokens, widths in steps of 64."""
     tokens = int(2 ** random.uniform(1, 13))

@@ -66,6 +66,7 @@ def inputs(rows: int, columns: int):  # type: ignore[no-untyped-def]
     return (x, torch.empty_like(x), rows, columns), {"grid": (rows,)}
 
 
+@softmax_kernel.sampler
 def draw_key(random: random.Random) -> dict[str, int]:
     """Return shapes as attention scores and vocabularies have them; columns in steps of 16."""
     return {"rows": int(2 ** random.uniform(4, 14)), "columns": 16 * int(2 ** random.uniform(2, 10.5))}

@@ -119,6 +119,28 @@ def test_an_absent_argument_counts_with_its_default() -> None:
     assert run.choose(6).why == "measured"
 
 
+def test_defaults_keep_their_place_in_the_key_however_a_call_is_written() -> None:
+    @tilewise.autotune(configs=[{"w": 1}, {"w": 2}], key=["a", "b", "c"], do_bench=lambda call, quantiles: 1.0)
+    def run(a: int, b: int = 3, c: int = 4, *, w: int) -> int:
+        return w
+
+    run(1, c=2)  # b is 3
+    assert run.choose(1, 3, 2).why == run.choose(c=2, b=3, a=1).why == "cache"
+    assert run.choose(1, 2, 3).why == "measured"
+    assert run._form((1, 2), {"c": 2}).key((1, 2)) == run._form((1, 3, 2), {}).key((1, 3, 2)) == (1, 3, 2)
+
+
+def test_the_order_of_keyword_arguments_does_not_matter() -> None:
+    @tilewise.autotune(configs=[{"w": 1}, {"w": 2}], key=["n"], do_bench=lambda call, quantiles: 1.0)
+    def run(x: np.ndarray, y: np.ndarray, n: int, *, w: int) -> int:
+        return w
+
+    x, y = np.ones(1, np.float32), np.ones(1, np.float64)
+    run(x=x, y=y, n=1)
+    assert run.choose(y=y, n=1, x=x).why == "cache"
+    assert run.choose(y, x, 1).why == "measured"
+
+
 def test_a_value_that_the_configurations_set_must_not_be_passed() -> None:
     tuned = recorded({1: 2.0, 2: 1.0})
     with pytest.raises(KernelError, match="width: must not be passed by the call"):

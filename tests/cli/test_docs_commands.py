@@ -21,12 +21,24 @@ from tilewise.cli._request import parse
 from tilewise.cli.compose import compose
 from tilewise.cli.main import main
 from tilewise.errors import TilewiseError
+from tilewise.ops import OPS, OpDefinition, register
 
 MAKE = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
 _SWEPT = re.compile(r"=([^,\[{]+),.*")  # a sweep's values, of which the first composes
 _TO_BE_ADDED = ("sm100",)  # archs that a page adds
 _TARGET = re.compile(r"target=(?:TARGET|NAME)\b")
+
+
+_OF_THE_TUTORIAL = OpDefinition("scale_rows", (("rows", "int"), ("columns", "int")), (("BLOCK", "int"),))
+
+
+@pytest.fixture(autouse=True)
+def _ops_of_pages() -> Iterator[None]:
+    """Make known the ops that pages define before they name them."""
+    register(_OF_THE_TUTORIAL)
+    yield
+    del OPS[_OF_THE_TUTORIAL.name]
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:

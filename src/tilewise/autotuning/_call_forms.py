@@ -54,24 +54,25 @@ class CallForm:
         keywords: names of the keyword arguments.
     """
 
-    __slots__ = ("_constants", "_sizes", "_tensors", "names", "tensor_names")
+    __slots__ = ("_defaults", "_sizes", "_tensors", "names")
 
     def __init__(self, signature: Signature, values: Values, keywords: Sequence[str]) -> None:
         positional = len(values) - len(keywords)
         self.names = (*signature.parameters[:positional], *keywords)
-        known = {name: place for place, name in enumerate(self.names) if name in signature.parameters}
-        present = [name for name in signature.key if name in known]
-        absent = [name for name in signature.key if name not in known]
-        self._sizes = _picker([known[name] for name in present])
-        self._constants = tuple(signature.defaults.get(name) for name in absent)
-        others = known.keys() - set(signature.key)  # a key may be a NumPy integer, which has an element type too
-        tensors = [(name, place) for name, place in known.items() if name in others and hasattr(values[place], "dtype")]
-        self._tensors = _picker([place for _, place in tensors])
-        self.tensor_names = tuple(name for name, _ in tensors)
+        places = {name: place for place, name in enumerate(self.names) if name in signature.parameters}
+        absent = [name for name in signature.key if name not in places]
+        self._defaults = tuple(signature.defaults.get(name) for name in absent)
+        with_defaults = places | {name: len(values) + i for i, name in enumerate(absent)}
+        self._sizes = _picker([with_defaults[name] for name in signature.key])
+        others = [
+            n for n in signature.parameters if n in places and n not in signature.key
+        ]  # NumPy's integers are keys
+        self._tensors = _picker([places[n] for n in others if hasattr(values[places[n]], "dtype")])
 
     def key(self, values: Values) -> Values:
-        """Return the key of a call: sizes, constants of absent parameters, then the element type of each tensor."""
-        return (*self._sizes(values), *self._constants, *map(_dtype_of, self._tensors(values)))
+        """Return the key of a call: the values of the key's parameters, then the element type of each tensor."""
+        known = values + self._defaults if self._defaults else values
+        return (*self._sizes(known), *map(_dtype_of, self._tensors(values)))
 
     def named(self, values: Values) -> dict[str, object]:
         """Return the arguments by name."""

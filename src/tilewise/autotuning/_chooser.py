@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
+from tilewise.autotuning._aside import aside
 from tilewise.autotuning._call import Call
 from tilewise.autotuning._configurations import Configuration
 from tilewise.autotuning._machines import device_id, machine_of
 from tilewise.autotuning._measure_call import Bench, measure_call
 from tilewise.autotuning._pruning import Pruning
-from tilewise.autotuning._ranks import agreed
+from tilewise.autotuning._ranks import agreed, is_distributed
 from tilewise.autotuning.records import TunedContext, TunedEntry, TunedKey, TunedStore
 from tilewise.collect import Outcome, percentile
 from tilewise.dispatch.background import register_after_fork
@@ -23,7 +25,7 @@ from tilewise.errors import ConfigError, UsageError
 
 _log = logging.getLogger(__name__)
 Why = Literal["only", "cache", "model", "measured", "default"]
-Measure = Literal["call", "never"]
+Measure = Literal["call", "aside", "never"]
 
 
 class Choice(NamedTuple):
@@ -65,7 +67,8 @@ class Policy:
     """When measuring is allowed.
 
     Attributes:
-        measure: ``call``: a new key is measured in its first call; ``never``: the model decides, or the default.
+        measure: ``call``: a new key is measured in its first call; ``aside``: by another thread, with arguments of its
+            own, while the model's choice or the default serves; ``never``: the model decides, or the default.
         top: most configurations to measure where the model is unsure.
         wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
         keep: whether measurements are kept on disk.
@@ -80,8 +83,8 @@ class Policy:
     keep: bool = True
 
     def __post_init__(self) -> None:
-        if self.measure not in ("call", "never"):
-            raise ConfigError(f"measure must be call or never, got {self.measure!r}")
+        if self.measure not in ("call", "aside", "never"):
+            raise ConfigError(f"measure must be call, aside or never, got {self.measure!r}")
         if not isinstance(self.top, int) or self.top < 1:
             raise ConfigError(f"top must be a whole number of 1 or more, got {self.top!r}")
 
@@ -99,6 +102,7 @@ class Chooser:
         policy: when to measure.
         version: see :class:`TunedContext`.
         adviser: gives the model for a key; None without a model.
+        remake: makes a call with a key and tensors of its own; None if that is impossible.
     """
 
     kernel: str
@@ -109,6 +113,7 @@ class Chooser:
     policy: Policy = field(default_factory=Policy)
     version: str = ""
     adviser: Callable[[TunedContext, TunedKey], Adviser | None] = lambda context, key: None
+    remake: Callable[[TunedKey], Call | None] = lambda key: None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()  # one measurement at a time in this process
@@ -187,6 +192,9 @@ class Chooser:
             return Choice(self._by_name[ranked[0]], "model", lasting=only_model or again)
         if only_model:
             return Choice(self._by_name[(entry and entry.fastest(names)) or ranked[0]], "default")
+        if self.policy.measure == "aside" and not is_distributed():
+            aside.submit((context, call.key.file), partial(self._measure_aside, call.key, store, wanted))
+            return Choice(self._by_name[ranked[0]], "default", lasting=False)
         measured = None if is_capturing() else self._measure(call, store, names, wanted)
         return measured or Choice(self._by_name[ranked[0]], "default", lasting=False)
 
@@ -210,11 +218,26 @@ class Chooser:
             assert entry is not None
             return self._fastest(entry, names, why)
 
+    def _measure_aside(self, key: TunedKey, store: TunedStore, wanted: Sequence[str]) -> None:
+        """Measure a key with other tensors than the program's, and keep the result for later calls."""
+        call = self.remake(key)
+        if call is None or call.key != key:
+            made = "none are defined" if call is None else f"they make {call.key}"
+            _log.warning("%s: %s is not measured aside: its inputs must make such a call; %s", self.kernel, key, made)
+            return
+        # While a graph is captured, other threads of the program could not allocate memory.
+        bench = replace(self.bench, graphs=False)
+        with self._lock, store.lock(key, wait=True), store.device(device_id(call)):
+            entry = store.read(key)
+            missing = [self._by_name[n] for n in wanted if entry is None or n not in entry.tried]
+            if missing:
+                outcomes = measure_call(call, missing, bench)
+                store.extend(TunedEntry.of(store.context, key, outcomes, _now()))
+
     def _entry(self, call: Call, context: TunedContext, names: Sequence[str]) -> TunedEntry:
         assert call.key is not None
         outcomes = self._outcomes(call, [self._by_name[n] for n in names])
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return TunedEntry.of(context, call.key, outcomes, now)
+        return TunedEntry.of(context, call.key, outcomes, _now())
 
     def _fastest(self, entry: TunedEntry, names: Sequence[str], why: Why = "measured") -> Choice:
         fastest = entry.fastest(names)
@@ -239,3 +262,7 @@ class Chooser:
             if outcome.samples is None:
                 _log.info("%s: %s: %s: %s", self.kernel, name, outcome.status, outcome.error)
         return outcomes
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

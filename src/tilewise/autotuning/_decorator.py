@@ -65,7 +65,9 @@ def autotune(
         name: of the kernel in caches, tables and models; None for the function's.
         model: an alias of the registry, a model's folder, or a folder of such folders; None for no model. The folder
             that ``TILEWISE_MODELS`` names comes first.
-        measure: ``call``: a new key is measured in its first call; ``never``: the model decides, or the default.
+        measure: ``call``: a new key is measured in its first call; ``aside``: by another thread with arguments made by
+            :meth:`Tunable.inputs`, while the model's choice or the first configuration serves; ``never``: the model
+            decides, or the first configuration.
         top: most configurations to measure where a model is unsure.
         wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
         version: further text that measurements depend on, e.g. the version of a library.

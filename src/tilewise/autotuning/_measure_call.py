@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from time import perf_counter
@@ -33,6 +33,7 @@ class Bench:
         do_bench: the user's own benchmark of one call; None for interleaved rounds of all configurations.
         rep_ms: time that the samples of one configuration may take; None for the settings of ``tilewise collect``.
         graphs: whether launches are captured in a CUDA graph, which leaves out the host's time.
+        timing_settings: settings of the rounds on a GPU; None for those of ``tilewise collect``.
 
     Raises:
         ConfigError: `rep_ms` is not positive.
@@ -42,6 +43,7 @@ class Bench:
     do_bench: DoBench | None = None
     rep_ms: float | None = None
     graphs: bool = False
+    timing_settings: Timing | None = None
 
     def __post_init__(self) -> None:
         if self.rep_ms is not None and not self.rep_ms > 0:
@@ -54,7 +56,7 @@ class Bench:
             values["budget_ms"] = self.rep_ms
         if self.hooks:
             values["max_unroll"] = 1  # tensors are reset before every launch
-        return Timing(**values)
+        return replace(self.timing_settings or Timing(), **values)
 
 
 def measure_call(call: Call, configurations: Sequence[Configuration], bench: Bench) -> dict[str, Outcome]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from tilewise.autotuning._call import Call
 from tilewise.autotuning._call_forms import Argument, CallForm, Signature, Values
 from tilewise.autotuning._chooser import Choice, Chooser
 from tilewise.autotuning._configurations import Configuration
+from tilewise.autotuning._measure_call import Bench
 from tilewise.autotuning.op import Advisers, Statements
 from tilewise.autotuning.records import TunedEntry, TunedKey, python_function, source_hash
 from tilewise.errors import KernelError, UsageError, one_line
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _MOST_KEYS = 1 << 16  # remembered in memory; then all are looked up again
 MakeInputs = Callable[..., tuple[Values, Mapping[str, Argument]]]
+DrawKey = Callable[[random.Random], dict[str, int | str]]
+_MOST_DRAWS = 20  # per key that is asked for, as small spaces repeat
 _NOTHING: Mapping[str, Argument] = {}
 _RETRY_S = 1.0  # before a choice that holds for the moment is reconsidered
 
@@ -62,7 +66,7 @@ class Tunable:
     ) -> None:  # fmt: skip
         self.fn, self.keys = function, list(key)
         self._chooser, self.name = chooser, chooser.kernel
-        self._chooser.adviser = Advisers(lambda: self.op, model, self._warn)
+        chooser.adviser, chooser.remake = Advisers(lambda: self.op, model, self._warn), self._remake
         self.configurations = chooser.configurations
         plain = python_function(function)
         parameters = getattr(function, "arg_names", None) or list(inspect.signature(function).parameters)
@@ -75,6 +79,7 @@ class Tunable:
         self.stated = stated
         self._last: Configuration | None = None
         self._make_inputs: MakeInputs | None = None
+        self._draw_key: DrawKey | None = None
         self._lock = threading.Lock()
         update_wrapper(self, plain or function, updated=())
         for missing in [name for name in key if name not in parameters]:
@@ -83,6 +88,11 @@ class Tunable:
     def __call__(self, *args: Argument, **kwargs: Argument) -> Argument:
         """Call the function with the configuration for this call's key."""
         return self.fn(*args, **kwargs, **self._configuration(args, kwargs).arguments)
+
+    @property
+    def bench(self) -> Bench:
+        """The settings of measuring."""
+        return self._chooser.bench
 
     @property
     def configs(self) -> list[object]:
@@ -108,6 +118,36 @@ class Tunable:
         self._make_inputs = make
         return make
 
+    def sampler(self, draw: DrawKey) -> DrawKey:
+        """Register a function that draws a legal key, as a decorator; ``tilewise collect`` measures such keys.
+
+        Args:
+            draw: takes a ``random.Random``; returns the key's values by name.
+        """
+        self._draw_key = draw
+        return draw
+
+    @property
+    def has_sampler(self) -> bool:
+        """Return whether keys can be drawn; see :meth:`sampler`."""
+        return self._draw_key is not None
+
+    def draw_keys(self, count: int, seed: int) -> list[dict[str, int | str]]:
+        """Return different keys of the sampler, at most `count`.
+
+        Raises:
+            UsageError: no function draws keys; see :meth:`sampler`.
+        """
+        if self._draw_key is None:
+            raise UsageError(f"{self.name}: define a sampler of keys with @{self.name}.sampler, or name a problem set")
+        source, found = random.Random(seed), dict[tuple[object, ...], dict[str, int | str]]()
+        for _ in range(_MOST_DRAWS * count):
+            key = self._draw_key(source)
+            found.setdefault(tuple(key.values()), key)
+            if len(found) == count:
+                break
+        return list(found.values())
+
     def call_for(self, **key: Argument) -> Call:
         """Return a call with this key.
 
@@ -120,6 +160,9 @@ class Tunable:
         launch = {name: value for name, value in kwargs.items() if name not in self._signature.parameters}
         passed = {name: value for name, value in kwargs.items() if name not in launch}
         return self._call(self._form((*args, *passed.values()), passed), args, passed, launch)
+
+    def _remake(self, key: TunedKey) -> Call | None:
+        return None if self._make_inputs is None else self.call_for(**key.sizes)
 
     def choose_for(self, call: Call) -> Choice:
         """Return the configuration for a call of :meth:`call_for` and the reason for it."""
@@ -169,7 +212,7 @@ class Tunable:
             kwargs: keyword arguments.
             launch: further keyword arguments that are no part of the key, such as the grid.
         """
-        values = (*args, *kwargs.values())
+        values = (*args, *kwargs.values()) if kwargs else args
         try:
             chosen = self._chosen[self._forms[(*map(type, values), *kwargs)].key(values)]
         except (KeyError, TypeError):  # a new form or key, or a key that cannot be looked up

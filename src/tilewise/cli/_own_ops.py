@@ -1,12 +1,12 @@
 """Ops of the user's own that a command names before any file of the project does.
 
-``tilewise ingest`` makes the definition of a new op from a table, and ``tilewise init`` takes one from a file. Both
-need it before the configuration is composed, which refuses unknown ops.
+``tilewise ingest`` makes the definition of a new op from a table, ``tilewise init`` takes one from a file, and
+``tilewise collect`` and ``cache`` from a tuned kernel. They need it before the configuration is composed, which refuses unknown ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from tilewise.ops import OpDefinition, is_known, read_definition, register
 if TYPE_CHECKING:
     from tilewise.data.importers import StatedColumns
 
-ANNOUNCING = ("ingest", "init")
+ANNOUNCING = ("ingest", "init", "collect", "cache")
 _EXPRESSIONS = ("flops", "bytes")
 
 
@@ -37,9 +37,22 @@ def announce(verb: str, overrides: Sequence[str]) -> tuple[str, ...]:
         definition = read_definition(_existing(str(source)))
         register(definition)
         return (*(text for text in overrides if not text.startswith("op=")), f"op={definition.name}")
+    if verb in ("collect", "cache"):
+        return _with_op_of_kernel(given, overrides)
     if verb == "ingest" and source and isinstance(op, str) and not is_known(op):
         register(_definition_of_table(op, _existing(str(source)), given))
     return tuple(overrides)
+
+
+def _with_op_of_kernel(given: Mapping[str, object], overrides: Sequence[str]) -> tuple[str, ...]:
+    """Register the op of the tuned kernel that ``collect.kernel`` names, and choose it unless another one is named."""
+    place = given.get("collect.kernel")
+    if not place:
+        return tuple(overrides)
+    from tilewise.autotuning.op import find_kernel  # imports the user's module
+
+    definition = find_kernel(str(place)).op.definition
+    return (*overrides, *(() if {"op", "target"} & given.keys() else (f"op={definition.name}",)))
 
 
 def stated_columns(problem: object, config: object, latency: object, unit: object) -> StatedColumns:

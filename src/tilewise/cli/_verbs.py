@@ -36,7 +36,7 @@ VERBS: dict[str, Verb] = {
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",
-        ("ck", "collect", "data", "holdout", "input", "output"),
+        ("ck", "collect", "data", "holdout", "input", "output", "seed"),
     ),
     "plan": Verb(
         "measuring",
@@ -118,7 +118,7 @@ VERBS: dict[str, Verb] = {
     "cache": Verb(
         "runtime",
         "list, merge and export the measurements and requests of dispatchers",
-        ("collect.run_id", "data", "input", "model_dir", "output"),
+        ("collect.kernel", "collect.run_id", "data", "input", "model_dir", "output"),
         ("list", "merge", "prune", "problems", "export"),
     ),
     "compile": Verb(

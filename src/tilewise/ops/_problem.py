@@ -189,7 +189,9 @@ def _defaults(kind: type[Problem]) -> dict[str, object]:
 @cache
 def _values(kind: type[Problem]) -> Callable[[Problem], tuple[int | str, ...]]:
     """Return a function that reads all dimensions of a problem at once."""
-    return operator.attrgetter(*_columns(kind))
+    names = _columns(kind)
+    read = operator.attrgetter(*names)
+    return read if len(names) > 1 else lambda problem: (read(problem),)  # of one name it returns the bare value
 
 
 @cache

@@ -12,6 +12,8 @@ from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
     from tilewise.autotuning.op._advisers import Advisers as Advisers
+    from tilewise.autotuning.op._find_kernel import find_kernel as find_kernel
+    from tilewise.autotuning.op._kernel_engine import KernelEngine as KernelEngine
     from tilewise.autotuning.op._kernel_op import KernelOp as KernelOp
     from tilewise.autotuning.op._record_table import record_table as record_table
     from tilewise.autotuning.op._statements import Statements as Statements
@@ -20,6 +22,8 @@ __all__, __getattr__ = lazy_face(
     __name__,
     {
         "_advisers": ("Advisers",),
+        "_find_kernel": ("find_kernel",),
+        "_kernel_engine": ("KernelEngine",),
         "_kernel_op": ("KernelOp",),
         "_record_table": ("record_table",),
         "_statements": ("Statements",),

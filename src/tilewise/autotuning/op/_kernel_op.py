@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, Self
@@ -81,7 +81,11 @@ class KernelOp:
         Raises:
             ProblemError: a size is negative, or a text is not one of its category.
         """
-        return OPS[self.definition.name].from_dict(key.sizes)
+        return self.problem_of(key.sizes)
+
+    def problem_of(self, sizes: Mapping[str, int | str]) -> Problem:
+        """Return the problem of a key's values; see :meth:`problem`."""
+        return OPS[self.definition.name].from_dict(sizes)
 
     @cached_property
     def kernels(self) -> dict[str, KernelBase]:

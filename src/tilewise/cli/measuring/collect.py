@@ -6,6 +6,7 @@ tilewise collect collect.plan=PLAN.json              write the plan and stop
 tilewise collect input=PLAN.json output=FILE         measure a plan
 tilewise collect target=NAME collect.libraries=FOLDER measure CK Tile's kernels, see docs/ck-tile-client.md
 tilewise collect target=NAME ck.checkout=CK ck.instances=FILE    build CK Tile's kernels that have no library first
+tilewise collect op=NAME collect.kernel=MODULE:KERNEL  measure your own kernel under @tilewise.autotune
 tilewise collect collect.simulate=TABLE output=FILE  look the measurements up in a recorded table
 
 A killed run, or one that spent its budget (exit status 4), continues when the same command is given again. On a machine
@@ -22,9 +23,11 @@ import numpy as np
 from omegaconf import ListConfig, OmegaConf
 
 from tilewise.arch import HardwareProfile
+from tilewise.autotuning.op import find_kernel
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.ck import find_or_build, instances_from
+from tilewise.cli.measuring.tuned_kernel import collect_kernel, keep_kernel_definition, kernel_plan
 from tilewise.collect import (
     CollectLimits,
     CollectTask,
@@ -69,6 +72,8 @@ def run(cfg: DictConfig) -> None:
         found = _built_kernels(cfg, plan) if cfg.ck.checkout else None
     elif recorded:
         plan = _recorded_plan(cfg)
+    elif settings.kernel:
+        plan = kernel_plan(cfg)
     elif not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
         found = library_kernels(cfg)
         plan = plan_from_config(cfg, found.pool(target))
@@ -93,6 +98,10 @@ def run(cfg: DictConfig) -> None:
     limits = CollectLimits(settings.budget_s, settings.partial)
     if recorded:
         report = collect_with_engine(plan, output, replay_engine(recorded), [0], ProgressLine(), limits)
+    elif settings.kernel:
+        kept = keep_kernel_definition(find_kernel(str(settings.kernel)).op)
+        console.print(f"definition: {kept}" if kept else "definition: unchanged", soft_wrap=True, highlight=False)
+        report = collect_kernel(cfg, plan, output, limits)
     else:
         means = (jobs, settings.libraries, settings.memory, found)
         report = collect_plan(CollectTask(plan, output, devices, limits, *means))

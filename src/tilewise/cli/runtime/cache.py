@@ -7,6 +7,8 @@ tilewise cache problems input=RECORD.jsonl output=FILE.csv [target=NAME]
                                                           write the problems of TILEWISE_RECORD as a problem set
 tilewise cache export output=FILE.parquet collect.run_id=NAME [input=CACHE] [target=NAME]
                                                           write measurements that `data` does not hold, for training
+tilewise cache export collect.kernel=MODULE:KERNEL dtype=DTYPE output=FILE.parquet [input=CACHE]
+                                                          write the measurements of your own kernel's calls
 
 CACHE is a folder as in TILEWISE_CACHE, which is the default.
 """
@@ -116,6 +118,9 @@ def _export(cfg: DictConfig) -> None:
     from tilewise.dispatch.measuring import export_measurements, read_exported
 
     output = Path(_required(cfg, "output", "the table to write, e.g. data/TARGET.NAME.parquet"))
+    if cfg.collect.kernel:
+        _export_calls(cfg, output)
+        return
     cache, target = Path(cfg.input or cache_folder()), Target.parse(cfg.target)
     copies = sorted(cache.glob(f"models/*/{target.name}/*"))
     exported = export_measurements(
@@ -132,6 +137,19 @@ def _export(cfg: DictConfig) -> None:
     )
     left_out = {"known": exported.known, "stale": exported.stale}
     write_result({"output": output, "rows": exported.rows.num_rows, "problems": exported.problems, **left_out})
+
+
+def _export_calls(cfg: DictConfig, output: Path) -> None:
+    """Write the measurements of a tuned kernel's calls."""
+    from tilewise.autotuning.op import find_kernel, record_table
+    from tilewise.autotuning.records import TUNED_FOLDER, read_records
+    from tilewise.collect import write_measurement_table
+
+    kernel, root = find_kernel(str(cfg.collect.kernel)), Path(cfg.input or cache_folder()) / TUNED_FOLDER
+    rows = record_table(kernel.op, read_records(root, kernel.name), Target.parse(cfg.target), cfg.collect.run_id)
+    write_measurement_table(rows, output)
+    write_out(f"{output}: {rows.num_rows} rows of calls of {kernel.name}\n")
+    write_result({"output": output, "rows": rows.num_rows})
 
 
 def _measured(cfg: DictConfig) -> Path:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewise.collect.engines._ck_libraries import find_library_kernels as find_library_kernels
     from tilewise.collect.engines._ck_libraries import find_plan_kernels as find_plan_kernels
     from tilewise.collect.engines._engine import REGIME as REGIME
+    from tilewise.collect.engines._engine import BeginCallback as BeginCallback
     from tilewise.collect.engines._engine import Device as Device
     from tilewise.collect.engines._engine import Engine as Engine
     from tilewise.collect.engines._engine import EngineFactory as EngineFactory
@@ -38,6 +39,7 @@ __all__, __getattr__ = lazy_face(
             "find_plan_kernels",
         ),
         "_engine": (
+            "BeginCallback",
             "Device",
             "Engine",
             "EngineFactory",
