@@ -92,9 +92,12 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
         same()
 
 
+@pytest.mark.parametrize("extras", [(), ("latency",), ("bandwidth",), ("latency", "bandwidth")])
 @pytest.mark.parametrize("label", LABELS)
-def test_the_same_figures_as_python(tmp_path: Path, label: str) -> None:
-    write_artefact(tmp_path / "model", make_parts(label, extra_boosters={}))
+def test_the_same_figures_as_python(tmp_path: Path, label: str, extras: tuple[str, ...]) -> None:
+    """Latency and bandwidth come from trees of their own where the model has some, as in Python."""
+    boosters = dict.fromkeys(extras, make_parts(label).extra_boosters["latency"])
+    write_artefact(tmp_path / "model", make_parts(label, extra_boosters=boosters))
     predictor = Predictor.load(tmp_path / "model")
     export_model(predictor.model, tmp_path / "model.twm")
     with Client(tmp_path / "model.twm") as asked:

@@ -102,8 +102,9 @@ typedef struct {
 } tilewise_prediction;
 
 /* Write the indices of the supported kernels, best first, into `kernels`, and their predicted figures into
- * `predictions`; at most `most` of them. Latency and bandwidth follow from the TFLOPS. Return how many were written, or
- * an error: TILEWISE_UNSUPPORTED for a model file of an earlier version, which ranks only. */
+ * `predictions`; at most `most` of them. Latency and bandwidth come from the model's own trees, or without them from the
+ * TFLOPS. Return how many were written, or an error: TILEWISE_UNSUPPORTED for a model file of an earlier version, which
+ * ranks only. */
 TILEWISE_API int tilewise_predict(const tilewise_model *model, const tilewise_problem *problem, int most,
                                   int32_t *kernels, tilewise_prediction *predictions);
 
