@@ -76,7 +76,7 @@ class Timing:
         return dataclasses.replace(self, **every, budget_ms=_UNLIMITED, hopeless=_UNLIMITED)
 
     def stated(self) -> dict[str, Any]:
-        """Return the settings as plain data, without `warmup` where there is none, so that earlier plans stay equal."""
+        """Return the settings as plain data, without a `warmup` of 0, so that earlier plans stay equal."""
         return {n: v for n, v in dataclasses.asdict(self).items() if n != "warmup" or v}
 
 

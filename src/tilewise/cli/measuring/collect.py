@@ -172,7 +172,7 @@ def in_layouts(items: tuple[Item, ...], target: Target, layouts: ListConfig | No
     """Return the problems in each of the layouts, every one once; None leaves them as they are.
 
     Raises:
-        ConfigError: a layout is none of the op's.
+        ConfigError: the op does not have a layout.
     """
     if layouts is None:
         return items
