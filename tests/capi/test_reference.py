@@ -85,6 +85,17 @@ def test_every_number_of_16_bits_is_itself() -> None:
         assert np.isnan((result.view(np.float16) if dtype == "fp16" else as_float(result))[np.isnan(numbers)]).all()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "one", "torch_type"), [("fp8", 0x38, "float8_e4m3fn"), ("fp8_fnuz", 0x40, "float8_e4m3fnuz")]
+)
+def test_every_number_of_8_bits_is_that_of_pytorch(dtype: str, one: int, torch_type: str) -> None:
+    torch = pytest.importorskip("torch")
+    bits, result = np.arange(256, dtype=np.uint8), np.empty(256, dtype=np.uint16)
+    assert reference(dtype, "universal", c_gemm(256, 1, 1), bits, np.array([one], np.uint8), result) == 0
+    expected = torch.from_numpy(bits.copy()).view(getattr(torch, torch_type)).half().numpy()
+    np.testing.assert_array_equal(result.view(np.float16), expected)
+
+
 def as_float(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
@@ -103,6 +114,6 @@ def test_sums_round_to_the_nearest_once() -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     x = np.zeros(64, dtype=np.float32)
-    assert reference("fp8", "universal", c_gemm(2, 2, 2), x, x, x) == UNSUPPORTED
+    assert reference("bf8", "universal", c_gemm(2, 2, 2), x, x, x) == UNSUPPORTED
     assert reference("fp32", "forward", c_gemm(2, 2, 2), x, x, x) == BAD_ARGUMENT
     assert reference("fp32", "universal", c_gemm(2, 0, 2), x, x, x) == BAD_PROBLEM

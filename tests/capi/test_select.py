@@ -8,6 +8,7 @@ import json
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from capi import client
 from capi.client import Client, c_conv, c_gemm, c_problem, library, needs_compiler
+from kernels.ck.stubs import gemm_name, model_of, stub
 from model.test_artefact import PROBLEMS, make_parts
 from model.test_ranker import CK, TRITON, compiled
 from mutate import Damage, damaged
@@ -92,9 +94,12 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
         same()
 
 
+@pytest.mark.parametrize("extras", [(), ("latency",), ("bandwidth",), ("latency", "bandwidth")])
 @pytest.mark.parametrize("label", LABELS)
-def test_the_same_figures_as_python(tmp_path: Path, label: str) -> None:
-    write_artefact(tmp_path / "model", make_parts(label, extra_boosters={}))
+def test_the_same_figures_as_python(tmp_path: Path, label: str, extras: tuple[str, ...]) -> None:
+    """Latency and bandwidth come from trees of their own where the model has some, as in Python."""
+    boosters = dict.fromkeys(extras, make_parts(label).extra_boosters["latency"])
+    write_artefact(tmp_path / "model", make_parts(label, extra_boosters=boosters))
     predictor = Predictor.load(tmp_path / "model")
     export_model(predictor.model, tmp_path / "model.twm")
     with Client(tmp_path / "model.twm") as asked:
@@ -180,27 +185,63 @@ def test_a_damaged_file_is_refused(folder: Path, changes: list[Damage]) -> None:
         assert content == whole or str(path) in asked.error
 
 
-def test_gpu_helper_validates(folder: Path) -> None:
+def _helped(*arguments: str | Path) -> dict[str, Any]:
+    told = subprocess.run([client.helper(), *arguments], capture_output=True, check=True)
+    document: dict[str, Any] = json.loads(told.stdout)
+    return document
+
+
+def test_gpu_helper_validates_with_the_reference_on_the_host(folder: Path) -> None:
+    """The reference is named as such, and its time is not given as the kernel's."""
     model, path = exported(GEMM, 60, folder)
-    told = subprocess.run(
-        [client.helper(), "33", "20", "50", "--validate", "--model", path], capture_output=True, check=True
-    )
-    document = json.loads(told.stdout)
-    figures = document["execution"]
-    assert figures["time_ms"] > 0
-    assert figures["tflops"] == pytest.approx(2e-9 * 33 * 20 * 50 / figures["time_ms"], abs=1e-5)
     expected = {
         "problem": {"M": 33, "N": 20, "K": 50},
         "kernel": model.pool.names[model.rank(GemmProblem(33, 20, 50))[0]],
-        "execution": {"time_ms": figures["time_ms"], "tflops": figures["tflops"]},
+        "execution": {"time_ms": None, "tflops": None, "computed_by": "host reference"},
         "validation": {"accuracy": 100.0},
         "status": "success",
     }
-    assert json.dumps(document) == json.dumps(expected), "no other key, and in this order"
+    assert _helped("33", "20", "50", "--validate", "--model", path) == expected
     for wrong in (["1", "2"], ["1", "2", "x", "--model", path], ["1", "2", "3", "--model", "/nowhere"]):
         refused = subprocess.run([client.helper(), *wrong], capture_output=True, check=False)
         assert refused.returncode == 1
         assert json.loads(refused.stdout)["status"] == "error"
+
+
+@pytest.mark.parametrize(("dtype", "of_library"), [("fp16", "fp16"), ("bf16", "bf16"), ("fp8", "fp8_fnuz")])
+def test_gpu_helper_runs_the_kernels_library(
+    dtype: str, of_library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys, their order and their units are exactly those of CK Tile; the time is the library's own."""
+    name, other = gemm_name(16, dtype=dtype), gemm_name(32, dtype=dtype)
+    model_of(tmp_path, name)
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    stub(libraries, "a", other, DTYPE=of_library)
+    stub(libraries, "b", name.replace("gemm_universal", "gemm"), DTYPE=of_library, MS=0.25)
+    (libraries / "c.so").write_text("no library")
+    call = ("32", "16", "64", "--validate", "--model", tmp_path / "model.twm")
+    host = _helped(*call)
+    assert host["execution"]["computed_by"] == "host reference"
+    assert host["validation"] == {"accuracy": 100.0}
+    monkeypatch.setenv("TILEWISE_CK_GEMM_LIB", f"/nowhere:{libraries}")
+    expected = {
+        "problem": {"M": 32, "N": 16, "K": 64},
+        "kernel": name,
+        "execution": {"time_ms": 0.25, "tflops": pytest.approx(2e-9 * 32 * 16 * 64 / 0.25, abs=1e-6)},
+        "validation": {"accuracy": 100.0},
+        "status": "success",
+    }
+    found = _helped(*call)
+    assert found == expected
+    assert [[*found], [*found["execution"]]] == [[*expected], ["time_ms", "tflops"]], "no other key, and in this order"
+
+
+def test_a_librarys_wrong_result_lowers_the_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_of(tmp_path, gemm_name())
+    monkeypatch.setenv("TILEWISE_CK_GEMM_LIB", str(stub(tmp_path, "a", gemm_name(), CHEAT=1)))
+    found = _helped("16", "16", "16", "--validate", "--model", tmp_path / "model.twm")
+    assert found["validation"]["accuracy"] == pytest.approx(100 * 255 / 256)
 
 
 def test_the_registry_as_json(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tilewise.checks import require_format
 from tilewise.cli.main import main
+from tilewise.collect import load_plan
 
 TARGET = "target=grouped_conv_forward_bf16_sm90"
 
@@ -68,3 +70,29 @@ def test_a_name_of_another_format_is_refused(
 @pytest.mark.parametrize("name", ["out.parquet", "out.PARQUET", "out", "runs.2026-01", "out.parquet.part"])
 def test_other_names_are_accepted(name: str) -> None:
     require_format(name, ".parquet")
+
+
+GEMM = "target=gemm_universal_fp16_sm90"
+
+
+def test_layouts_warm_up_and_repeats_are_options(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    words = ["collect", GEMM, f"collect.plan={plan}", "collect.repeats=20", "collect.timing.warmup=5"]
+    (tmp_path / "problems.csv").write_text("M,N,K,layout,origin\n64,64,64,rcr,a\n64,64,64,ccr,a\n8,64,64,rcr,b\n")
+    assert main([*words, f"collect.problems={tmp_path}/problems.csv", "collect.layouts=[rrr,rcr]"]) == 0
+    loaded = load_plan(plan)
+    found = [(i.problem.M, i.problem.layout) for i in loaded.items]  # type: ignore[attr-defined]
+    assert found == [(64, "rrr"), (8, "rrr"), (64, "rcr"), (8, "rcr")]
+    assert (loaded.timing.rounds, loaded.timing.min_rounds, loaded.timing.warmup) == (20, 20, 5)
+    assert loaded.dumps() == plan.read_text()
+
+
+def test_a_plan_without_a_warm_up_stays_as_it_was(tmp_path: Path) -> None:
+    assert main(["collect", GEMM, f"collect.plan={tmp_path}/plan.json", "collect.part=[0,2]"]) == 0
+    assert "warmup" not in json.loads((tmp_path / "plan.json").read_text())["timing"]
+
+
+@pytest.mark.parametrize("layouts", ["[rcc]", "[]"])
+def test_layouts_are_those_of_the_op(layouts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collect", GEMM, f"collect.layouts={layouts}", "collect.dry_run=true"]) == 2
+    assert "collect.layouts must be of rcr, rrr, crr, ccr" in capsys.readouterr().err

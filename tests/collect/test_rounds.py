@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tilewise.collect import Samples, Timing, TimingShare, summarize_samples, time_in_rounds, timing_shares
 from tilewise.collect._outcomes import percentile
 from tilewise.collect._rounds import rotated
+from tilewise.errors import ConfigError
 
 
 class Watch:
@@ -152,3 +153,26 @@ def test_percentile_interpolates() -> None:
     assert percentile([3.0, 1.0, 2.0], 50) == 2.0
     assert percentile([1.0, 2.0], 25) == 1.25
     assert percentile([5.0], 80) == 5.0
+
+
+def test_samples_of_a_warm_up_are_thrown_away() -> None:
+    watch = Watch([0.1, 0.2])
+    samples = timed([0.1, 0.2], watch, Timing(warmup=3, finalists=0))
+    assert [len(s.times) for s in samples] == [6, 6]
+    assert len(watch.rounds) == 3 + 6
+    assert sorted(watch.rounds[0]) == [0, 1]
+    with pytest.raises(ConfigError, match="warmup must not be negative, got -1"):
+        Timing(warmup=-1)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_repeats_are_samples_of_every_kernel(count: int) -> None:
+    """Kernels that are slow, or hopelessly slow, have as many as the fastest."""
+    estimates = [0.001, 0.1, 5.0, 400.0]
+    samples = timed(estimates, Watch(estimates), Timing().repeated(count))
+    assert [len(s.times) for s in samples] == [count] * 4
+
+
+def test_repeats_must_be_a_number() -> None:
+    with pytest.raises(ConfigError, match="must be a whole number of at least 1, got 0"):
+        Timing().repeated(0)

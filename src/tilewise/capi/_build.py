@@ -55,7 +55,7 @@ def build_helper() -> Path:
     """Return the path of the command ``gpu_helper``, compiled like the library, which it finds by its absolute path."""
     library = build()
     linked = [str(library), f"-Wl,-rpath,{library.parent.resolve()}"]
-    return _compiled("gpu_helper", [*FLAGS, str(_HERE / "gpu_helper.c"), *linked, *LIBRARIES])
+    return _compiled("gpu_helper", [*FLAGS, "-D_GNU_SOURCE", str(_HERE / "gpu_helper.c"), *linked, *LIBRARIES, "-ldl"])
 
 
 def _compiled(name: str, arguments: Sequence[str]) -> Path:

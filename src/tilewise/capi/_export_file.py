@@ -2,10 +2,9 @@
 
 The file is little-endian: ``TILEWISE``, version (uint32), CRC-32 of the rest (uint32), length of the file (uint64),
 then sections in a fixed order. A section has four letters, the bytes of an item (uint32), the number of items (uint64)
-and the items, padded with zeros to a multiple of 8 bytes. Without a cost model its sections are missing, and without a
-scale model its sections, which come last. capi/model_file.c reads the file and checks every number.
-
-The trees of additional labels are left out: C derives latency and bandwidth from the TFLOPS.
+and the items, padded with zeros to a multiple of 8 bytes. Without a cost model its sections are missing, and so are
+those of a scale model. The trees of additional labels follow in files of version 4: their names, then the sections of a
+ranker for each. capi/model_file.c reads the file and checks every number.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import dataclasses
 import itertools
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,10 +24,11 @@ from tilewise.core import UntraceableError
 from tilewise.errors import ArtefactError
 from tilewise.files import write_bytes
 from tilewise.kernels import Pool, backend_of, registry_json
-from tilewise.model import RankerInputs, TrainedModel, compile_parts
+from tilewise.model import RankerInputs, RankerParts, TrainedModel, compile_parts
 from tilewise.ops import GEMM_LAYOUTS, OPS
 
-VERSION = 3  # the reader takes files of version 2, which have no scale model and predict no TFLOPS
+# Of files without and with trees of additional labels. The reader also takes version 2, without a scale model.
+VERSION, VERSION_WITH_EXTRAS = 3, 4
 
 Array: TypeAlias = npt.NDArray[np.generic]
 
@@ -78,26 +79,43 @@ def model_bytes(model: TrainedModel) -> bytes:
     """
     inputs = _inputs_for_c(model)
     pool = inputs.pool
+    extras = {
+        label: dataclasses.replace(inputs, scores=trees, scale=None, cost_model=None, shortlist=0)
+        for label, trees in model.extras.items()
+    }
     try:
         parts = compile_parts(inputs)
+        of_extras = [compile_parts(extra) for extra in extras.values()]
     except UntraceableError as e:
         raise ArtefactError(f"{model.where}: cannot be exported to C: {e}") from e
-    arrays, target, codes = parts.arrays, model.target, parts.codes.get("layout", {})
-    n_inputs, n_slots, constants, instructions, index = arrays["bytecode"]
-    n_features, *trees = arrays["scores"]
-    cost_model = arrays["cost_model"]
-    n_costs, n_drivers = cost_model[:2] if cost_model else (0, 0)
-    sizes = (len(pool), n_inputs, n_slots, len(arrays["classes"]), n_features, n_costs, n_drivers)
-    n_scale_features, *scale = arrays["scale"] or (-1,)
-    is_log1p = model.label == "log1p"
-    head = (*sizes, cost_model is not None, model.shortlist, n_scale_features, is_log1p)
-    partitions = np.concatenate([*arrays["classes"], np.empty(0, dtype=np.int32)])
+    target, codes = model.target, parts.codes.get("layout", {})
     sections = [
         _section("targ", 1, _texts(target.op, target.variant, target.dtype, target.arch)),
         _section("json", 1, _texts(registry_json(target, pool, model.arch.warp_size, model.content_hash))),
         _section("code", 8, _layout_codes(target.op, codes)),
+        *_ranker_sections(parts, model.label == "log1p", pool.names),
+    ]
+    if not extras:
+        return seal(b"".join(sections))
+    sections.append(_section("xtra", 1, _texts(*extras)))
+    sections += [section for extra in of_extras for section in _ranker_sections(extra, is_log1p=False)]
+    return seal(b"".join(sections), VERSION_WITH_EXTRAS)
+
+
+def _ranker_sections(parts: RankerParts, is_log1p: bool, names: Sequence[str] = ()) -> list[bytes]:
+    """Return the sections of a ranker: those of its names too, for the first of a file."""
+    arrays = parts.arrays
+    n_inputs, n_slots, constants, instructions, index = arrays["bytecode"]
+    n_features, *trees = arrays["scores"]
+    cost_model = arrays["cost_model"]
+    n_costs, n_drivers = cost_model[:2] if cost_model else (0, 0)
+    sizes = (arrays["n_kernels"], n_inputs, n_slots, len(arrays["classes"]), n_features, n_costs, n_drivers)
+    n_scale_features, *scale = arrays["scale"] or (-1,)
+    head = (*sizes, cost_model is not None, arrays["shortlist"], n_scale_features, is_log1p)
+    partitions = np.concatenate([*arrays["classes"], np.empty(0, dtype=np.int32)])
+    sections = [
         _section("head", 4, np.array(head, dtype=np.int32)),
-        _section("name", 1, _texts(*pool.names)),
+        *([_section("name", 1, _texts(*names))] if names else []),
         _section("clas", 4, partitions),
         _section("cons", 8, constants),
         _section("step", 28, instructions),
@@ -115,17 +133,17 @@ def model_bytes(model: TrainedModel) -> bytes:
     if scale:
         sections += [_section("prob", 8, arrays["problem"])]
         sections += [_section(tag, item, x) for (tag, item), x in zip(_TREES.items(), scale, strict=True)]
-    return seal(b"".join(sections))
+    return sections
 
 
 _TREES = {"root": 8, "feat": 8, "thre": 8, "chil": 16, "miss": 1, "left": 1, "valu": 8}
 _WEIGHTS = ("prog", "fact", "cent", "scal", "weig")
 
 
-def seal(sections: bytes) -> bytes:
+def seal(sections: bytes, version: int = VERSION) -> bytes:
     """Return the file with these sections: its head has version, checksum and length."""
     rest = struct.pack("<Q", len(sections) + 24) + sections
-    return b"TILEWISE" + struct.pack("<II", VERSION, zlib.crc32(rest)) + rest
+    return b"TILEWISE" + struct.pack("<II", version, zlib.crc32(rest)) + rest
 
 
 def _layout_codes(op: str, codes: dict[str, int]) -> Array:

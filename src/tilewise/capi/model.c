@@ -31,6 +31,8 @@ void tilewise_close(tilewise_model *m)
 {
     if (m) {
         tw_ranker_free(m->ranker);
+        tw_ranker_free(m->latency);
+        tw_ranker_free(m->bandwidth);
         free((void *)m->names);
         free(m->file);
         free(m);
@@ -149,11 +151,49 @@ int tilewise_rank(const tilewise_model *m, const tilewise_problem *problem, int 
     return rank_with_scale(m, problem, most, kernels, scores, &scale);
 }
 
+/* Return the scores of all kernels by additional trees, which the caller frees; NULL with `*failed` 0 where the model
+ * has no such trees, or with an error. */
+static double *extra_scores(const tilewise_model *m, tw_ranker *extra, const tilewise_problem *problem, int *failed)
+{
+    int64_t inputs[TW_MAX_INPUTS];
+    if (!extra || *failed)
+        return NULL;
+    double *scores = malloc(extra->n_kernels * sizeof *scores);
+    *failed = scores ? read_problem(m, problem, inputs) : tw_set_error(TILEWISE_NO_MEMORY, "out of memory");
+    if (!*failed)
+        *failed = status_of(tw_score(extra, inputs, scores));
+    if (*failed) {
+        free(scores);
+        return NULL;
+    }
+    return scores;
+}
+
+/* Complete predictions of TFLOPS by latency and bandwidth. Return TILEWISE_OK or an error. */
+static int complete(const tilewise_model *m, const tilewise_problem *problem, int count, const int32_t *kernels,
+                    tilewise_prediction *predictions)
+{
+    double flops, bytes;
+    int failed = 0;
+    if (tw_problem_work(problem, m->dtype, &flops, &bytes))
+        return tw_set_error(TILEWISE_UNSUPPORTED, "the type %s has no known size", m->dtype);
+    double *log_ms = extra_scores(m, m->latency, problem, &failed);
+    double *log_gb_s = extra_scores(m, m->bandwidth, problem, &failed);
+    for (int i = 0; i < count && !failed; i++) {
+        tilewise_prediction *p = &predictions[i];
+        p->latency_ms = log_ms ? exp(log_ms[kernels[i]]) : flops / (p->tflops * 1e9);
+        p->bandwidth_gb_s = log_gb_s ? exp(log_gb_s[kernels[i]]) : bytes / (p->latency_ms * 1e6);
+    }
+    free(log_ms);
+    free(log_gb_s);
+    return failed;
+}
+
 int tilewise_predict(const tilewise_model *m, const tilewise_problem *problem, int most, int32_t *kernels,
                      tilewise_prediction *predictions)
 {
     static const double MIN_TFLOPS = 1e-9; /* that of tilewise.model */
-    double scale = 0.0, flops, bytes;
+    double scale = 0.0;
     if (!m)
         return not_ready();
     if (!predictions || most < 0)
@@ -165,16 +205,13 @@ int tilewise_predict(const tilewise_model *m, const tilewise_problem *problem, i
     if (!scores)
         return tw_set_error(TILEWISE_NO_MEMORY, "out of memory");
     int found = rank_with_scale(m, problem, most, kernels, scores, &scale);
-    if (found > 0 && tw_problem_work(problem, m->dtype, &flops, &bytes))
-        found = tw_set_error(TILEWISE_UNSUPPORTED, "the type %s has no known size", m->dtype);
     for (int i = 0; i < found; i++) {
         double tflops = m->is_log1p ? expm1(scores[i] + scale) : exp(scores[i] + scale);
-        tflops = tflops > MIN_TFLOPS ? tflops : MIN_TFLOPS;
-        double ms = flops / (tflops * 1e9);
-        predictions[i] = (tilewise_prediction){tflops, ms, bytes / (ms * 1e6)};
+        predictions[i] = (tilewise_prediction){.tflops = tflops > MIN_TFLOPS ? tflops : MIN_TFLOPS};
     }
     free(scores);
-    return found;
+    int failed = found > 0 ? complete(m, problem, found, kernels, predictions) : 0;
+    return failed ? failed : found;
 }
 
 int tw_best_kernel(const tilewise_model *m, const tilewise_problem *problem)

@@ -20,6 +20,7 @@ struct tilewise_model {
     int predicts;                /* 0 for a file of an earlier version, which ranks only */
     int is_log1p;                /* 1 if scores are log(1 + TFLOPS), 0 if they are log(TFLOPS) */
     tw_ranker *ranker;
+    tw_ranker *latency, *bandwidth; /* their scores are log(ms) and log(GB/s); NULL: derived from the TFLOPS */
 };
 
 /* Return the index of the best kernel, or an error; TILEWISE_NO_KERNEL if no kernel supports the problem. */

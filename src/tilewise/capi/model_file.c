@@ -12,7 +12,7 @@
 #error "model files are little-endian, and read as they are"
 #endif
 
-enum { VERSION = 3, OLDEST_VERSION = 2, HEADER = 24, MAX_BYTES = 1 << 28, MAX_SLOTS = 1 << 24 };
+enum { VERSION = 4, FIRST_WITH_EXTRAS = 4, OLDEST_VERSION = 2, HEADER = 24, MAX_BYTES = 1 << 28, MAX_SLOTS = 1 << 24 };
 
 typedef struct {
     const uint8_t *at, *end;
@@ -198,8 +198,9 @@ static void read_cost_model(reader *r, tw_ranker *ranker, int32_t n_costs, int32
     free(single.at);
 }
 
-/* Read the sizes and then all parts of the ranker, and check that they are consistent. */
-static void read_ranker(reader *r, tilewise_model *m)
+/* Read the sizes and then all parts of a ranker into `*place`, which the model owns, and check that they are
+ * consistent. The first ranker of a file comes with the kernels' names; others rank the same kernels. */
+static void read_ranker(reader *r, tilewise_model *m, tw_ranker **place)
 {
     /* kernels, inputs, slots, partitions, features, costs, drivers, 1 if there is a cost model, shortlist; since
      * version 3 the features of the scale model (-1 without one), and 1 if scores are log(1 + TFLOPS) */
@@ -213,15 +214,19 @@ static void read_ranker(reader *r, tilewise_model *m)
     m->lacks_layout = m->op == TILEWISE_CONV && n[1] == TW_SIZES;
     expect(r, m->lacks_layout || n[1] == (m->op == TILEWISE_GEMM ? 4 : TW_MAX_INPUTS),
            "the bytecode has the wrong number of inputs for the op");
-    m->ranker = r->failed ? NULL : calloc(1, sizeof *m->ranker);
-    m->names = r->failed ? NULL : (const char **)calloc(n[0], sizeof *m->names);
-    if (!m->ranker || !m->names) {
+    const int is_first = place == &m->ranker;
+    expect(r, is_first || n[0] == m->ranker->n_kernels, "additional trees are of other kernels");
+    *place = r->failed ? NULL : calloc(1, sizeof **place);
+    if (is_first)
+        m->names = r->failed ? NULL : (const char **)calloc(n[0], sizeof *m->names);
+    if (!*place || !m->names) {
         r->failed = r->failed ? r->failed : tw_set_error(TILEWISE_NO_MEMORY, "out of memory");
         return;
     }
-    tw_ranker *ranker = m->ranker;
+    tw_ranker *ranker = *place;
     ranker->n_kernels = n[0], ranker->words = (n[0] + 63) / 64, ranker->shortlist = n[8];
-    split(r, take(r, "name", 1), n[0], m->names);
+    if (is_first)
+        split(r, take(r, "name", 1), n[0], m->names);
     read_classes(r, ranker, n[3]);
     read_bytecode(r, ranker, n[1], n[2]);
     read_outputs(r, "rule", &ranker->rules);
@@ -235,9 +240,24 @@ static void read_ranker(reader *r, tilewise_model *m)
         read_outputs(r, "prob", &ranker->problem);
         ranker->scale = read_forest(r, n[9]);
     }
-    m->is_log1p = m->predicts && n[10] == 1;
+    if (is_first)
+        m->is_log1p = m->predicts && n[10] == 1;
     if (!r->failed)
         expect(r, !tw_ranker_check(ranker), "its parts are inconsistent");
+}
+
+/* Read the trees of additional labels. */
+static void read_extras(reader *r, tilewise_model *m)
+{
+    array labels = take(r, "xtra", 1);
+    const char *text = labels.data, *end = text + labels.count;
+    expect(r, labels.count > 0 && end[-1] == 0, "a label lacks its terminating zero");
+    for (; !r->failed && text < end; text += strlen(text) + 1) {
+        tw_ranker **place = !strcmp(text, "latency") ? &m->latency : !strcmp(text, "bandwidth") ? &m->bandwidth : NULL;
+        expect(r, place && !*place, "a label of additional trees is unknown or repeated");
+        if (!r->failed)
+            read_ranker(r, m, place);
+    }
 }
 
 /* Return the CRC-32 of bytes, as zlib computes it. */
@@ -309,7 +329,9 @@ int tw_model_file_read(const char *path, tilewise_model *m)
     expect(&r, codes.count == TW_LAYOUTS, "the number of layout codes is wrong");
     if (!r.failed)
         memcpy(m->layouts, codes.data, sizeof m->layouts);
-    read_ranker(&r, m);
+    read_ranker(&r, m, &m->ranker);
+    if (version >= FIRST_WITH_EXTRAS && !r.failed)
+        read_extras(&r, m);
     expect(&r, r.failed || r.at == r.end, "bytes follow the last section");
     return r.failed;
 }

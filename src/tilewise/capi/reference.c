@@ -86,18 +86,43 @@ static void store_fp16(void *to, double x)
     store_16(to, x, 10);
 }
 
-/* Return the element type of a dtype; NULL if it is unknown. */
-static const element *element_of(const char *dtype)
+/* Return the e4m3 number at `from`: 4 bits of exponent with this bias, 3 bits of fraction, and `nan` for its NaN. The
+ * formats have no infinity. */
+static float load_e4m3(const void *from, int bias, uint8_t nan)
+{
+    uint8_t bits;
+    memcpy(&bits, from, sizeof bits);
+    const int exponent = bits >> 3 & 15, rest = bits & 7;
+    if (bits == nan || (nan == 0x7f && bits == 0xff))
+        return NAN;
+    double x = exponent ? ldexp(rest + 8, exponent - bias - 3) : ldexp(rest, 1 - bias - 3);
+    return (float)(bits >> 7 ? -x : x);
+}
+/* Return the number at `from` in the format of OCP, which most GPUs multiply. */
+static float load_fp8(const void *from)
+{
+    return load_e4m3(from, 7, 0x7f);
+}
+/* Return the number at `from` in the format of gfx942, which has another bias and no negative zero. */
+static float load_fp8_fnuz(const void *from)
+{
+    return load_e4m3(from, 8, 0x80);
+}
+
+/* Return the element type of a dtype's operands, or of its result; NULL if it is unknown. Products of fp8 are fp16. */
+static const element *element_of(const char *dtype, int of_result)
 {
     static const struct {
         const char *name;
-        element element;
-    } known[] = {{"fp32", {4, load_fp32, store_fp32}},
-                 {"bf16", {2, load_bf16, store_bf16}},
-                 {"fp16", {2, load_fp16, store_fp16}}};
+        element operand, result;
+    } known[] = {{"fp32", {4, load_fp32, store_fp32}, {4, load_fp32, store_fp32}},
+                 {"bf16", {2, load_bf16, store_bf16}, {2, load_bf16, store_bf16}},
+                 {"fp16", {2, load_fp16, store_fp16}, {2, load_fp16, store_fp16}},
+                 {"fp8", {1, load_fp8, NULL}, {2, load_fp16, store_fp16}},
+                 {"fp8_fnuz", {1, load_fp8_fnuz, NULL}, {2, load_fp16, store_fp16}}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(dtype, known[i].name))
-            return &known[i].element;
+            return of_result ? &known[i].result : &known[i].operand;
     return NULL;
 }
 
@@ -191,22 +216,22 @@ int tilewise_reference(const char *dtype, const char *variant, const tilewise_pr
     if (problem->op == TILEWISE_CONV && tw_conv_layout(&problem->of.conv) != 0)
         return tw_set_error(TILEWISE_UNSUPPORTED, "the reference computes channels last (NHWGC) only, got %.8s",
                             problem->of.conv.layout);
-    const element *e = element_of(dtype);
-    if (!e)
-        return tw_set_error(TILEWISE_UNSUPPORTED, "dtype must be fp32, bf16 or fp16, got %s", dtype);
+    const element *operand = element_of(dtype, 0), *stored = element_of(dtype, 1);
+    if (!operand)
+        return tw_set_error(TILEWISE_UNSUPPORTED, "dtype must be fp32, bf16, fp16, fp8 or fp8_fnuz, got %s", dtype);
     const int direction = tw_direction(problem->op, variant);
     if (direction < 0)
         return tw_set_error(TILEWISE_BAD_ARGUMENT, "variant %s does not belong to the problem's op", variant);
     const counts n = counts_of(problem, direction);
     double *sum = calloc((size_t)n.result, sizeof *sum);
-    float *x = sum ? load_all(e, a, n.a) : NULL, *y = x ? load_all(e, b, n.b) : NULL;
+    float *x = sum ? load_all(operand, a, n.a) : NULL, *y = x ? load_all(operand, b, n.b) : NULL;
     if (y) {
         if (problem->op == TILEWISE_GEMM)
             gemm(&problem->of.gemm, x, y, sum);
         else
             conv(&problem->of.conv, direction, x, y, sum);
         for (int64_t i = 0; i < n.result; i++)
-            e->store((char *)result + (size_t)i * e->bytes, sum[i]);
+            stored->store((char *)result + (size_t)i * stored->bytes, sum[i]);
     } else {
         failed = tw_set_error(TILEWISE_NO_MEMORY, "out of memory for %lld + %lld + %lld elements", (long long)n.a,
                               (long long)n.b, (long long)n.result);
@@ -227,7 +252,8 @@ int tilewise_run(const tilewise_model *m, const tilewise_problem *problem, const
     if (best < 0)
         return best;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    int failed = tilewise_reference(m->dtype, m->variant, problem, a, b, result);
+    const int is_fnuz = !strcmp(m->dtype, "fp8") && strstr(m->target, "_gfx942") != NULL;
+    int failed = tilewise_reference(is_fnuz ? "fp8_fnuz" : m->dtype, m->variant, problem, a, b, result);
     clock_gettime(CLOCK_MONOTONIC, &end);
     if (!failed && time_ms)
         *time_ms = (float)((double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) * 1e-6);

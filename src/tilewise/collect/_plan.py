@@ -14,10 +14,13 @@ from typing import Any, Self
 import numpy as np
 
 from tilewise.arch import HardwareProfile
+from tilewise.checks import is_whole
 from tilewise.collect._outcomes import LEFT_OUT, Outcome
 from tilewise.errors import ConfigError, DataError, UsageError
 from tilewise.kernels import Pool, illegal
 from tilewise.ops import OPS, Problem, Target
+
+_UNLIMITED = 1e9  # of milliseconds and of factors: no kernel reaches it
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Timing:
     max_retries: int = 3  # ... and repeated, at most this often
     kernel_timeout_s: float = 20.0  # a kernel that takes longer, compilation included, counts as failed
     rtol: float = 0.02  # results: |y - reference| <= rtol * (|reference| + rms(reference))
+    warmup: int = 0  # samples of each kernel that are taken first and thrown away
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_rounds <= self.rounds:
@@ -53,10 +57,27 @@ class Timing:
             raise ConfigError("`1 <= trailing <= hopeless` must hold, and trailing_rounds lie between 1 and min_rounds")
         if not 0 <= self.final_share <= 1:
             raise ConfigError(f"final_share must lie in [0, 1], got {self.final_share}")
+        if self.warmup < 0:
+            raise ConfigError(f"warmup must not be negative, got {self.warmup}")
         if self.max_unroll < 1 or self.window_us < 0:
             raise ConfigError("max_unroll must be at least 1 and window_us not negative")
         if not (0 < self.clock_ratio <= 1 and self.budget_ms > 0 and self.kernel_timeout_s > 0 and self.rtol > 0):
             raise ConfigError("clock_ratio must lie in (0, 1]; budget_ms, kernel_timeout_s and rtol must be positive")
+
+    def repeated(self, count: int) -> Self:
+        """Return settings by which every kernel, slow ones too, has `count` samples.
+
+        Raises:
+            ConfigError: `count` is not a whole number of at least 1.
+        """
+        if not is_whole(count) or count < 1:
+            raise ConfigError(f"the number of samples must be a whole number of at least 1, got {count!r}")
+        every = {"rounds": count, "min_rounds": count, "trailing_rounds": count, "finalists": 0, "final_share": 0.0}
+        return dataclasses.replace(self, **every, budget_ms=_UNLIMITED, hopeless=_UNLIMITED)
+
+    def stated(self) -> dict[str, Any]:
+        """Return the settings as plain data, without a `warmup` of 0, so that earlier plans stay equal."""
+        return {n: v for n, v in dataclasses.asdict(self).items() if n != "warmup" or v}
 
 
 @dataclass(frozen=True)
@@ -138,7 +159,7 @@ class Plan:
             "target": dataclasses.asdict(self.target),
             "arch": self.arch.to_dict(),
             "pool": self.pool.to_dict(),
-            "timing": dataclasses.asdict(self.timing),
+            "timing": self.timing.stated(),
             "run_id": self.run_id,
             "items": [_item_to_dict(item) for item in self.items],
         }

@@ -96,6 +96,11 @@ class _Recorder:
         self._best_clock = 0
         self._iteration = 0
 
+    def warm_up(self, candidates: Sequence[int]) -> None:
+        """Sample each of `candidates` `warmup` times, and keep no sample."""
+        for iteration in range(self._timing.warmup):
+            self._watch.sample(rotated(candidates, iteration))
+
     def take_round(self, candidates: Sequence[int]) -> None:
         """Sample each of `candidates` once; after `max_retries` repetitions, accept a round with a low clock too."""
         timing = self._timing
@@ -130,6 +135,7 @@ def time_in_rounds(
         The samples of each candidate, in the order of `estimates`.
     """
     recorder = _Recorder(len(estimates), watch, timing)
+    recorder.warm_up([i for i, share in enumerate(shares) if share.rounds])
     for r in range(max((share.rounds for share in shares), default=0)):
         recorder.take_round([i for i, share in enumerate(shares) if r < share.rounds])
     finalists = _finalists(recorder.times, timing)

@@ -23,7 +23,7 @@ from tilewise.model._confidence import (
 )
 from tilewise.model._label_names import COST_MODEL_LABELS, EXTRA_LABELS, LABELS, SCALED_LABELS
 from tilewise.model._predictor import KERNEL_NAME, QUANTITIES, Prediction, Predictor, given_cells
-from tilewise.model._ranker import RankerInputs, compile_parts
+from tilewise.model._ranker import RankerInputs, RankerParts, compile_parts
 from tilewise.model._shortlist import put_behind, shortlisted
 from tilewise.model._trained_model import TrainedModel, ranked
 from tilewise.model._trees import Ensemble
@@ -49,6 +49,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "RankerInputs",
+    "RankerParts",
     "TrainedModel",
     "compile_parts",
     "contributions",

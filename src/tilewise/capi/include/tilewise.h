@@ -102,8 +102,9 @@ typedef struct {
 } tilewise_prediction;
 
 /* Write the indices of the supported kernels, best first, into `kernels`, and their predicted figures into
- * `predictions`; at most `most` of them. Latency and bandwidth follow from the TFLOPS. Return how many were written, or
- * an error: TILEWISE_UNSUPPORTED for a model file of an earlier version, which ranks only. */
+ * `predictions`; at most `most` of them. Latency and bandwidth come from the model's own trees, or without them from
+ * the TFLOPS. Return how many were written, or an error: TILEWISE_UNSUPPORTED for a model file of an earlier version,
+ * which ranks only. */
 TILEWISE_API int tilewise_predict(const tilewise_model *model, const tilewise_problem *problem, int most,
                                   int32_t *kernels, tilewise_prediction *predictions);
 
@@ -116,7 +117,8 @@ TILEWISE_API int tilewise_predict(const tilewise_model *model, const tilewise_pr
 TILEWISE_API int tilewise_run(const tilewise_model *model, const tilewise_problem *problem, const void *a,
                               const void *b, void *result, float *time_ms);
 
-/* Compute a result without a model. `dtype`: "fp32", "bf16" or "fp16"; `variant`: "universal", "forward", "bwd_data" or
+/* Compute a result without a model. `dtype`: "fp32", "bf16", "fp16", "fp8" (e4m3) or "fp8_fnuz" (that of gfx942), whose
+ * results are fp16; `variant`: "universal", "forward", "bwd_data" or
  * "bwd_weight". Sums are double, rounded once, to the nearest, ties to even. Return TILEWISE_OK or an error. */
 TILEWISE_API int tilewise_reference(const char *dtype, const char *variant, const tilewise_problem *problem,
                                     const void *a, const void *b, void *result);

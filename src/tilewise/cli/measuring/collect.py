@@ -3,6 +3,7 @@
 tilewise collect [target=NAME] [output=FILE] ['collect.devices=[0,1]'] [collect.budget_s=1500]
 tilewise collect collect.dry_run=true                list the work, the dropped pairs and the expected time, and stop
 tilewise collect collect.plan=PLAN.json              write the plan and stop
+tilewise collect collect.repeats=20 collect.timing.warmup=5 'collect.layouts=[rcr,rrr]'    benchmark as CK Tile does
 tilewise collect input=PLAN.json output=FILE         measure a plan
 tilewise collect target=NAME collect.libraries=FOLDER measure CK Tile's kernels, see docs/ck-tile-client.md
 tilewise collect target=NAME ck.checkout=CK ck.instances=FILE    build CK Tile's kernels that have no library first
@@ -160,6 +161,8 @@ def plan_from_config(cfg: DictConfig, pool: Pool | None = None) -> Plan:
     """
     target = Target.parse(cfg.target)
     timing = Timing(**OmegaConf.to_container(cfg.collect.timing))  # type: ignore[arg-type]
+    if cfg.collect.repeats is not None:
+        timing = timing.repeated(cfg.collect.repeats)
     arch = HardwareProfile.from_dict(OmegaConf.to_container(cfg.arch), source="arch")  # type: ignore[arg-type]
     return Plan(target, arch, pool or load_pool(target), _items(cfg), timing, cfg.collect.run_id)
 
@@ -167,10 +170,27 @@ def plan_from_config(cfg: DictConfig, pool: Pool | None = None) -> Plan:
 def _items(cfg: DictConfig) -> tuple[Item, ...]:
     """Return the problems of the configuration."""
     target = Target.parse(cfg.target)
-    items = _part(load_problem_set(target.op, cfg.collect.problems), cfg.collect.part)
+    items = in_layouts(load_problem_set(target.op, cfg.collect.problems), target, cfg.collect.layouts)
+    items = _part(items, cfg.collect.part)
     if cfg.collect.repeat is None:
         return items
     return repeated(items, target, cfg.holdout.fraction, cfg.collect.repeat)
+
+
+def in_layouts(items: tuple[Item, ...], target: Target, layouts: ListConfig | None) -> tuple[Item, ...]:
+    """Return the problems in each of the layouts, every one once; None leaves them as they are.
+
+    Raises:
+        ConfigError: the op does not have a layout.
+    """
+    if layouts is None:
+        return items
+    known = target.problem_type.layouts
+    unknown = [layout for layout in layouts if layout not in known]
+    if unknown or not layouts:
+        raise ConfigError(f"collect.layouts must be of {', '.join(known)}, got {list(layouts)}")
+    found = {dataclasses.replace(i.problem, layout=layout): i for layout in layouts for i in items}  # type: ignore[call-arg]
+    return tuple(dataclasses.replace(item, problem=problem) for problem, item in found.items())
 
 
 def _part(items: tuple[Item, ...], part: object) -> tuple[Item, ...]:
