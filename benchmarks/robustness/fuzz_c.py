@@ -67,7 +67,14 @@ def fuzz(name: str, seconds: int, seed: int) -> dict[str, object]:
         corpus = Path(scratch) / "corpus"
         corpus.mkdir()
         seed_corpus(name, corpus)
-        command = [str(program), str(corpus), f"-max_total_time={seconds}", f"-seed={seed}", *LIMITS, "-print_final_stats=1"]
+        command = [
+            str(program),
+            str(corpus),
+            f"-max_total_time={seconds}",
+            f"-seed={seed}",
+            *LIMITS,
+            "-print_final_stats=1",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         kept = len([*corpus.iterdir()])
     counts = dict(re.findall(r"stat::(\w+):\s+(\d+)", done.stderr))

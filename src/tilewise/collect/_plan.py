@@ -72,8 +72,10 @@ class Timing:
         """
         if not is_whole(count) or count < 1:
             raise ConfigError(f"the number of samples must be a whole number of at least 1, got {count!r}")
-        every = {"rounds": count, "min_rounds": count, "trailing_rounds": count, "finalists": 0, "final_share": 0.0}
-        return dataclasses.replace(self, **every, budget_ms=_UNLIMITED, hopeless=_UNLIMITED)
+        return dataclasses.replace(
+            self, rounds=count, min_rounds=count, trailing_rounds=count, finalists=0, final_share=0.0,
+            budget_ms=_UNLIMITED, hopeless=_UNLIMITED,
+        )  # fmt: skip
 
     def stated(self) -> dict[str, Any]:
         """Return the settings as plain data, without a `warmup` of 0, so that earlier plans stay equal."""

@@ -190,8 +190,10 @@ def _defaults(kind: type[Problem]) -> dict[str, object]:
 def _values(kind: type[Problem]) -> Callable[[Problem], tuple[int | str, ...]]:
     """Return a function that reads all dimensions of a problem at once."""
     names = _columns(kind)
-    read = operator.attrgetter(*names)
-    return read if len(names) > 1 else lambda problem: (read(problem),)  # of one name it returns the bare value
+    if len(names) == 1:  # attrgetter would return the bare value
+        return lambda problem: (getattr(problem, names[0]),)
+    read: Callable[[Problem], tuple[int | str, ...]] = operator.attrgetter(*names)
+    return read
 
 
 @cache

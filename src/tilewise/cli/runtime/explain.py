@@ -53,9 +53,10 @@ def run(cfg: DictConfig) -> None:
     else:
         raise ConfigError("problem: missing; give 'problem={...}', or input= with a journal")
     with dispatcher:
-        explanation = {**dispatcher.explain(explained)}
+        now = dispatcher.explain(explained)
+        explanation: dict[str, object] = {**now}
         if line is not None:
-            explanation |= {"recorded": line, "agrees": same_ranking(line, explanation)}
+            explanation |= {"recorded": line, "agrees": same_ranking(line, now)}
         page = _page(dispatcher, explanation, Path(cfg.data)) if cfg.html else ""
     text = json.dumps(explanation, indent=1) + "\n"
     if cfg.html:
