@@ -61,6 +61,7 @@ CASES: Sequence[tuple[str, Problem, str]] = (
     (BWD_DATA, conv(36, 64), "64x64x32_taps_w4_s3_g1_k1"),
     (BWD_WEIGHT, conv(64, 36), "64x32x64_flat_w4_s3_g1_k8"),
     (FORWARD, conv(64, 64, 8), "128x64x64_merged_w4_s3_g1_k1"),
+    (FORWARD, conv(64, 64, 8), "128x64x64_mergedbox_w4_s3_g1_k1"),
     (BWD_DATA, conv(64, 64, 8), "128x64x64_merged_w4_s3_g1_k1"),
     (BWD_WEIGHT, conv(64, 64, 8), "64x128x64_merged_w4_s3_g1_k4"),
     (FORWARD, conv(64, 64, 64), "32x32x1_depth_w1_s1_g1_k1"),

@@ -65,6 +65,8 @@ TINY_MERGED: dict[str, Problem] = {
     "more outputs": GroupedConvProblem(1, 6, 36, 3, 4, 5, 3, 3, 2, 2, 1, 1),
     "1x1, stride": GroupedConvProblem(1, 24, 24, 3, 5, 5, 1, 1, stride_h=2, stride_w=2),
     "odd": GroupedConvProblem(1, 21, 35, 7, 4, 4, 2, 3, pad_w=1),
+    "stride 2": GroupedConvProblem(2, 16, 16, 4, 6, 4, 3, 3, 2, 2, 1, 1),
+    "two tiles of groups": GroupedConvProblem(1, 80, 80, 20, 3, 4, 3, 3, pad_h=1, pad_w=1),
     "3D": GroupedConvProblem(2, 8, 12, 4, 3, 5, 2, 3, pad_w=1, Di=4, Z=3, pad_d=1, stride_d=2),
 }
 _CONV_CONFIGS = (
@@ -77,7 +79,8 @@ _PRODUCT_CONFIGS = (
     "16x16x16_persistent_w1_s2_g1_k2",
 )  # fmt: skip
 _PIXEL_CONFIGS = (
-    "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
+    "64x64x16_box_w4_s2_g2_k1", "128x64x16_box_w4_s2_g1_k2", "64x64x16_mergedbox_w4_s2_g1_k1",
+    "128x64x32_mergedbox_w4_s2_g1_k2", "8x8x1_lanes_w1_s1_g1_k1", "16x4x1_lanes_w1_s4_g2_k1",
     *_PRODUCT_CONFIGS,
     "16x4x2_strip_w1_s1_g1_k1", "32x8x4_strip_w1_s1_g2_k1", "64x4x8_strip_w1_s1_g1_k1",
 )  # fmt: skip
@@ -149,11 +152,18 @@ REAL: dict[str, dict[str, Problem]] = {
         "ragged ccr, stored by descriptor": GemmProblem(400, 1000, 720, "ccr"),
     },
 }
+# Kernels that Triton's interpreter cannot run.
+COMPILED_CONFIGS = (
+    "64x64x64_relay_w8_s8_g1_k1", "128x128x64_relay_w8_s4_g8_k1", "256x64x64_relay_w8_s4_g8_k1",
+    "128x256x64_relay_w8_s3_g1_k1", "256x128x64_relay_w8_s3_g8_k1",
+)  # fmt: skip
 # Kernels of pipelines that a shipped pool lacks.
 _BEYOND = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",
     "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1", "64x32x8_strip_w1_s1_g1_k1", "64x32x4_strip_w2_s1_g2_k1",
     "16x64x2_strip_w2_s1_g1_k1", "64x64x64_tma_w4_s3_g8_k1", "128x128x64_persistent_w4_s4_g4_k1",
+    "64x32x32_merged_w4_s4_g1_k1", "128x64x64_merged_w4_s3_g1_k4", "64x128x32_merged_w4_s3_g1_k16",
+    "128x64x64_mergedbox_w4_s3_g1_k1", "256x128x64_mergedbox_w8_s3_g1_k2", *COMPILED_CONFIGS,
 )  # fmt: skip
 
 
@@ -161,7 +171,7 @@ def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
     """Return the problems that a kernel is interpreted for."""
     if kernel.pipeline == "box":
         return TINY_BOXES
-    return TINY[op] | {"strip": TINY_STRIPS, "merged": TINY_MERGED}.get(kernel.pipeline, {})
+    return TINY[op] | {"strip": TINY_STRIPS, "merged": TINY_MERGED, "mergedbox": TINY_MERGED}.get(kernel.pipeline, {})
 
 
 def wide_pool(target: Target) -> Pool:

@@ -21,7 +21,7 @@ from tilewise.kernels.triton._limits import MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYT
 from tilewise.kernels.triton._rules import TRITON_DTYPES
 from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, Launch, family_of
 from tilewise.kernels.triton.programs._family import FAMILIES
-from tilewise.kernels.triton.programs._program import ABSENT, descriptor
+from tilewise.kernels.triton.programs._program import ABSENT, descriptor, swizzled_descriptor
 from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
 TARGETS = [Target(*key, dtype, "sm90") for key in FAMILIES for dtype in TRITON_DTYPES[key[0]]]
@@ -120,7 +120,7 @@ def check_launch(item: Launch) -> None:
             assert isinstance(tensor, TensorDescriptor)
             element = kind.removeprefix("tensordesc<").partition("[")[0]
             *outer, inner = tensor.strides
-            assert kind == descriptor(element, tensor.block_shape)
+            assert kind in (descriptor(element, tensor.block_shape), swizzled_descriptor(element, tensor.block_shape))
             assert tensor.base.dtype == TYPES[element], name
             assert inner == 1
             assert all(stride * tensor.base.element_size() % 16 == 0 for stride in outer)

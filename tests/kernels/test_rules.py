@@ -29,7 +29,11 @@ GEMM8 = Target("gemm", "universal", "fp8", "sm90")
 GEMM_POOL = load_pool(GEMM8)
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
+RELAY: dict[str, Any] = {
+    "pipeline": "relay", "tile_m": 128, "tile_n": 128, "tile_k": 64, "num_warps": 8, "num_stages": 5,
+}  # fmt: skip
 MERGED: dict[str, Any] = {"pipeline": "merged", "tile_n": 32, "tile_k": 16}
+MERGEDBOX: dict[str, Any] = {"pipeline": "mergedbox", "tile_n": 64}
 STRIP: dict[str, Any] = {"pipeline": "strip", "tile_k": 4, "num_stages": 1}
 BOX: dict[str, Any] = {"pipeline": "box", "tile_k": 64}
 LAYER: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
@@ -63,6 +67,17 @@ def kernel(**change: Any) -> Kernel:
         ({"tile_k": 1, "split_k": 2, "pipeline": "depth"}, "depth takes split_k 1"),
         (STRIP, None),
         (MERGED, None),
+        ({**RELAY, "tile_n": 256, "num_stages": 3}, None),  # 147,456 bytes of operands, 65,536 of results, barriers
+        ({**RELAY, "tile_n": 256, "num_stages": 4}, "needs 262656 bytes of shared"),
+        (RELAY, None),
+        ({**RELAY, "num_stages": 6}, "needs 262656 bytes of shared"),  # two sets of results
+        ({**RELAY, "tile_k": 32}, "relay takes a tile_k of 128 bytes"),
+        ({**RELAY, "num_warps": 4}, "relay takes 8 warps and split_k 1"),
+        ({**RELAY, "split_k": 2}, "relay takes 8 warps and split_k 1"),
+        ({**RELAY, "tile_n": 32}, "a tile_n of 64 to 256"),
+        ({**MERGED, "pipeline": "mergedbox", "tile_n": 64}, None),
+        ({**MERGED, "pipeline": "mergedbox"}, "and a tile_n of at least 64"),
+        ({**MERGED, "pipeline": "mergedbox", "tile_n": 64, "group_m": 8}, "mergedbox takes group_m 1"),
         ({**MERGED, "group_m": 2}, "merged takes group_m 1"),
         ({**STRIP, "tile_k": 1}, "strip takes a tile_k of 2 to 8"),
         ({**STRIP, "tile_k": 16}, "strip takes a tile_k of 2 to 8"),
@@ -159,6 +174,14 @@ def test_shared_memory_by_hand() -> None:
         (MERGED, {}, "merged needs a tile that holds two groups"),
         (MERGED, {"G": 2}, "merged needs a tile that holds two groups"),  # a column for each of 32 channels
         (MERGED, {"G": 4}, None),
+        (RELAY, {}, None),
+        (RELAY, {"G": 2}, "relay takes no groups and no stride"),
+        (RELAY, {"stride_h": 2, "stride_w": 2}, "relay takes no groups and no stride"),
+        (RELAY, {"C": 60}, "8 must divide the rows that descriptors load"),
+        (RELAY, {"K": 60}, "8 must divide the rows that descriptors store"),
+        (MERGEDBOX, {"G": 2}, None),
+        (MERGEDBOX, {"G": 2, "stride_h": 3}, "a strided box needs 2D images that the stride divides"),
+        (MERGEDBOX, {"C": 60, "G": 4}, "8 must divide the rows that descriptors load"),
         ({**MERGED, "split_k": 18}, {"G": 16}, None),  # 9 taps x 32 channels, in steps of 16
         ({**MERGED, "split_k": 19}, {"G": 16}, "split_k leaves programs without work"),
         ({**MERGED, "tile_n": 256, "num_warps": 8}, {"G": 64, "N": 1024}, "times the leanest tile's work"),

@@ -8,6 +8,8 @@ from tilewise.arch import HardwareProfile
 from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
 from tilewise.kernels.triton._limits import RESULT_ELEMENTS
 
+HALF_TILE = 128 * 128  # most results that four warps keep in registers
+
 
 def accumulators_per_thread(kernel: KernelLike, arch: HardwareProfile) -> Array:
     """Return the 32-bit partial sums that a thread holds.

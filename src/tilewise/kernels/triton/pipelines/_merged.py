@@ -5,6 +5,8 @@ A step is one filter tap x `tile_k` channels of the tile's groups; in bwd_weight
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tilewise.arch import HardwareProfile
@@ -16,52 +18,60 @@ from tilewise.kernels.triton._shapes import merged_groups
 from tilewise.ops import Target, implicit_gemm
 
 
+@dataclass(frozen=True)
+class Merging:
+    """The rules and formulas of a pipeline of this name whose tiles compute several groups."""
+
+    name: str
+
+    def needs(self, kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+        """Yield the rule that a tile must hold two groups."""
+        here = kernel.pipeline == self.name
+        if np.any(here):  # most pools would compute this rule for nothing
+            yield (
+                here & (merged_groups(kernel, problem, variant) < 2),
+                f"{self.name} needs a tile that holds two groups",
+            )
+
+    def padded_k(self, kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) -> Array:
+        """Replace the length of K: each filter tap pads the channels of the merged groups."""
+        here = kernel.pipeline == self.name
+        if variant == "bwd_weight" or not np.any(here):
+            return k
+        inner = (problem.C if variant == "forward" else problem.K) // problem.G
+        steps = -(-inner * np.maximum(merged_groups(kernel, problem, variant), 1) // kernel.tile_k)
+        return np.where(here, k // inner * steps * kernel.tile_k, k)
+
+    def padded_work(self, kernel: KernelLike, problem: ProblemLike, variant: str, work: Array) -> Array:
+        """Replace the work: there is a product for each set of merged groups, not for each group."""
+        here = kernel.pipeline == self.name
+        if not np.any(here):
+            return work
+        p, groups = problem, np.maximum(merged_groups(kernel, problem, variant), 1)
+        products = -(-p.G // groups)
+        if variant == "bwd_weight":
+            pixels, cols = implicit_gemm(p, variant).k, p.Z * p.Y * p.X * groups * (p.C // p.G)
+            cols, pixels = (-(-size // tile) * tile for size, tile in ((cols, kernel.tile_n), (pixels, kernel.tile_k)))
+            return np.where(here, 2.0 * products * kernel.tile_m * cols * pixels, work)
+        return np.where(here, work / p.G * products, work)
+
+    def steps(self, i: FeatureInputs, steps: Array) -> Array:
+        """Replace the steps along K: each filter tap pads the channels of the merged groups."""
+        here = i.k.pipeline == self.name
+        if i.variant == "bwd_weight" or not here.any():
+            return steps
+        return np.where(here, i.gemm.k // i.channels * -(-i.together(i.channels) // i.k.tile_k), steps)
+
+    def merged(self, i: FeatureInputs, merged: Array) -> Array:
+        """Replace the groups that a tile computes; the features of an unsupported problem count one."""
+        return np.where(i.k.pipeline == self.name, np.maximum(merged_groups(i.k, i.p, i.variant), 1), merged)
+
+
 def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
     return "merged takes group_m 1" if kernel.group_m != 1 else None
 
 
-def _needs(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
-    merged = kernel.pipeline == "merged"
-    if not np.any(merged):  # most pools would compute this rule for nothing
-        return
-    yield merged & (merged_groups(kernel, problem, variant) < 2), "merged needs a tile that holds two groups"
-
-
-def _padded_k(kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) -> Array:
-    merged = kernel.pipeline == "merged"
-    if variant == "bwd_weight" or not np.any(merged):
-        return k
-    inner = (problem.C if variant == "forward" else problem.K) // problem.G
-    steps = -(-inner * np.maximum(merged_groups(kernel, problem, variant), 1) // kernel.tile_k)
-    return np.where(merged, k // inner * steps * kernel.tile_k, k)
-
-
-def _padded_work(kernel: KernelLike, problem: ProblemLike, variant: str, work: Array) -> Array:
-    """Replace the work: there is a product for each set of merged groups, not for each group."""
-    merged = kernel.pipeline == "merged"
-    if not np.any(merged):
-        return work
-    p, groups = problem, np.maximum(merged_groups(kernel, problem, variant), 1)
-    products = -(-p.G // groups)
-    if variant == "bwd_weight":
-        pixels, cols = implicit_gemm(p, variant).k, p.Z * p.Y * p.X * groups * (p.C // p.G)
-        padded = (kernel.tile_m, -(-cols // kernel.tile_n) * kernel.tile_n, -(-pixels // kernel.tile_k) * kernel.tile_k)
-        return np.where(merged, 2.0 * products * padded[0] * padded[1] * padded[2], work)
-    return np.where(merged, work / p.G * products, work)
-
-
-def _steps(i: FeatureInputs, steps: Array) -> Array:
-    """Replace the steps along K: each filter tap pads the channels of the merged groups."""
-    here = i.k.pipeline == "merged"
-    if i.variant == "bwd_weight" or not here.any():
-        return steps
-    return np.where(here, i.gemm.k // i.channels * -(-i.together(i.channels) // i.k.tile_k), steps)
-
-
-def _merged(i: FeatureInputs, merged: Array) -> Array:
-    """Replace the groups that a tile computes; the features of an unsupported problem count one."""
-    return np.where(i.k.pipeline == "merged", np.maximum(merged_groups(i.k, i.p, i.variant), 1), merged)
-
+_MERGING = Merging("merged")
 
 MERGED = Pipeline(
     name="merged",
@@ -69,8 +79,8 @@ MERGED = Pipeline(
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._merged",
     illegal=_illegal,
-    needs={"grouped_conv": _needs},
-    padded_k=_padded_k,
-    padded_work=_padded_work,
-    formulas=Formulas("merged", steps=_steps, merged=_merged),
+    needs={"grouped_conv": _MERGING.needs},
+    padded_k=_MERGING.padded_k,
+    padded_work=_MERGING.padded_work,
+    formulas=Formulas("merged", steps=_MERGING.steps, merged=_MERGING.merged),
 )

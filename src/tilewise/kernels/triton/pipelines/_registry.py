@@ -8,9 +8,11 @@ from tilewise.kernels.triton.pipelines._depth import DEPTH
 from tilewise.kernels.triton.pipelines._flat import FLAT
 from tilewise.kernels.triton.pipelines._lanes import LANES
 from tilewise.kernels.triton.pipelines._merged import MERGED
+from tilewise.kernels.triton.pipelines._mergedbox import MERGEDBOX
 from tilewise.kernels.triton.pipelines._persistent import PERSISTENT
 from tilewise.kernels.triton.pipelines._plain import PLAIN
 from tilewise.kernels.triton.pipelines._point import POINT
+from tilewise.kernels.triton.pipelines._relay import RELAY
 from tilewise.kernels.triton.pipelines._strip import STRIP
 from tilewise.kernels.triton.pipelines._taps import TAPS
 from tilewise.kernels.triton.pipelines._tma import TMA
@@ -29,6 +31,8 @@ PIPELINES: dict[str, Pipeline] = {
         TMA,
         PERSISTENT,
         MERGED,
+        MERGEDBOX,
+        RELAY,
     )
 }
 

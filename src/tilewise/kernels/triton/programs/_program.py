@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
@@ -60,12 +62,19 @@ class Program:
         divisors |= dict.fromkeys(self.aligned, self.vector)
         # in the order of the arguments: the text of attrs is part of Triton's cache key
         attrs = {(i,): [["tt.divisibility", divisors[n]]] for i, n in enumerate(names) if n in divisors}
-        return ASTSource(self.fn, signature, constants, attrs)
+        source = GluonASTSource if self.fn.is_gluon() else ASTSource
+        return source(self.fn, signature, constants, attrs)
 
 
 def descriptor(element: str, block: Sequence[int]) -> str:
     """Return the type of a tensor descriptor whose loads bring `block`."""
     return f"tensordesc<{element}[{', '.join(map(str, block))}]>"
+
+
+def swizzled_descriptor(element: str, block: Sequence[int]) -> str:
+    """Return the type of :func:`descriptor` in Gluon, which states the layout in shared memory: rows of 128 bytes."""
+    layout = NVMMASharedLayout(128, 8 if element.startswith("fp8") else 16, rank=len(block))
+    return f"tensordesc<{element}[{', '.join(map(str, block))}],{layout!r}>"
 
 
 def described(tensor: Tensor, shape: Sequence[int], block: Sequence[int]) -> TensorDescriptor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @triton.jit
-def _place(channel, Cg, RUN: tl.constexpr):
+def place_of(channel, Cg, RUN: tl.constexpr):
     """Return the group of each channel of a tile, and its place there; RUN divides Cg."""
     group = tl.max_constancy(channel // Cg, RUN)
     return group, tl.max_contiguous(tl.multiple_of(channel % Cg, RUN), RUN)
@@ -86,7 +86,7 @@ def conv_merged(
         inside = within(row < rows, d, h, v, Di, Hi, Wi)
         pixel = pixel_at(n, d, h, v, Di, Hi, Wi)
         a = tl.load(x_tile + pixel[:, None] * C + c[None, :], mask=inside[:, None] & (c < channels)[None, :], other=0.0)
-        group, place = _place(c, Cg, RUN)
+        group, place = place_of(c, Cg, RUN)
         mask = (group[:, None] == own) & (c < channels)[:, None] & (col < filters)[None, :]
         b = tl.load(w_col + tl.multiple_of(tap * Cg, RUN) + place[:, None], mask=mask, other=0.0)
         acc = tl.dot(a, b, acc)
@@ -122,7 +122,7 @@ def bwd_data_merged(
     filters = tl.multiple_of(tl.minimum(groups * Kg, K - first * Kg), OUTPUTS)
     channels = tl.multiple_of(tl.minimum(groups * Cg, C - first * Cg), INPUTS)
     dy_tile = dy + tl.multiple_of(first * Kg, OUTPUTS)
-    group, place = _place(col, Cg, RUN)
+    group, place = place_of(col, Cg, RUN)
     stride = tl.multiple_of(taps * Cg, RUN)
     w_col = w + tl.multiple_of(first * Kg * taps * Cg, RUN) + place[None, :]
 
@@ -186,7 +186,7 @@ def bwd_weight_merged(
         a = tl.load(dy_k + row[None, :] * K, mask=(k < filters)[:, None] & (row < rows)[None, :], other=0.0)
         b = tl.load(x_c + pixel * C, mask=inside, other=0.0)
         acc = tl.dot(a, b, acc)
-    group, place = _place(c, Cg, RUN)
+    group, place = place_of(c, Cg, RUN)
     mask = ((k // Kg)[:, None] == group[None, :]) & (k < filters)[:, None] & useful[None, :]
     offset = (first * Kg + k)[:, None] * (taps * Cg) + (tap * Cg + place)[None, :]
     if SPLIT_K == 1:
@@ -195,7 +195,7 @@ def bwd_weight_merged(
         tl.store(partial + split.to(tl.int64) * K * taps * Cg + offset, acc, mask=mask)
 
 
-def _constants(kernel: Kernel, problem: GroupedConvProblem, variant: str) -> dict[str, int]:
+def merged_constants(kernel: Kernel, problem: GroupedConvProblem, variant: str) -> dict[str, int]:
     """Return the constants of a function besides the kernel's settings.
 
     RUN divides the input channels of a group, INPUTS and OUTPUTS the channels of a tile's groups: so many elements may
@@ -213,7 +213,8 @@ def _constants(kernel: Kernel, problem: GroupedConvProblem, variant: str) -> dic
     return constants
 
 
-def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
+def merged_alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
+    """Return the key of a problem's programs; of problems with groups, it holds the numbers of channels and groups."""
     several = 1 < problem.G < max(problem.C, problem.K)
     sizes = (problem.G, problem.C, problem.K) if several else None
     return aligned_channels(problem), sizes
@@ -223,7 +224,7 @@ def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashabl
 class _Variant:
     """A Triton function with the facts that differ between the variants."""
 
-    fn: Any
+    fn: object  # a Triton function
     tensors: tuple[str, str, str]
     contiguous: Callable[[GroupedConvProblem], int]
     reduce_block: int
@@ -232,7 +233,7 @@ class _Variant:
 
     def programs(self, kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
         """Return the programs; see :class:`tilewise.kernels.triton.Implementation`."""
-        tensors, constants = dict.fromkeys(self.tensors), _constants(kernel, problem, variant)
+        tensors, constants = dict.fromkeys(self.tensors), merged_constants(kernel, problem, variant)
         function = Function(self.fn, tensors, self.contiguous(problem), self.reduce_block, constants)
         return programs_of(function, kernel, problem, dtype)
 
@@ -252,7 +253,7 @@ class _Variant:
 
     def implementation(self) -> Implementation:
         """Return the variant for the registry."""
-        return Implementation(self.programs, self.launches, _alignment)
+        return Implementation(self.programs, self.launches, merged_alignment)
 
 
 _FORWARD = _Variant(conv_merged, ("x", "w", "y"), lambda p: p.K, IMAGE_BLOCK, output_sizes_of, output_elements)
