@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from building import ROOT, build, done, run
 from installed import PROBLEM
 from small_model import write_model
 from tilewise.cli._verbs import VERBS
@@ -20,13 +18,12 @@ from tilewise.core import compiled_core
 from tilewise.model import load_artefact
 from tilewise.ops import GroupedConvProblem
 
-ROOT = Path(__file__).parents[1]
 MAX_MB = 120  # NumPy's libraries are most of it
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("wheel")]
 
 # Verbs that start without an extra, as far as an empty folder lets them.
-RUNTIME_VERBS = {"select", "explain", "cache", "instances", "registry", "shadow"}  # shadow: of an empty journal
+RUNTIME_VERBS = {"select", "explain", "cache", "init", "instances", "registry", "shadow"}  # shadow: of an empty journal
 ARGUMENTS = {
     "data": ["describe"], "ingest": ["input=x.csv", "output=y.parquet"], "instances": ["list"], "cache": ["list"],
     "compare": ["a=model", "b=model"], "evaluate": ["model_dir=model"], "promote": ["model_dir=model"],
@@ -35,37 +32,17 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-def _run(command: Sequence[str | Path], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TILEWISE_", "PYTHON"))}
-    return subprocess.run(
-        [str(c) for c in command],
-        cwd=cwd, env=inherited | environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-def _done(command: Sequence[str | Path], cwd: Path, **environment: str) -> str:
-    done = _run(command, cwd, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def _build(source: Path, kind: str, out: Path, environment: Mapping[str, str]) -> Path:
-    _done([sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out], source, **environment)
-    (built,) = out.iterdir()
-    return built
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"), {"TILEWISE_BUILD": "require"})
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"), {"TILEWISE_BUILD": "require"})
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel into an empty environment, and return the folder of its programs."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
-    _done([sys.executable, "-m", "venv", folder], ROOT)
-    _done([folder / "bin" / "pip", "install", "--quiet", wheel], folder)
+    done([sys.executable, "-m", "venv", folder], ROOT)
+    done([folder / "bin" / "pip", "install", "--quiet", wheel], folder)
     return folder / "bin"
 
 
@@ -82,18 +59,16 @@ def test_the_wheel_has_the_core_and_the_configuration(wheel: Path) -> None:
 
 
 def test_the_runtime_needs_its_few_dependencies_only(environment: Path, model_dir: Path, tmp_path: Path) -> None:
-    ranked = _done([environment / "python", ROOT / "tests" / "installed.py", model_dir], tmp_path).split()
+    ranked = done([environment / "python", ROOT / "tests" / "installed.py", model_dir], tmp_path).split()
     model = load_artefact(model_dir)
     assert ranked == [model.pool.names[i] for i in model.rank(GroupedConvProblem(**PROBLEM), 5)]
     text = ",".join(f"{name}:{size}" for name, size in PROBLEM.items())
-    selected = _done([environment / "tilewise", "select", f"input={model_dir}", f"problem={{{text}}}"], tmp_path)
+    selected = done([environment / "tilewise", "select", f"input={model_dir}", f"problem={{{text}}}"], tmp_path)
     assert f'"kernel_name": "{ranked[0]}"' in selected
 
 
 def test_the_runtime_is_small(environment: Path, tmp_path: Path) -> None:
-    packages = _done(
-        [environment / "pip", "list", "--format=freeze", "--exclude=pip", "--exclude=setuptools"], tmp_path
-    )
+    packages = done([environment / "pip", "list", "--format=freeze", "--exclude=pip", "--exclude=setuptools"], tmp_path)
     assert len(packages.split()) <= 12, packages
     files = (p for p in (environment.parent / "lib").rglob("*") if p.is_file() and not p.is_symlink())
     assert sum(p.stat().st_size for p in files if "/pip/" not in str(p)) < MAX_MB * 1e6
@@ -104,24 +79,24 @@ def test_each_verb_works_or_names_its_extra(verb: str, environment: Path, model_
     (tmp_path / "data").mkdir()
     (tmp_path / "x.csv").touch()
     shutil.copytree(model_dir, tmp_path / "model")
-    done = _run([environment / "tilewise", verb, *ARGUMENTS.get(verb, ())], tmp_path)
-    assert "a fault of tilewise" not in done.stderr
+    finished = run([environment / "tilewise", verb, *ARGUMENTS.get(verb, ())], tmp_path)
+    assert "a fault of tilewise" not in finished.stderr
     if verb in RUNTIME_VERBS:
-        assert "extra" not in done.stderr
+        assert "extra" not in finished.stderr
     else:
-        assert done.returncode == 2, done.stderr
-        (line,) = done.stderr.strip().splitlines()
+        assert finished.returncode == 2, finished.stderr
+        (line,) = finished.stderr.strip().splitlines()
         assert "is not installed; this needs the extra '" in line
 
 
 def test_an_sdist_builds_without_a_compiler_and_says_so_once(
     tmp_path: Path, model_dir: Path, environment: Path
 ) -> None:
-    sdist = _build(ROOT, "sdist", tmp_path / "sdist", {})
+    sdist = build(ROOT, "sdist", tmp_path / "sdist", {})
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
-    wheel = _build(source, "wheel", tmp_path / "wheel", {"CC": "no-such-compiler"})
+    wheel = build(source, "wheel", tmp_path / "wheel", {"CC": "no-such-compiler"})
     assert wheel.name.endswith("py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive_:
         archive_.extractall(tmp_path / "site")
@@ -130,10 +105,10 @@ from tilewise.dispatch import Dispatcher
 for _ in range(2):
     print(Dispatcher.from_folder({str(model_dir)!r}).select({PROBLEM}).kernel_name)
 """
-    done = _run([environment / "python", "-c", code], tmp_path, PYTHONPATH=str(tmp_path / "site"))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the native core was not built") == 1
+    finished = run([environment / "python", "-c", code], tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr.count("the native core was not built") == 1
     model = load_artefact(model_dir)
     best = model.pool.names[model.rank(GroupedConvProblem(**PROBLEM), 1)[0]]
-    assert done.stdout.split() == [best, best]
+    assert finished.stdout.split() == [best, best]
     assert compiled_core() is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import own_op
 from cli.test_examples import PAGES, ROOT, commands
 from synthetic import CONV
 from tilewise.cli._request import parse
@@ -82,6 +83,13 @@ def _filled(word: str) -> str:
 
 def _id(path: Path) -> str:
     return path.stem
+
+
+@pytest.fixture(autouse=True)
+def _own_op() -> Iterator[None]:
+    """Make the pages' own op, my_matmul, known, as a project's conf/op does."""
+    with own_op.registered():
+        yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)

@@ -149,7 +149,7 @@ def test_caches_of_triton_are_a_table(op: str, tmp_path: Path) -> None:
         (CSV, StatedColumns(("rows",), ("BLOCK",), "time_us", "h"), "time_us must be one of s, ms, us, ns, got 'h'"),
         ("M,BLOCK_M\n1,2\n", NONE, "the column of the latency is not clear: the table has M, BLOCK_M"),
         ("M,BLOCK_M,ms,us\n1,2,3,4\n", NONE, "ms, us may each be it; name it, as in latency=ms"),
-        ("M,K,ms\n1,2,3\n", NONE, "the columns M, K, ms cannot be told apart; name them, as in problem="),
+        ("M,K,ms\n1,2,3\n", NONE, "the columns M, K, ms cannot be told apart; name them, as in 'problem="),
     ],
 )  # fmt: skip
 def test_a_table_that_is_not_clear_is_refused(

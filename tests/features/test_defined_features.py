@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from tilewise.kernels import Pool, kernel_type
 from tilewise.ops import OpDefinition
 
 CONDITIONS = Conditions(variant="universal", dtype="bf16", arch=load_arch("sm90"))  # 132 compute units
-PROBLEM = {"M": 1000, "N": 384, "K": 96, "layout": "rrr", "causal": 1}
-KERNEL = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "pipe": "tma", "even_k": False}
+PROBLEM: dict[str, Any] = {"M": 1000, "N": 384, "K": 96, "layout": "rrr", "causal": 1}
+KERNEL: dict[str, Any] = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "pipe": "tma", "even_k": False}
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import own_op
 from own_op import DEFINITION
@@ -101,6 +104,13 @@ def test_all_columns_of_tables_and_all_backends_are_reserved() -> None:
     for name in (*BACKENDS, *OPS):
         with pytest.raises(ConfigError, match="is reserved"):
             replace(DEFINITION, name=name)
+
+
+def test_the_page_shows_a_definition() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "your-own-kernels.md").read_text()
+    block = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]
+    shown = OpDefinition.from_dict(yaml.safe_load(block))
+    assert set(shown.to_dict()) == set(DEFINITION.to_dict()) | {"programs"}
 
 
 @pytest.mark.usefixtures("_known")

@@ -83,7 +83,7 @@ def keep_definition(definition: OpDefinition, folder: Path = Path()) -> Path | N
 def definition_text(definition: OpDefinition) -> str:
     """Return the file of a definition."""
     head = "# An op of this project: docs/your-own-kernels.md of tilewise explains the keys.\n"
-    return head + yaml.safe_dump(definition.to_dict(), sort_keys=False, default_flow_style=None, width=100)
+    return f"{head}{yaml.safe_dump(definition.to_dict(), sort_keys=False, default_flow_style=None, width=100)}"
 
 
 def _definition_of_table(op: str, path: Path, given: dict[str, object]) -> OpDefinition:

@@ -9,7 +9,7 @@ in FILE.quarantined.jsonl; all others are imported, failed runs with their statu
 of the GPU that measured, for the columns of the device.
 `tilewise data prepare` and `tilewise data merge` check the labels later.
 
-tilewise ingest input=FILE op=NAME [problem=[M,N,K] config=[BLOCK_M,num_warps] latency=COLUMN unit=us flops='2*M*N*K']
+tilewise ingest input=FILE op=NAME 'problem=[M,N,K]' 'config=[BLOCK_M,num_warps]' latency=COLUMN unit=us 'flops=2*M*N*K'
 imports any table (CSV, JSON, parquet, a folder of triton.autotune's caches) of an op of your own. A new op's definition
 is written to conf/op/NAME.yaml; columns that are not named are found by their names and kinds.
 """

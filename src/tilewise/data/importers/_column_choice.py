@@ -14,7 +14,7 @@ from tilewise.ops import RESERVED_COLUMNS, OpDefinition
 UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}  # milliseconds
 MAX_CATEGORY_VALUES = 64
 
-_AS_IN = ", as in problem=[M,N,K] config=[BLOCK_M,num_warps]"
+_AS_IN = ", as in 'problem=[M,N,K]' 'config=[BLOCK_M,num_warps]'"
 _LATENCY = re.compile(r"(?:(?:latency|time|runtime|duration|median|mean|p50)_?)?(?P<unit>ms|us|ns|s)?", re.IGNORECASE)
 # Names of meta-parameters: Triton's launch options, tiles and groups.
 _META = re.compile(

@@ -63,7 +63,7 @@ def _cached_rows(path: Path, key: Sequence[str]) -> Iterator[dict[str, object]]:
             f"{path}: no file {_CACHES} in this folder; triton.autotune writes them with cache_results=True"
         )
     if not key:
-        raise DataError(f"{path}: a cache states values without names; name them in order, as in problem=[M,N,K]")
+        raise DataError(f"{path}: a cache states values without names; name them in order, as in 'problem=[M,N,K]'")
     for file in files:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
