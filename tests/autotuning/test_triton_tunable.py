@@ -115,7 +115,7 @@ def test_run_and_warmup_are_triton_s() -> None:
     kernel.run(x, y, 100, 2.0, grid=(4,), warmup=False)
     assert torch.equal(y, 2 * x)
     assert len(kernel.warmup(x, y, 100, 2.0, grid=(4,))) == 3
-    with pytest.raises(UsageError, match=r"launch it with _plain\[grid\]"):
+    with pytest.raises(UsageError, match=r"launch it with plain\[grid\]"):
         kernel(x, y, 100, 2.0)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 import tilewise
 from autotuning.kernels import CONFIGS, lines, recorded, sleeper
-from tilewise.errors import KernelError
+from tilewise.errors import KernelError, UsageError
+from tilewise.ops import OPS, OpDefinition, register
 
 
 def test_runs_the_fastest_configuration_of_a_key(tmp_path: Path) -> None:
@@ -177,6 +178,44 @@ def test_a_performance_model_keeps_the_best_estimates() -> None:
     prune = {"perf_model": lambda n, width: abs(width - n), "top_k": 1}
     tuned = recorded({8: 1.0, 4: 2.0, 2: 3.0}, prune_configs_by=prune)
     assert (tuned(4), tuned(2)) == (4, 2)
+
+
+def _some(n: int, *, width: int) -> int:
+    return width
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "../my"}, "name must be a lower-case letter"),
+        ({"measure": "often"}, "measure must be call, aside or never, got 'often'"),
+        ({"top": 0}, "top must be a whole number of 1 or more, got 0"),
+        ({"rep": -1.0}, "rep must be a positive number"),
+        ({"prune_configs_by": {"keep": 1}}, "prune_configs_by: unknown key 'keep'"),
+        ({"prune_configs_by": {"top_k": 1.5}}, "top_k must be a whole number of 1 or more, or a share"),
+        ({"configs": [{"width": 1}, {"width": 1}]}, r"configs\[1\] repeats configs\[0\] \(width=1\)"),
+        ({"configs": [1]}, "must be a triton.Config or a mapping, got 1"),
+        ({"configs": [{"width": object()}]}, "must have a stable text"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_its_rule(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tilewise.autotune(**{"configs": [{"width": 1}], "key": ["n"], **options})(_some)
+
+
+def test_a_functions_name_becomes_a_legal_one() -> None:
+    assert tilewise.autotune(configs=[], key=["n"])(_some).name == "some"
+
+
+def test_a_kernel_of_another_signature_than_its_op_still_runs(caplog: pytest.LogCaptureFixture) -> None:
+    register(OpDefinition("of_rows", (("rows", "int"),), (("width", "int"),)))
+    try:
+        tuned = tilewise.autotune(configs=[{"width": 1}, {"width": 2}], key=["n"], name="of_rows")(_some)
+        with caplog.at_level(logging.INFO):
+            assert tuned(3) in (1, 2)
+    finally:
+        del OPS["of_rows"]
+    assert "no model can be used: op of_rows is known with other columns" in caplog.text
 
 
 def test_the_package_and_its_decorator_import_neither_triton_nor_torch() -> None:

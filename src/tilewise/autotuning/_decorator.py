@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,6 +15,7 @@ from tilewise.autotuning._pruning import Pruning
 from tilewise.autotuning._triton_tunable import TritonTunable, is_triton_kernel
 from tilewise.autotuning._tunable import Tunable
 from tilewise.autotuning.op import Statements
+from tilewise.checks import require
 
 
 def autotune(
@@ -92,7 +94,7 @@ def autotune(
         is_triton = is_triton_kernel(function)
         graphs = is_triton if use_cuda_graph is None else use_cuda_graph
         chooser = Chooser(
-            name or _name_of(function),
+            _checked_name(name, function),
             lambda: tuned.code,
             configurations,
             pruning,
@@ -106,8 +108,20 @@ def autotune(
     return decorate
 
 
-def _name_of(function: object) -> str:
-    """Return the name of the function within all decorators."""
-    while not hasattr(function, "__name__") and hasattr(function, "fn"):
-        function = function.fn
-    return str(getattr(function, "__name__", type(function).__name__))
+def _checked_name(name: str | None, function: object) -> str:
+    """Return the stated name, or one that is made of the function's: of ``_fwd_kernel``, ``fwd_kernel``.
+
+    Raises:
+        ConfigError: the stated name has other characters than lower-case letters, digits and ``_``.
+    """
+    if name is None:
+        while not hasattr(function, "__name__") and hasattr(function, "fn"):
+            function = function.fn
+        words = re.findall(r"[a-z0-9]+", str(getattr(function, "__name__", type(function).__name__)).lower())
+        name = "_".join(words) or "kernel"
+    require(
+        "name must be a lower-case letter, then up to 47 lower-case letters, digits and _",
+        re.fullmatch("[a-z][a-z0-9_]{0,47}", name) is not None,
+        name,
+    )
+    return name

@@ -1,7 +1,8 @@
 """Ops of the user's own that a command names before any file of the project does.
 
-``tilewise ingest`` makes the definition of a new op from a table, ``tilewise init`` takes one from a file, and
-``tilewise collect`` and ``cache`` from a tuned kernel. They need it before the configuration is composed, which refuses unknown ops.
+``tilewise ingest`` makes the definition of a new op from a table, ``tilewise init`` takes one from a file, ``tilewise
+collect`` and ``cache`` from a tuned kernel. They need it before the configuration is composed, which refuses unknown
+ops.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
-    "init": Verb("project", "lay out a project around an op of your own", ("input", "out")),
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",
@@ -46,7 +45,7 @@ VERBS: dict[str, Verb] = {
     "ingest": Verb(
         "measuring",
         "import measurements of other tools, or any table of an op of your own",
-        ("hardware", "ingest", "input", "output"),
+        ("data", "hardware", "ingest", "input", "output"),
         also={name: f"ingest.{name}" for name in ("problem", "config", "latency", "unit", "flops", "bytes")},
     ),
     "data": Verb(
@@ -139,6 +138,7 @@ VERBS: dict[str, Verb] = {
         "look for configurations beyond the pool",
         ("collect", "data", "holdout", "input", "model_dir", "output", "problem", "search"),
     ),
+    "init": Verb("project", "lay out a project around an op of your own", ("input", "out")),
 }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def run(cfg: DictConfig) -> None:
     if kept:
         console.print(f"kept, since they exist: {', '.join(kept)}", soft_wrap=True, highlight=False)
     console.print("next: measurements in data/ (tilewise ingest), git init, dvc init, dvc repro", soft_wrap=True)
-    write_result({"folder": str(folder), "written": written, "kept": kept})
+    write_result({"folder": str(folder), "definition": cfg.input, "written": written, "kept": kept})
 
 
 def _contents(target: Target, definition: OpDefinition) -> Iterator[tuple[str, str]]:
