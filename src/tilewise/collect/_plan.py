@@ -72,10 +72,11 @@ class Timing:
         """
         if not is_whole(count) or count < 1:
             raise ConfigError(f"the number of samples must be a whole number of at least 1, got {count!r}")
-        every = {"rounds": count, "min_rounds": count, "trailing_rounds": count, "finalists": 0, "final_share": 0.0}
-        return dataclasses.replace(self, **every, budget_ms=_UNLIMITED, hopeless=_UNLIMITED)
+        every = dict.fromkeys(("rounds", "min_rounds", "trailing_rounds"), count)
+        unlimited = dict.fromkeys(("budget_ms", "hopeless"), _UNLIMITED)
+        return dataclasses.replace(self, **every, **unlimited, finalists=0, final_share=0.0)  # type: ignore[arg-type]
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, object]:
         """Return the settings as plain data, without a `warmup` of 0, so that earlier plans stay equal."""
         return {n: v for n, v in dataclasses.asdict(self).items() if n != "warmup" or v}
 
