@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_without_a_gpu_the_error_names_the_c_program(tmp_path: Path, capsys: pyt
 @pytest.mark.gpu
 def test_the_selected_kernel_runs_and_is_timed(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", target="gemm_universal_bf16_sm90", trees=4)
-    document = gpu_helper.measure(GemmProblem(512, 256, 128), folder, validate=True)
+    document: Any = gpu_helper.measure(GemmProblem(512, 256, 128), folder, validate=True)
     assert [*document] == ["problem", "kernel", "execution", "validation", "status"]
     assert document["validation"] == {"accuracy": 100.0}
     assert document["execution"]["time_ms"] > 0

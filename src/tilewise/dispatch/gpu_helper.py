@@ -13,11 +13,14 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewise.dispatch._dispatcher import Dispatcher
 from tilewise.errors import TilewiseError, UsageError
 from tilewise.ops import GemmProblem
+
+if TYPE_CHECKING:
+    import torch
 
 _WARM_UP, _SAMPLES = 3, 20
 
@@ -37,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(problem: GemmProblem, folder: Path, validate: bool) -> dict[str, Any]:
+def measure(problem: GemmProblem, folder: Path, validate: bool) -> dict[str, object]:
     """Run the kernel that a model selects for a problem, and return the document to print.
 
     Raises:
@@ -56,8 +59,8 @@ def measure(problem: GemmProblem, folder: Path, validate: bool) -> dict[str, Any
         dtype = dispatcher.target.dtype
         given = [t.to(_torch_type(dtype)) for t in (a, b.T.contiguous())]  # rcr: B is stored by columns
         result = dispatcher.run(problem, *given)
-        ms = median_ms(lambda: dispatcher.run(problem, *given, out=result), torch)
-    document: dict[str, Any] = {
+        ms = median_ms(lambda: dispatcher.run(problem, *given, out=result))
+    document: dict[str, object] = {
         "problem": {"M": problem.M, "N": problem.N, "K": problem.K},
         "kernel": kernel,
         "execution": {"time_ms": ms, "tflops": problem.flops / (ms * 1e9)},
@@ -67,7 +70,7 @@ def measure(problem: GemmProblem, folder: Path, validate: bool) -> dict[str, Any
     return document | {"status": "success"}
 
 
-def operands(problem: GemmProblem) -> tuple[Any, Any]:
+def operands(problem: GemmProblem) -> tuple[torch.Tensor, torch.Tensor]:
     """Return A of shape (M, K) and B of shape (K, N): integers from -2 to 2, as fp32 on the host."""
     import torch
 
@@ -78,7 +81,7 @@ def operands(problem: GemmProblem) -> tuple[Any, Any]:
     return entries(problem.M, problem.K), entries(problem.K, problem.N)
 
 
-def accuracy(result: Any, exact: Any) -> float:
+def accuracy(result: torch.Tensor, exact: torch.Tensor) -> float:
     """Return the percentage of results that equal the exact sums up to one rounding of the result's type."""
     import torch
 
@@ -87,8 +90,10 @@ def accuracy(result: Any, exact: Any) -> float:
     return 100.0 * float(right.double().mean())
 
 
-def median_ms(run: Callable[[], object], torch: Any) -> float:
+def median_ms(run: Callable[[], object]) -> float:
     """Return the median time of a call on the GPU, in milliseconds."""
+    import torch
+
     for _ in range(_WARM_UP):
         run()
     times = []
@@ -102,7 +107,7 @@ def median_ms(run: Callable[[], object], torch: Any) -> float:
     return float(sorted(times)[_SAMPLES // 2])
 
 
-def _torch_type(dtype: str) -> Any:
+def _torch_type(dtype: str) -> torch.dtype:
     from tilewise.kernels.triton.programs import TORCH_TYPES
 
     return TORCH_TYPES[dtype]

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from math import log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewise.arch import HardwareProfile
+from tilewise.kernels._contract import Rules
+from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
 from tilewise.kernels.ck import _depthwise
 from tilewise.kernels.ck._ck_kernel import CONV_WIDTHS, CkKernel
 from tilewise.ops import CHANNELS_LAST, Problem, Target, spatial_dims, stored_rows
@@ -198,7 +200,7 @@ def _warp_tile(k: CkKernel) -> tuple[int, int, int]:
     return k.warp_tile_m, k.warp_tile_n, k.warp_tile_k
 
 
-def shared_memory_bytes(kernel: Any, dtype: str) -> Any:
+def shared_memory_bytes(kernel: KernelLike, dtype: str) -> Array:
     """Return the bytes of the operand tiles in shared memory: one A and one B tile per buffer.
 
     Args:
@@ -259,7 +261,7 @@ def shape_of(tile: tuple[int, int, int], dtype: str, arch: HardwareProfile) -> S
 # ---- supported problems ----------------------------------------------------------------------------------------------
 
 
-def support_checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
+def support_checks(kernel: KernelLike, problem: Problem, variant: str) -> Rules:
     """Yield the rules that decide whether a kernel supports a problem, as (is broken, reason).
 
     Args:
@@ -275,7 +277,7 @@ def support_checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tupl
         yield True, f"CK Tile has no kernels for op {problem.op}"
 
 
-def _conv_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+def _conv_checks(kernel: KernelLike, p: ProblemLike, variant: str) -> Rules:
     yield kernel.ndim < spatial_dims(p), "a 2d kernel has no depth"
     depthwise = np.asarray(kernel.pipeline == _depthwise.PIPELINE)
     if depthwise.any():
@@ -286,7 +288,7 @@ def _conv_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]
             yield ~depthwise & broken, reason
 
 
-def _implicit_gemm_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+def _implicit_gemm_checks(kernel: KernelLike, p: ProblemLike, variant: str) -> Rules:
     yield p.layout != CHANNELS_LAST, "CK Tile kernels take channels last (NHWGC) only"
     merged = np.maximum(kernel.num_groups_to_merge, 1)
     yield p.G % merged != 0, "the groups to merge must divide the groups"
@@ -299,7 +301,7 @@ def _implicit_gemm_checks(kernel: Any, p: Any, variant: str) -> Iterator[tuple[A
         yield (merged == 1) & (size % vector != 0), f"vector_{name} must divide a group's channels"
 
 
-def _gemm_checks(kernel: Any, p: Any) -> Iterator[tuple[Any, str]]:
+def _gemm_checks(kernel: KernelLike, p: ProblemLike) -> Rules:
     yield (kernel.gemm_layout != p.layout) & (kernel.gemm_layout != ""), "the kernel is compiled for another layout"
     for name, size in (("m", p.M), ("n", p.N), ("k", p.K)):
         ragged = size % np.maximum(getattr(kernel, f"tile_{name}"), 1) != 0

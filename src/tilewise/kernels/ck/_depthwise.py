@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.kernels._contract import Rules
+from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
 from tilewise.ops import CHANNELS_FIRST, output_sizes
 
 PIPELINE = "depthwise"  # in place of a pipeline along K
@@ -46,7 +48,7 @@ def sizes_in(match: re.Match[str]) -> dict[str, int]:
     return {name: int(match[name]) for name in SIZES}
 
 
-def config_of(k: Any) -> str:
+def config_of(k: KernelLike) -> str:
     """Return the configuration of a depthwise kernel, which :data:`CONFIG` matches."""
     return (
         f"2d_{PIPELINE}_{k.dw_tile_h}x{k.dw_tile_w}_f{k.dw_filter}_s{k.dw_stride_h}x{k.dw_stride_w}"
@@ -54,7 +56,7 @@ def config_of(k: Any) -> str:
     )
 
 
-def build_rules(k: Any) -> Iterator[tuple[bool, str]]:
+def build_rules(k: KernelLike) -> Iterator[tuple[bool, str]]:
     """Yield (is broken, reason) for each rule of CK's code that a kernel must meet for any problem."""
     yield min(getattr(k, n) for n in SIZES if "pad" not in n) < 1, "all sizes but the padding must be at least 1"
     per_wave = int(tiles_per_wave(k))
@@ -63,14 +65,14 @@ def build_rules(k: Any) -> Iterator[tuple[bool, str]]:
     yield k.dw_pad_w < 1, "the padding along the width must be at least 1"
 
 
-def tiles_per_wave(k: Any) -> Any:
+def tiles_per_wave(k: KernelLike) -> Array:
     """Return the tiles that a wave computes at once: lanes by the parts of a tile."""
     parts_h = -(-k.dw_tile_h // np.maximum(k.dw_sub_h, 1))
     parts_w = -(-k.dw_tile_w // np.maximum(k.dw_sub_w, 1))
     return _WAVE // np.maximum(parts_h * parts_w, 1)
 
 
-def checks(k: Any, p: Any, variant: str) -> Iterator[tuple[Any, str]]:
+def checks(k: KernelLike, p: ProblemLike, variant: str) -> Rules:
     """Yield the rules of CK's code that decide whether a depthwise kernel supports a problem, as (is broken, reason).
 
     Args:
