@@ -181,6 +181,23 @@ test: $(INTERPRETER) lint type  ## lint, types and the short tests: every packag
 test-all: $(INTERPRETER) $(SERVERS) $(CLUSTER)  ## the rest: servers, processes that are killed, kernels in the interpreter, whole trainings
 	$(PYTEST) -m long $(TEST_ARGS)
 
+SCHEDULES ?= 100
+SEED ?= 0
+
+.PHONY: campaign
+campaign: $(DEV)  ## schedules of faults and damaged files, with counts in benchmarks/results (SCHEDULES=N SEED=S; docs/faults.md)
+	python -m benchmarks.robustness.campaign --schedules $(SCHEDULES) --seed $(SEED) --save
+	python -m benchmarks.robustness.fuzz --seed $(SEED) --save
+
+MODULES ?=
+MUTMUT := 3.8.1
+
+.PHONY: mutate
+mutate: $(DEV)  ## small changes of the gate, splits and metrics that no test notices (MODULES='tilewise.gate*' for some)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python mutmut==$(MUTMUT)
+	mutmut run --max-children $(JOBS) $(MODULES)
+	mutmut results
+
 # clang-tidy skips files that include Python.h, and the client in tests/capi, which includes the installed header.
 C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h* examples/*.cpp \
   tests/core/*.[ch] tests/capi/*.[ch])

@@ -6,12 +6,14 @@ import errno
 import os
 import resource
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tilewise import files
 from tilewise.files import create_bytes, locked, replace_folder, write_bytes, write_text
 
 
@@ -153,3 +155,28 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
+
+
+def test_a_folder_is_replaced_in_one_step_or_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process leaves the old folder or the new one. Not every system can exchange folders."""
+    for can in (True, False):
+        if not can:
+            monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+        for content in ("1", "2"):
+            with replace_folder(tmp_path / "target") as fresh:
+                (fresh / content).touch()
+        assert [p.name for p in (tmp_path / "target").iterdir()] == ["2"]
+        assert list(tmp_path.iterdir()) == [tmp_path / "target"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges folders")
+def test_folders_are_exchanged_at_once(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not files._exchange(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("this file system cannot exchange folders")
+    assert (tmp_path / "one" / "other").exists()
+    assert (tmp_path / "other" / "one").exists()
+    with pytest.raises(FileNotFoundError, match="none"):
+        files._exchange(tmp_path / "one", tmp_path / "none")

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.metrics import DEPTH, METRICS, objective, regret_curve, select, summarise
+from tilewise.metrics import (
+    DEPTH,
+    METRICS,
+    TIE,
+    error_figures,
+    objective,
+    place_within,
+    regret_curve,
+    select,
+    summarise,
+)
 
 # two problems: 3 kernels and 2 kernels
 PROBLEM = np.array([0, 0, 0, 1, 1])
@@ -202,3 +212,40 @@ def test_selection_agrees_with_a_plain_loop(rows: list[tuple[int, float, float]]
             assert chosen.top_efficiency[p, k - 1] == measured[best[:k]].max() / measured[mine].max()
     for k in range(1, DEPTH + 1):
         assert 0 < chosen.ndcg(k) <= 1
+
+
+def test_a_kernel_within_a_tie_of_the_oracle_is_a_hit() -> None:
+    problem, score = np.array([0, 0, 1, 1]), np.array([1.0, 0.0, 1.0, 0.0])
+    measured = np.array([1 - TIE, 1.0, 1 - 1.01 * TIE, 1.0])
+    assert summarise(select(problem, measured, score), measured)["top1_accuracy"] == 0.5
+
+
+def test_errors_of_small_figures_count_as_those_of_large_ones() -> None:
+    """R2 does not depend on the unit, also where the figures spread over much less than 1."""
+    measured, predicted = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1.5, 2.0, 3.0, 9.0])
+    problem = np.zeros(4, int)
+    figures = [summarise(select(problem, s * measured, predicted), s * measured, s * predicted) for s in (1.0, 1e-3)]
+    assert figures[0]["r2"] == pytest.approx(1 - 2.25 / 28.75)
+    assert figures[1]["r2"] == pytest.approx(figures[0]["r2"])
+    assert figures[0]["rmse"] == pytest.approx(0.75)
+
+
+def test_places_count_within_each_problem() -> None:
+    problem, score = np.array([2, 0, 2, 1, 0, 2]), np.array([0.1, 0.5, 0.7, 0.0, 0.5, 0.7])
+    assert place_within(problem, score).tolist() == [2, 0, 0, 0, 1, 1]
+    assert place_within(problem[:0], score[:0]).tolist() == []
+
+
+def test_errors_of_predictions_by_hand() -> None:
+    measured = np.exp([0.0, 1.0, 2.0, 3.0])
+    figures = error_figures(measured * [1.1, 0.8, 1.0, 1.5], measured)
+    assert figures["n"] == 4.0
+    assert figures["median_error"] == pytest.approx(0.15)
+    assert figures["p90_error"] == pytest.approx(0.2 + 0.7 * 0.3)
+    lost = np.log(1.1) ** 2 + np.log(0.8) ** 2 + np.log(1.5) ** 2
+    assert figures["r2"] == pytest.approx(1 - lost / 5.0)
+
+
+def test_equal_measurements_have_nothing_to_explain() -> None:
+    assert error_figures(np.array([1.0, 3.0]), np.array([2.0, 2.0]))["r2"] == 0.0
+    assert error_figures(np.array([1.0, 1.1]), np.array([1.0, 1.1]))["r2"] == 1.0

@@ -1,1 +1,1 @@
-"""Long stress tests: readers on damaged files, and a registry whose processes are killed."""
+"""Long stress tests: readers on damaged files, and writers that faults hit."""

@@ -36,7 +36,14 @@ HARNESSES = {
 }
 FLAGS = ("-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-sanitize-recover=all")
 SANITIZERS = "-fsanitize=fuzzer,address,undefined"
-LIMITS = ("-timeout=10", "-rss_limit_mb=1024", "-max_len=60000", "-report_slow_units=1", f"-artifact_prefix={BUILD}/")
+LIMITS = (
+    "-timeout=10",
+    "-rss_limit_mb=1024",
+    "-max_len=60000",
+    "-report_slow_units=1",
+    "-print_final_stats=1",
+    f"-artifact_prefix={BUILD}/",
+)
 
 
 def build(name: str) -> Path:
@@ -67,14 +74,7 @@ def fuzz(name: str, seconds: int, seed: int) -> dict[str, object]:
         corpus = Path(scratch) / "corpus"
         corpus.mkdir()
         seed_corpus(name, corpus)
-        command = [
-            str(program),
-            str(corpus),
-            f"-max_total_time={seconds}",
-            f"-seed={seed}",
-            *LIMITS,
-            "-print_final_stats=1",
-        ]
+        command = [str(program), str(corpus), f"-max_total_time={seconds}", f"-seed={seed}", *LIMITS]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         kept = len([*corpus.iterdir()])
     counts = dict(re.findall(r"stat::(\w+):\s+(\d+)", done.stderr))

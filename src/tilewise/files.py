@@ -5,6 +5,8 @@ A reader sees the old content or the new one.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -110,8 +112,8 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 def replace_folder(path: str | Path) -> Iterator[Path]:
     """Yield an empty folder to fill. It replaces `path` when the block ends, and is deleted if the block raises.
 
-    The old folder is moved aside, the new one moved in, then the old one is deleted. A reader may find no folder for an
-    instant, but never a mixture of both.
+    Both folders are exchanged in one step, then the old one is deleted. Where the system cannot exchange folders, the
+    old one is moved aside first: a reader may find no folder for an instant, but never a mixture of both.
 
     Raises:
         OSError: The parent folder cannot be written.
@@ -123,6 +125,8 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
     try:
         fresh.mkdir()
         yield fresh
+        if path.exists() and _exchange(fresh, path):
+            return
         if path.exists():
             path.rename(old)
         try:
@@ -133,3 +137,21 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; return False where the system or the file system cannot.
+
+    Raises:
+        OSError: The folders cannot be moved.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux; Python has no function for it
+    if rename is None:
+        return False
+    at_cwd, exchange = -100, 2
+    if rename(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))

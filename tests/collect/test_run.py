@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,10 +25,13 @@ from collect.fake import (
     broken_engine,
     half_broken_engine,
 )
-from tilewise.collect import CollectLimits, Plan, collect_with_engine
+from tilewise.collect import CollectLimits, Outcome, Plan, collect_with_engine
 from tilewise.collect._journal import Journal
 from tilewise.collect._run import journal_path, partial_path
+from tilewise.collect.engines import Device
 from tilewise.errors import ConfigError, DataError, MeasurementError, UnfinishedError
+
+DEVICE = Device("a", "uuid-a", "580", "torch", "cold")
 
 
 def _quiet(what: str, done: int, of: int) -> None:
@@ -102,6 +107,38 @@ def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: 
     assert report.rows == 30
     counts = Counter((r["N"], r["kernel_name"]) for r in pq.read_table(output).to_pylist())
     assert set(counts.values()) == {1}
+
+
+def test_a_run_killed_before_it_removes_its_journal_is_finished_by_the_next(
+    plan: Plan, log: Path, tmp_path: Path
+) -> None:
+    output, kept = tmp_path / "out.parquet", tmp_path / "kept"
+    with Journal(journal_path(output), plan) as journal:
+        for i in range(len(plan.items)):
+            journal.add(i, "2026-01-01T00:00:00+00:00", DEVICE, [Outcome("timeout", "t")] * 6)
+    shutil.copy(journal_path(output), kept)
+    collect_with_engine(plan, output, broken_engine, [0], _quiet)
+    table = output.read_bytes()
+    shutil.copy(kept, journal_path(output))
+    report = collect_with_engine(plan, output, broken_engine, [0], _quiet)
+    assert (report.path, report.rows, report.left) == (output, 30, 0)
+    assert output.read_bytes() == table
+    assert not journal_path(output).exists()
+
+
+@pytest.mark.parametrize("content", [b"mine", None])
+def test_a_journal_beside_another_table_is_kept(plan: Plan, log: Path, tmp_path: Path, content: bytes | None) -> None:
+    output = tmp_path / "out.parquet"
+    with Journal(journal_path(output), plan) as journal:
+        for i in range(len(plan.items)):
+            journal.add(i, "2026-01-01T00:00:00+00:00", DEVICE, [Outcome("timeout", "t")] * 6)
+    if content is None:
+        pq.write_table(pa.table({"a": [1]}), output)
+    else:
+        output.write_bytes(content)
+    with pytest.raises(DataError, match="exists already"):
+        collect_with_engine(plan, output, broken_engine, [0], _quiet)
+    assert journal_path(output).exists()
 
 
 def test_an_earlier_result_is_never_overwritten(plan: Plan, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* libFuzzer calls it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); // NOLINT(misc-use-internal-linkage)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

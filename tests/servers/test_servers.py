@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from logged import log_training
-from registry.killing import RULES as ANY_MODEL
+from registry.lives import RULES as ANY_MODEL
 from registry.stress import RULES, check, stress
 from servers.conftest import Running
 from small_model import table, write_model

@@ -64,6 +64,14 @@ def write_measurement_table(rows: pa.Table, path: Path) -> None:
         raise DataError(f"{path} exists already; earlier results are never overwritten, choose another output") from e
 
 
+def is_measurement_table(path: Path, rows: pa.Table) -> bool:
+    """Return whether a file holds exactly these rows."""
+    try:
+        return bool(pq.read_table(path, partitioning=None).equals(rows))
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def _field(column: Column) -> pa.Field:
     return pa.field(column.name, _ARROW_TYPES[column.kind], column.nullable)
 

@@ -17,7 +17,7 @@ from tilewise.collect._compile_ahead import compile_ahead
 from tilewise.collect._coordinator import Coordinator
 from tilewise.collect._journal import Journal
 from tilewise.collect._plan import Plan
-from tilewise.collect._result_table import measurement_table, write_measurement_table
+from tilewise.collect._result_table import is_measurement_table, measurement_table, write_measurement_table
 from tilewise.collect.engines import EngineFactory, FoundKernels
 from tilewise.errors import ConfigError, DataError, MeasurementError, UnfinishedError
 
@@ -126,7 +126,7 @@ def collect_on_gpus(
         MeasurementError: torch, triton or a device is missing.
         DataError: see :func:`collect_with_engine`; raised before anything is compiled.
     """
-    _require_new(output)
+    _require_open(output)
     if limits.budget_s == 0:  # nothing is measured: any machine may read the journal
         return collect_with_engine(plan, output, _no_engine, [], progress, limits)
     indices = _gpus(devices)
@@ -194,16 +194,18 @@ def collect_with_engine(
         DataError: the output exists already, or the journal beside it cannot be used.
         MeasurementError: no worker can be started.
     """
-    _require_new(output)
+    _require_open(output)
     with Journal(_with_folder(journal_path(output)), plan) as journal:
-        _require_new(output)  # another run may have finished before the journal was locked
+        finished = _is_written(plan, journal, output)  # by a run that was killed before it removed the journal
+        if not finished:
+            _require_new(output)  # another run may have finished before the journal was locked
         coordinator = Coordinator(plan, journal, factory, devices)
         coordinator.run(lambda done, total: progress("measuring problems", done, total), limits.budget_s)
         entries = journal.entries
         complete = len(entries) == len(plan.items)
         path = output if complete else partial_path(output, len(entries), len(plan.items))
         written = complete or (limits.partial and bool(entries))
-        if written:
+        if written and not finished:
             write_measurement_table(measurement_table(plan, entries.values()), path)
         if complete:
             journal_path(output).unlink()
@@ -238,6 +240,19 @@ def _gpus(devices: Devices) -> list[int]:
         if not 0 <= device < count:
             raise MeasurementError(f"there is no GPU {device}; this machine has {count}")
     return indices
+
+
+def _is_written(plan: Plan, journal: Journal, output: Path) -> bool:
+    """Return whether the output is the table of a complete journal."""
+    if not output.exists() or len(journal.entries) < len(plan.items):
+        return False
+    return is_measurement_table(output, measurement_table(plan, journal.entries.values()))
+
+
+def _require_open(output: Path) -> None:
+    """Refuse an output that exists already, unless its journal is left: the run was killed at its very end."""
+    if not journal_path(output).exists():
+        _require_new(output)
 
 
 def _require_new(output: Path) -> None:

@@ -1,0 +1,85 @@
+"""Train, register and promote, for processes that faults hit; and the checks afterwards."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from logged import log_training
+from small_model import table
+from synthetic import CONV
+from tilewise.arch import load_arch
+from tilewise.errors import TilewiseError
+from tilewise.gate import SliceRule, Thresholds, parse_decision
+from tilewise.model import load_artefact, write_artefact
+from tilewise.ops import Target
+from tilewise.registry import _history as history
+from tilewise.registry import (
+    find_by_number,
+    gate_standing,
+    list_aliases,
+    list_versions,
+    load_version,
+    read_history,
+    registry_session,
+)
+from tilewise.registry.promotion import Override, PromotionRules, publish
+from tilewise.registry.promotion import _promote as promotion
+from tilewise.registry.promotion._logged_files import logged_decision
+from tilewise.train import ModelSettings, TrainingResult, TrainSettings, TuneSettings, pool_of, train
+
+_THRESHOLDS = Thresholds(
+    mean_drop=100, median_drop=100, p10_drop=100, problem_drop=100, slices=SliceRule(n_resamples=50),
+    selection_time_factor=1e9, min_problems=1,
+)  # fmt: skip
+RULES = PromotionRules(_THRESHOLDS, 0.18, override=Override("small tables of tests"))
+
+
+@cache
+def trained(seed: int) -> TrainingResult:
+    """Train a tiny model, once in a process and those that it forks."""
+    target = Target.parse(CONV)
+    settings = TrainSettings(ModelSettings(n_estimators=4, num_leaves=7), TuneSettings(n_trials=0), 2, seed, threads=1)
+    return train(table(), target, pool_of(table(), target), load_arch(target.arch), settings)
+
+
+def live(uri: str, folder: Path, seed: int) -> bool:
+    """Write a model, register it, promote it; return whether it is in production."""
+    setattr(promotion, "log_plots", lambda *_: None)  # noqa: B010  (no name that the module exports)
+    history.LEASE_S = 0.5  # the owner of an unfinished entry is known to be dead
+    write_artefact(folder / "model", trained(seed).parts)
+    with registry_session(uri):
+        publish(folder / "model", log_training(trained(seed), folder / "model"))
+        return promotion.promote(folder / "model", table(), RULES, folder / "reports").in_production
+
+
+def inspect(uri: str, folder: Path) -> list[str]:
+    """Return everything wrong with the registry and the files beside it."""
+    wrong = []
+    with registry_session(uri):
+        aliases, log = list_aliases(CONV), read_history(CONV)
+        for alias, number in aliases.items():
+            version = find_by_number(CONV, number)
+            if version is None:
+                wrong.append(f"{alias} names version {number}, which is missing")
+                continue
+            try:
+                load_version(version)
+            except TilewiseError as e:
+                wrong.append(f"{alias} names {version}: {e}")
+            settled = log and log[-1].applied
+            if alias == "production" and settled and not gate_standing(version).passed:
+                wrong.append(f"{version} serves: {gate_standing(version).reason}")
+            decision = parse_decision(logged_decision(version)) if alias == "production" else None
+            if alias == "production" and (decision is None or decision["outcome"] != "promoted"):
+                wrong.append(f"{version} serves without a recorded decision")
+        if log and log[-1].applied and aliases.get("production") != log[-1].production:
+            wrong.append(f"the log says {log[-1]}, the aliases {aliases}")
+        hashes = [v.content_hash for v in list_versions(CONV)]
+        wrong += [f"published twice: {h}" for h in set(hashes) if hashes.count(h) > 1]
+    if (folder / "model").exists():
+        try:
+            load_artefact(folder / "model")
+        except TilewiseError as e:
+            wrong.append(f"half a model on disk: {e}")
+    return wrong
