@@ -23,9 +23,10 @@ from rich.console import Console
 
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
-from tilewise.cli._own_ops import keep_definition, stated_columns
+from tilewise.cli.project.own_ops import keep_definition, stated_columns
 from tilewise.collect import ProgressLine
-from tilewise.data.importers import ImportReport, ingest_file, ingest_own_op
+from tilewise.data.importers import ImportReport, ingest_file
+from tilewise.data.importers.own_op import ingest_own_op
 from tilewise.errors import ConfigError
 from tilewise.ops import OpDefinition, Target, definition_of
 
