@@ -34,7 +34,7 @@ SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
     # ... and `ingest` defines ops before it composes.
     "settings": ("gate/", "model/", "train/", "cli/project/own_ops.py", "data/", "kernels/", "features/", "arch.py"),
-    "train": ("registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py"),
+    "train": ("registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py", "cli/project/"),
 }
 COMPOSER = "python -m tilewise.cli.compose"
 

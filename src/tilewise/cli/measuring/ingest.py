@@ -52,7 +52,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def _ingest_built_in(cfg: DictConfig, target: Target) -> ImportReport:
-    if named := [key for key, value in cfg.ingest.items() if value is not None]:
+    if named := [key for key in cfg.ingest if cfg.ingest[key] is not None]:
         raise ConfigError(f"{named[0]}= is for tables of an op of your own; {target.op} is built in")
     if not cfg.input or not cfg.output:
         raise ConfigError("ingest needs input=FILE and output=FILE.parquet")
