@@ -32,8 +32,11 @@ SHOWN_ONLY = (
 # What train keeps of a tuning goes to conf/, and a run after it begins there. Results do not depend on the cluster.
 SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
-    "settings": ("cluster/", "gate/", "model/", "train/"),
-    "train": ("cluster/", "registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py"),
+    # ... and `ingest` defines ops before it composes.
+    "settings": (
+        "cluster/", "gate/", "model/", "train/", "cli/project/own_ops.py", "data/", "kernels/", "features/", "arch.py",
+    ),
+    "train": ("cluster/", "registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py", "cli/project/"),
 }
 COMPOSER = "python -m tilewise.cli.compose"
 
