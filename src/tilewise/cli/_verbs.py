@@ -35,7 +35,7 @@ VERBS: dict[str, Verb] = {
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",
-        ("collect", "data", "holdout", "input", "output"),
+        ("cluster", "collect", "data", "holdout", "input", "output"),
     ),
     "plan": Verb(
         "measuring",

@@ -68,8 +68,9 @@ _LISTS = ("input", "collect.problems")
 _VERSIONS = ("a", "b", "version")
 _TEXTS = (
     *("out", "output", "filter", "mode", "warm_start", "params", "tracking.uri", "plan.requests", "gate.shadow"),
-    *(f"collect.{name}" for name in ("like", "simulate", "libraries", "memory", "plan")),
+    *(f"collect.{name}" for name in ("like", "simulate", "libraries", "memory", "plan", "store")),
     *("tune.storage", "tune.study"),
+    "cluster.tls",
 )
 _RAW = ("filter",)  # passed through unparsed: its characters have a meaning in Hydra's grammar
 _ADDED = "++"  # Hydra's prefix for "set or add": an option of a group may have keys that the default lacks

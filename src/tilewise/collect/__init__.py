@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tilewise.collect._rounds import time_in_rounds as time_in_rounds
     from tilewise.collect._rounds import timing_shares as timing_shares
     from tilewise.collect._run import CollectLimits as CollectLimits
+    from tilewise.collect._run import CollectReport as CollectReport
     from tilewise.collect._run import Devices as Devices
     from tilewise.collect._run import ProgressCallback as ProgressCallback
     from tilewise.collect._run import collect_from_libraries as collect_from_libraries
@@ -102,6 +103,7 @@ __all__, __getattr__ = lazy_face(
         ),
         "_run": (
             "CollectLimits",
+            "CollectReport",
             "Devices",
             "ProgressCallback",
             "collect_from_libraries",

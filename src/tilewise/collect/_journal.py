@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from tilewise.collect._outcomes import LEFT_OUT, Outcome, group_failures, outcome_columns
 from tilewise.collect._plan import Plan
@@ -24,6 +24,7 @@ from tilewise.collect.engines import Device
 from tilewise.errors import DataError
 
 FORMAT = 2
+Values = Mapping[str, Any]  # of a line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,24 @@ class JournalEntry:
             if group.status != LEFT_OUT:
                 counts[group.status] += len(group.kernels)
         return counts
+
+
+class ProblemLog(Protocol):
+    """Keeper of a run's measured problems; :class:`Journal` and that of a shard have this form.
+
+    Attributes:
+        entries: the measured problems, by index.
+        broken: outcomes of kernels that broke a worker, by kernel index, by index of a problem not measured yet.
+    """
+
+    entries: dict[int, JournalEntry]
+    broken: dict[int, dict[int, Outcome]]
+
+    def add(self, index: int, measured_at: str, device: Device, outcomes: Sequence[Outcome]) -> None:
+        """Keep a measured problem for good."""
+
+    def note_broken(self, index: int, outcomes: Mapping[int, Outcome]) -> None:
+        """Keep kernels that broke a worker, so that no run tries them on this problem again."""
 
 
 class Journal:
@@ -103,20 +122,13 @@ class Journal:
         if device not in self._devices:
             self._devices.append(device)
             self._append({"device": dataclasses.asdict(device)})
-        on, by_kernel = self._devices.index(device), dict(enumerate(outcomes))
-        line = {
-            "done": index,
-            "at": measured_at,
-            "on": on,
-            "ok": outcome_columns(by_kernel),
-            "failed": group_failures(by_kernel),
-        }
+        line = {**problem_line(index, measured_at, outcomes), "on": self._devices.index(device)}
         self._append(line)
         self._apply(line)
 
     def note_broken(self, index: int, outcomes: Mapping[int, Outcome]) -> None:
         """Append kernels that broke a worker, so that no run tries them on this problem again."""
-        line = {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+        line = broken_line(index, outcomes)
         self._append(line)
         self._apply(line)
 
@@ -145,7 +157,7 @@ class Journal:
             complete += len(line)
         return complete
 
-    def _require_same_plan(self, header: Mapping[str, Any]) -> None:
+    def _require_same_plan(self, header: Values) -> None:
         if header.get("journal") != FORMAT:
             raise DataError(
                 f"{self._path} has journal format {header.get('journal', 1)}, this version writes {FORMAT}; "
@@ -154,33 +166,50 @@ class Journal:
         if header["plan"] != self._plan.hash:
             raise DataError(f"{self._path} is the journal of another plan; choose another output or move the file away")
 
-    def _apply(self, values: Mapping[str, Any]) -> None:
+    def _apply(self, values: Values) -> None:
         if "device" in values:
             device = Device(**values["device"])
             if device not in self._devices:
                 self._devices.append(device)
         elif "broke" in values:
-            broken = {int(k): Outcome(status, error) for k, status, error in values["kernels"]}
-            self.broken.setdefault(values["broke"], {}).update(broken)
+            index, broken = read_broken_line(values)
+            self.broken.setdefault(index, {}).update(broken)
         else:
-            self._enter(
-                JournalEntry(
-                    values["done"],
-                    values["at"],
-                    self._devices[values["on"]],
-                    values["ok"],
-                    [FailedKernels(*group) for group in values["failed"]],
-                )
-            )
+            entry = read_problem_line(values, self._devices[values["on"]], self._plan)
+            self.entries[entry.index] = entry
+            self.broken.pop(entry.index, None)
 
-    def _enter(self, entry: JournalEntry) -> None:
-        kernels = [*entry.ok["kernel"], *(k for group in entry.failed for k in group.kernels)]
-        if not 0 <= entry.index < len(self._plan.items) or sorted(kernels) != list(range(len(self._plan.pool))):
-            raise ValueError("it must have one outcome for each kernel of the pool")
-        if len({len(column) for column in entry.ok.values()}) != 1:
-            raise ValueError("its columns must have equal lengths")
-        self.entries[entry.index] = entry
-        self.broken.pop(entry.index, None)
+
+def problem_line(index: int, measured_at: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """Return a measured problem as JSON values, without its device."""
+    by_kernel = dict(enumerate(outcomes))
+    return {"done": index, "at": measured_at, "ok": outcome_columns(by_kernel), "failed": group_failures(by_kernel)}
+
+
+def broken_line(index: int, outcomes: Mapping[int, Outcome]) -> dict[str, object]:
+    """Return kernels that broke a worker as JSON values."""
+    return {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+
+
+def read_broken_line(values: Values) -> tuple[int, dict[int, Outcome]]:
+    """Return the problem and the outcomes of :func:`broken_line`."""
+    return values["broke"], {int(k): Outcome(status, error) for k, status, error in values["kernels"]}
+
+
+def read_problem_line(values: Values, device: Device, plan: Plan) -> JournalEntry:
+    """Return the entry of :func:`problem_line`.
+
+    Raises:
+        ValueError: it lacks an outcome, or its columns do not fit together.
+    """
+    failed = [FailedKernels(*group) for group in values["failed"]]
+    entry = JournalEntry(values["done"], values["at"], device, values["ok"], failed)
+    kernels = [*entry.ok["kernel"], *(k for group in failed for k in group.kernels)]
+    if not 0 <= entry.index < len(plan.items) or sorted(kernels) != list(range(len(plan.pool))):
+        raise ValueError("it must have one outcome for each kernel of the pool")
+    if len({len(column) for column in entry.ok.values()}) != 1:
+        raise ValueError("its columns must have equal lengths")
+    return entry
 
 
 def _open_locked(path: Path) -> IO[bytes]:

@@ -126,7 +126,7 @@ def collect_on_gpus(
         MeasurementError: torch, triton or a device is missing.
         DataError: see :func:`collect_with_engine`; raised before anything is compiled.
     """
-    _require_new(output)
+    require_new(output)
     if limits.budget_s == 0:  # nothing is measured: any machine may read the journal
         return collect_with_engine(plan, output, _no_engine, [], progress, limits)
     indices = _gpus(devices)
@@ -194,11 +194,11 @@ def collect_with_engine(
         DataError: the output exists already, or the journal beside it cannot be used.
         MeasurementError: no worker can be started.
     """
-    _require_new(output)
+    require_new(output)
     with Journal(_with_folder(journal_path(output)), plan) as journal:
-        _require_new(output)  # another run may have finished before the journal was locked
-        coordinator = Coordinator(plan, journal, factory, devices)
-        coordinator.run(lambda done, total: progress("measuring problems", done, total), limits.budget_s)
+        require_new(output)  # another run may have finished before the journal was locked
+        with Coordinator(plan, factory, devices) as coordinator:
+            coordinator.run(journal, lambda done, total: progress("measuring problems", done, total), limits.budget_s)
         entries = journal.entries
         complete = len(entries) == len(plan.items)
         path = output if complete else partial_path(output, len(entries), len(plan.items))
@@ -240,6 +240,11 @@ def _gpus(devices: Devices) -> list[int]:
     return indices
 
 
-def _require_new(output: Path) -> None:
+def require_new(output: Path) -> None:
+    """Check that a table is not written yet.
+
+    Raises:
+        DataError: the file exists.
+    """
     if output.exists():
         raise DataError(f"{output} exists already; earlier results are never overwritten, choose another output")
