@@ -4,7 +4,7 @@ python -m tilewise.cli.models.repro [cluster=dask ...]
 
 Without a cluster this is `dvc repro`, which builds one target after another. With one, each target is a task, and the
 workers share this folder: DVC lets several commands work in one folder as long as no two build the same stage. A last
-`dvc repro` completes what is left. Runs go to a tracking server rather than to a file if workers are many.
+`dvc repro` completes the rest. Runs go to a tracking server rather than to a file if workers are many.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build_target(folder: str, target: str) -> str:
 
 
 def build_targets(folder: str, targets: Sequence[str], cluster: ClusterSettings) -> None:
-    """Build all targets as tasks, then what is left of the pipeline.
+    """Build all targets as tasks, then the rest of the pipeline.
 
     Raises:
         TilewiseError: a stage failed.

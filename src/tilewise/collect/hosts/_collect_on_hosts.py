@@ -105,7 +105,7 @@ def collect_on_hosts(task: HostsTask, executor: Executor, progress: ProgressCall
 
 
 def _measure_shard(session: _Session, numbered: tuple[int, range]) -> int:
-    """Measure what is left of a shard; return the number of its problems that are measured."""
+    """Measure the rest of a shard; return the number of its problems that are measured."""
     number, problems = numbered
     task, shard = session.task, _shard(number)
     left_s = None if session.end is None else session.end - time.time()

@@ -32,7 +32,7 @@ class Store(Protocol):
         """Create or replace an object."""
 
     def read(self, name: str) -> bytes | None:
-        """Return an object, or None if there is none of this name."""
+        """Return an object, or None if no object has this name."""
 
     def names(self, folder: str) -> list[str]:
         """Return the ascending names of the objects in a folder, without the folder."""
