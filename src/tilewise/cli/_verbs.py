@@ -35,7 +35,7 @@ VERBS: dict[str, Verb] = {
     "collect": Verb(
         "measuring",
         "measure kernels on this machine's GPUs",
-        ("ck", "collect", "data", "holdout", "input", "output", "seed"),
+        ("ck", "cluster", "collect", "data", "holdout", "input", "output", "seed"),
     ),
     "plan": Verb(
         "measuring",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,8 +22,9 @@ from tilewise.errors import ConfigError, TilewiseError
 
 # Different versions give different trees, and a worker with other sources may do other work altogether.
 _ALIKE = ("tilewise", "lightgbm", "numpy", "optuna", "pandas", "pyarrow", "scikit-learn")
-# Dask's worker processes may start no processes by default; measuring isolates each device in one.
-_WORKER_CONFIG = {"distributed.worker.daemon": False}
+# By default Dask's worker processes may start no processes, but measuring isolates each device in one; and a host that
+# was cut off is given up after five minutes.
+_CONFIG = {"distributed.worker.daemon": False, "distributed.scheduler.worker-ttl": "60s"}
 _WORKER_LOCK = threading.Lock()
 
 
@@ -44,7 +45,7 @@ class DaskExecutor:
     @property
     def slots(self) -> int:
         """Number of worker processes now."""
-        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        return max(1, len(self._workers()))
 
     def map(
         self,
@@ -52,13 +53,30 @@ class DaskExecutor:
         shared: Shared,
         tasks: Sequence[Task],
         on_result: Callable[[Result], None] | None = None,
+        *,
+        gpu: bool = False,
     ) -> list[Result]:
-        """Run the tasks on the workers; see :meth:`tilewise.cluster.Executor.map`."""
+        """Run the tasks on the workers; see :meth:`tilewise.cluster.Executor.map`.
+
+        Raises:
+            ConfigError: the tasks need a GPU, and no worker owns one.
+        """
+        if gpu and not any(worker["resources"].get(GPU) for worker in self._workers().values()):
+            raise ConfigError("no worker owns a GPU; start workers with `dask worker --resources GPU=1 --no-nanny`")
         done: dict[int, Result] = {}
+
+        def keep(index: int, result: Result) -> None:
+            done[index] = result
+            if on_result:
+                on_result(result)
+
+        submit = functools.partial(self.client.submit, pure=False)
+        calls = [function] if gpu else [_alone, function]
+        begin = functools.partial(submit, *calls, resources={GPU: 1} if gpu else {})
         for _ in range(self._retries + 1):
-            left = [i for i in range(len(tasks)) if i not in done]
+            left = {i: task for i, task in enumerate(tasks) if i not in done}
             if left:
-                self._attempt(functools.partial(_alone, function), shared, {i: tasks[i] for i in left}, done, on_result)
+                self._attempt(begin, shared, left, keep)
         if len(done) < len(tasks):
             raise TilewiseError(
                 f"{len(tasks) - len(done)} of {len(tasks)} tasks lost their workers {self._retries + 1} times; look "
@@ -68,39 +86,36 @@ class DaskExecutor:
 
     def _attempt(
         self,
-        function: Callable[[Shared, Task], Result],
+        begin: Callable[..., Future],
         shared: Shared,
-        tasks: dict[int, Task],
-        done: dict[int, Result],
-        on_result: Callable[[Result], None] | None,
+        tasks: Mapping[int, Task],
+        keep: Callable[[int, Result], None],
     ) -> None:
-        """Run the tasks once, and enter the results in `done`; tasks of lost workers have none."""
+        """Run the tasks once, and keep the results; tasks of lost workers have none."""
         # In a list, because a dictionary would be scattered item by item; to all, so that no worker's loss loses it.
         [sent] = self.client.scatter([shared], broadcast=True, hash=False)
-        futures = {self.client.submit(function, sent, task, pure=False): i for i, task in tasks.items()}
+        futures = {begin(sent, task): i for i, task in tasks.items()}
         try:
             for future in as_completed(list(futures)):
                 try:
                     result = future.result()
                 except (FutureCancelledError, KilledWorker):
                     continue
-                done[futures[future]] = result
-                if on_result:
-                    on_result(result)
+                keep(futures[future], result)
         finally:
-            _cancel(futures)
+            for future in futures:
+                if not future.done():
+                    future.cancel()
+
+    def _workers(self) -> dict[str, dict[str, dict[str, float]]]:
+        found: dict[str, dict[str, dict[str, float]]] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return found
 
 
 def _alone(function: Callable[[Shared, Task], Result], shared: Shared, task: Task) -> Result:
     """Call the function while no other task of this process runs: tasks share an object, and LightGBM's threads."""
     with _WORKER_LOCK:
         return function(shared, task)
-
-
-def _cancel(futures: dict[Future, int]) -> None:
-    for future in futures:
-        if not future.done():
-            future.cancel()
 
 
 @contextmanager
@@ -110,7 +125,7 @@ def dask_executor(settings: ClusterSettings) -> Iterator[DaskExecutor]:
     Raises:
         ConfigError: no scheduler answers, no worker came in time, or a worker has other versions of libraries.
     """
-    with dask.config.set(_WORKER_CONFIG), _connected(settings) as client:
+    with dask.config.set(_CONFIG), _connected(settings) as client:
         _require_workers(client, settings)
         yield DaskExecutor(client, settings.retries)
 
@@ -189,7 +204,7 @@ def host_cluster(workers: int, gpus: int = 0, port: int = 0, dashboard: str | No
         owned = {"env": {"CUDA_VISIBLE_DEVICES": str(i)}, "resources": worker_resources(1)}
         specs[f"gpu-{i}"] = {"cls": Nanny, "options": plain | owned}
     options = {"host": "127.0.0.1", "port": port, "dashboard": dashboard is not None, "dashboard_address": dashboard}
-    with dask.config.set(_WORKER_CONFIG):
+    with dask.config.set(_CONFIG):
         return SpecCluster(workers=specs, scheduler={"cls": Scheduler, "options": options}, silence_logs=30)
 
 

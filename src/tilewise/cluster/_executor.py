@@ -29,6 +29,8 @@ class Executor(Protocol):
         shared: Shared,
         tasks: Sequence[Task],
         on_result: Callable[[Result], None] | None = None,
+        *,
+        gpu: bool = False,
     ) -> list[Result]:
         """Call ``function(shared, task)`` for each task.
 
@@ -39,6 +41,8 @@ class Executor(Protocol):
             shared: an argument of all calls, sent to each worker process once. Calls must not rely on changes to it.
             tasks: the other argument of each call.
             on_result: called here with each result as it arrives, in any order.
+            gpu: each call needs a GPU of a worker that owns one. Such calls may run side by side in one process, so
+                `function` must be thread-safe.
 
         Returns:
             The results in the order of `tasks`.
@@ -60,6 +64,8 @@ class LocalExecutor:
         shared: Shared,
         tasks: Sequence[Task],
         on_result: Callable[[Result], None] | None = None,
+        *,
+        gpu: bool = False,
     ) -> list[Result]:
         """Call the function for each task in order; see :meth:`Executor.map`."""
         results: list[Result] = []

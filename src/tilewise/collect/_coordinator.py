@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Self
 
-from tilewise.collect._journal import Journal
+from tilewise.collect._journal import ProblemLog
 from tilewise.collect._outcomes import Outcome
 from tilewise.collect._plan import Plan
 from tilewise.collect._worker import serve
@@ -71,45 +71,59 @@ class _Worker:
 
 
 class Coordinator:
-    """Runner of a plan on some devices; outcomes go to the journal as they arrive.
+    """Runner of a plan on some devices; use it as a context manager, at whose end the workers stop.
 
     Attributes:
         unusable: the reason of each device that was given up.
     """
 
-    def __init__(self, plan: Plan, journal: Journal, factory: EngineFactory, devices: Sequence[int]) -> None:
+    def __init__(self, plan: Plan, factory: EngineFactory, devices: Sequence[int]) -> None:
         self._plan = plan
-        self._journal = journal
         self._factory = factory
         self._devices = devices
-        self._todo = deque(i for i in range(len(plan.items)) if i not in journal.entries)
+        self._todo: deque[int] = deque()
         self._losses: Counter[int] = Counter()  # workers broken without a culprit, by problem
         self._starts: Counter[int] = Counter()  # starts since the last worker that became ready, by device
         self._workers: list[_Worker] = []
         self._end = float("inf")
+        self._journal: ProblemLog
         self.unusable: dict[int, str] = {}
 
-    def run(self, progress: Callable[[int, int], None], budget_s: float | None = None) -> None:
-        """Measure the problems that the journal does not hold yet.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            _stop(worker, kill=worker.index is not None)
+        self._workers = []
+
+    def run(
+        self,
+        journal: ProblemLog,
+        progress: Callable[[int, int], None],
+        budget_s: float | None = None,
+        problems: Sequence[int] | None = None,
+    ) -> None:
+        """Measure the problems that the journal does not hold yet; outcomes go to the journal as they arrive.
 
         Args:
+            journal: keeps the measured problems.
             progress: called with the numbers of measured problems and of all problems.
             budget_s: seconds, from the first worker that is ready, in which problems may be begun; None for no limit.
+            problems: the problems to measure; None for all of the plan.
 
         Raises:
             MeasurementError: no device can be used.
         """
-        total = len(self._plan.items)
-        progress(len(self._journal.entries), total)
+        wanted = range(len(self._plan.items)) if problems is None else problems
+        self._journal, self._end = journal, float("inf")
+        self._todo = deque(i for i in wanted if i not in journal.entries)
+        progress(len(journal.entries), len(wanted))
         if not self._todo or budget_s == 0:
             return
-        try:
-            while self._may_begin() or any(w.index is not None for w in self._workers):
-                self._step(budget_s)
-                progress(len(self._journal.entries), total)
-        finally:
-            for worker in self._workers:
-                _stop(worker, kill=worker.index is not None)
+        while self._may_begin() or any(w.index is not None for w in self._workers):
+            self._step(budget_s)
+            progress(len(journal.entries), len(wanted))
 
     def _may_begin(self) -> bool:
         return bool(self._todo) and time.monotonic() < self._end

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from tilewise.collect._outcomes import LEFT_OUT, Outcome, check_outcomes, group_failures, outcome_columns
 from tilewise.collect._plan import Plan
@@ -30,6 +30,7 @@ from tilewise.collect.engines import Device
 from tilewise.errors import DataError, UsageError
 
 FORMAT = 3
+Values = Mapping[str, Any]  # of a line
 
 _DAMAGE = (UsageError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
@@ -69,6 +70,24 @@ class JournalEntry:
             if group.status != LEFT_OUT:
                 counts[group.status] += len(group.kernels)
         return counts
+
+
+class ProblemLog(Protocol):
+    """Keeper of a run's measured problems; :class:`Journal` and that of a shard have this form.
+
+    Attributes:
+        entries: the measured problems, by index.
+        broken: outcomes of kernels that broke a worker, by kernel index, by index of a problem not measured yet.
+    """
+
+    entries: dict[int, JournalEntry]
+    broken: dict[int, dict[int, Outcome]]
+
+    def add(self, index: int, measured_at: str, device: Device, outcomes: Sequence[Outcome]) -> None:
+        """Keep a measured problem for good."""
+
+    def note_broken(self, index: int, outcomes: Mapping[int, Outcome]) -> None:
+        """Keep kernels that broke a worker, so that no run tries them on this problem again."""
 
 
 class Journal:
@@ -129,20 +148,13 @@ class Journal:
             on = max(self._devices, default=-1) + 1
             self._devices[on] = device
             self._append({"device": dataclasses.asdict(device), "number": on})
-        by_kernel = dict(enumerate(outcomes))
-        line = {
-            "done": index,
-            "at": measured_at,
-            "on": on,
-            "ok": outcome_columns(by_kernel),
-            "failed": group_failures(by_kernel),
-        }
+        line = {**problem_line(index, measured_at, outcomes), "on": on}
         self._append(line)
         self._apply(line)
 
     def note_broken(self, index: int, outcomes: Mapping[int, Outcome]) -> None:
         """Append kernels that broke a worker, so that no run tries them on this problem again."""
-        line = {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+        line = broken_line(index, outcomes)
         self._append(line)
         self._apply(line)
 
@@ -174,7 +186,7 @@ class Journal:
                 damaged.append(number)
         return complete, damaged
 
-    def _require_same_plan(self, header: Mapping[str, Any], text: bytes, checksum: bytes) -> None:
+    def _require_same_plan(self, header: Values, text: bytes, checksum: bytes) -> None:
         """Refuse a sound journal that is not ours. A damaged first line says nothing, so it is no reason to refuse."""
         plan, number = header["plan"], header.get("journal", 1)
         if text and checksum != _checksum(text, str(plan)):
@@ -187,7 +199,7 @@ class Journal:
         if plan != self._plan.hash:
             raise _Foreign(f"{self._path} is the journal of another plan; choose another output or move the file away")
 
-    def _apply(self, values: Mapping[str, Any]) -> None:
+    def _apply(self, values: Values) -> None:
         if "device" in values:
             device = Device(**values["device"])
             for text in dataclasses.astuple(device):
@@ -195,32 +207,61 @@ class Journal:
                     _require_text(text)
             self._devices[int(values["number"])] = device
         elif "broke" in values:
-            check_outcomes({"kernel": []}, [(status, error, [k]) for k, status, error in values["kernels"]])
-            broken = {k: Outcome(status, error) for k, status, error in values["kernels"]}
-            if max(broken) >= len(self._plan.pool):
-                raise ValueError(f"a kernel must be an index into the pool, got {max(broken)}")
-            if self._problem(values["broke"]) not in self.entries:
-                self.broken.setdefault(values["broke"], {}).update(broken)
+            index, broken = read_broken_line(values, self._plan)
+            if index not in self.entries:
+                self.broken.setdefault(index, {}).update(broken)
         elif "done" in values:
-            _require_text(values["at"])
-            failed = [FailedKernels(*group) for group in values["failed"]]
-            device = self._devices[values["on"]]
-            self._enter(JournalEntry(self._problem(values["done"]), values["at"], device, values["ok"], failed))
+            entry = read_problem_line(values, self._devices[values["on"]], self._plan)
+            self.entries[entry.index] = entry
+            self.broken.pop(entry.index, None)
         elif "journal" not in values:
             raise ValueError("it holds neither a device, nor a broken kernel, nor a measured problem")
 
-    def _problem(self, index: object) -> int:
-        if type(index) is not int or not 0 <= index < len(self._plan.items):
-            raise ValueError(f"a problem must be an index into the plan, got {index!r:.60}")
-        return index
 
-    def _enter(self, entry: JournalEntry) -> None:
-        check_outcomes(entry.ok, [(group.status, group.error, group.kernels) for group in entry.failed])
-        kernels = [*entry.ok["kernel"], *(k for group in entry.failed for k in group.kernels)]
-        if sorted(kernels) != list(range(len(self._plan.pool))):
-            raise ValueError("it must have one outcome for each kernel of the pool")
-        self.entries[entry.index] = entry
-        self.broken.pop(entry.index, None)
+def problem_line(index: int, measured_at: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """Return a measured problem as JSON values, without its device."""
+    by_kernel = dict(enumerate(outcomes))
+    return {"done": index, "at": measured_at, "ok": outcome_columns(by_kernel), "failed": group_failures(by_kernel)}
+
+
+def broken_line(index: int, outcomes: Mapping[int, Outcome]) -> dict[str, object]:
+    """Return kernels that broke a worker as JSON values."""
+    return {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+
+
+def read_broken_line(values: Values, plan: Plan) -> tuple[int, dict[int, Outcome]]:
+    """Return the problem and the outcomes of :func:`broken_line`.
+
+    Raises:
+        UsageError, ValueError, TypeError, LookupError: it was not written for the plan.
+    """
+    check_outcomes({"kernel": []}, [(status, error, [k]) for k, status, error in values["kernels"]])
+    broken = {k: Outcome(status, error) for k, status, error in values["kernels"]}
+    if max(broken) >= len(plan.pool):
+        raise ValueError(f"a kernel must be an index into the pool, got {max(broken)}")
+    return _problem(values["broke"], plan), broken
+
+
+def read_problem_line(values: Values, device: Device, plan: Plan) -> JournalEntry:
+    """Return the entry of :func:`problem_line`.
+
+    Raises:
+        UsageError, ValueError, TypeError, LookupError: it was not written for the plan, or lacks an outcome.
+    """
+    _require_text(values["at"])
+    failed = [FailedKernels(*group) for group in values["failed"]]
+    entry = JournalEntry(_problem(values["done"], plan), values["at"], device, values["ok"], failed)
+    check_outcomes(entry.ok, [(group.status, group.error, group.kernels) for group in failed])
+    kernels = [*entry.ok["kernel"], *(k for group in failed for k in group.kernels)]
+    if sorted(kernels) != list(range(len(plan.pool))):
+        raise ValueError("it must have one outcome for each kernel of the pool")
+    return entry
+
+
+def _problem(index: object, plan: Plan) -> int:
+    if type(index) is not int or not 0 <= index < len(plan.items):
+        raise ValueError(f"a problem must be an index into the plan, got {index!r:.60}")
+    return index
 
 
 def _checksum(text: bytes, plan: str) -> bytes:

@@ -198,9 +198,9 @@ def collect_with_engine(
     with Journal(_with_folder(journal_path(output)), plan) as journal:
         finished = _is_written(plan, journal, output)  # by a run that was killed before it removed the journal
         if not finished:
-            _require_new(output)  # another run may have finished before the journal was locked
-        coordinator = Coordinator(plan, journal, factory, devices)
-        coordinator.run(lambda done, total: progress("measuring problems", done, total), limits.budget_s)
+            require_new(output)  # another run may have finished before the journal was locked
+        with Coordinator(plan, factory, devices) as coordinator:
+            coordinator.run(journal, lambda done, total: progress("measuring problems", done, total), limits.budget_s)
         entries = journal.entries
         complete = len(entries) == len(plan.items)
         path = output if complete else partial_path(output, len(entries), len(plan.items))
@@ -252,9 +252,14 @@ def _is_written(plan: Plan, journal: Journal, output: Path) -> bool:
 def _require_open(output: Path) -> None:
     """Refuse an output that exists already, unless its journal is left: the run was killed at its very end."""
     if not journal_path(output).exists():
-        _require_new(output)
+        require_new(output)
 
 
-def _require_new(output: Path) -> None:
+def require_new(output: Path) -> None:
+    """Check that a table is not written yet.
+
+    Raises:
+        DataError: the file exists.
+    """
     if output.exists():
         raise DataError(f"{output} exists already; earlier results are never overwritten, choose another output")

@@ -9,6 +9,7 @@ tilewise collect target=NAME collect.libraries=FOLDER measure CK Tile's kernels,
 tilewise collect target=NAME ck.checkout=CK ck.instances=FILE    build CK Tile's kernels that have no library first
 tilewise collect op=NAME collect.kernel=MODULE:KERNEL  measure your own kernel under @tilewise.autotune
 tilewise collect collect.simulate=TABLE output=FILE  look the measurements up in a recorded table
+tilewise collect cluster=dask [collect.store=FOLDER]  measure on the GPU workers of many hosts, see docs/scale.md
 
 A killed run, or one that spent its budget (exit status 4), continues when the same command is given again. On a machine
 with nothing but torch and triton, `python -m tilewise.collect PLAN.json FILE` measures a plan.
@@ -29,8 +30,10 @@ from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.ck import find_or_build, instances_from
 from tilewise.cli.measuring.tuned_kernel import collect_kernel, keep_kernel_definition, kernel_plan
+from tilewise.cluster import ClusterSettings, open_executor
 from tilewise.collect import (
     CollectLimits,
+    CollectReport,
     CollectTask,
     Devices,
     Item,
@@ -43,6 +46,14 @@ from tilewise.collect import (
     load_plan,
 )
 from tilewise.collect.engines import FoundKernels, ReplayTable, find_library_kernels, replay_engine
+from tilewise.collect.hosts import (
+    GpuSource,
+    HostsTask,
+    LibrarySource,
+    ReplaySource,
+    Source,
+    collect_on_hosts,
+)
 from tilewise.collect.problems import load_problem_set
 from tilewise.data import held_out
 from tilewise.errors import ConfigError
@@ -66,12 +77,11 @@ def run(cfg: DictConfig) -> None:
     """
     console = plain_console()
     settings = cfg.collect
-    recorded = Path(settings.simulate) if settings.simulate else None
     found = None
     if cfg.input:
         plan = load_plan(Path(cfg.input))
         found = _built_kernels(cfg, plan) if cfg.ck.checkout else None
-    elif recorded:
+    elif settings.simulate:
         plan = _recorded_plan(cfg)
     elif settings.kernel:
         plan = kernel_plan(cfg)
@@ -88,24 +98,13 @@ def run(cfg: DictConfig) -> None:
         console.print(f"plan: {settings.plan}", soft_wrap=True, highlight=False)
         write_result({"plan": str(settings.plan), "run_id": plan.run_id, "problems": len(plan.items)})
         return
-    devices = devices_of(settings.devices)
-    jobs = settings.jobs or None
     if settings.dry_run:
         like = Path(settings.like) if settings.like else None
-        forecast = forecast_plan(plan, output, devices, jobs, like)
+        forecast = forecast_plan(plan, output, devices_of(settings.devices), settings.jobs or None, like)
         console.print(str(forecast), soft_wrap=True, highlight=False)
         write_result(dataclasses.asdict(forecast))
         return
-    limits = CollectLimits(settings.budget_s, settings.partial)
-    if recorded:
-        report = collect_with_engine(plan, output, replay_engine(recorded), [0], ProgressLine(), limits)
-    elif settings.kernel:
-        kept = keep_kernel_definition(find_kernel(str(settings.kernel)).op)
-        console.print(f"definition: {kept}" if kept else "definition: unchanged", soft_wrap=True, highlight=False)
-        report = collect_kernel(cfg, plan, output, limits)
-    else:
-        means = (jobs, settings.libraries, settings.memory, found)
-        report = collect_plan(CollectTask(plan, output, devices, limits, *means))
+    report = _collect(cfg, plan, output, found)
     console.print(str(report), soft_wrap=True, highlight=False)
     write_result(dataclasses.asdict(report))
     report.require_complete()
@@ -137,6 +136,44 @@ def _recorded_plan(cfg: DictConfig) -> Plan:
     """Return a plan of the target's pairs in the recorded table; its run id marks the rows as simulated."""
     table = ReplayTable.load(cfg.collect.simulate, Target.parse(cfg.target))
     return table.plan(f"simulated-{cfg.collect.run_id}")
+
+
+def _collect(cfg: DictConfig, plan: Plan, output: Path, found: FoundKernels | None) -> CollectReport:
+    """Measure a plan on this machine, on other hosts, or by looking measurements up."""
+    settings, cluster = cfg.collect, ClusterSettings.from_config(cfg.cluster)
+    limits = CollectLimits(settings.budget_s, settings.partial)
+    if settings.kernel:
+        return _collect_own(cfg, plan, output, limits, cluster)
+    if cluster.kind != "local":
+        store = settings.store or str(output.absolute().with_name(f"{output.name}.shards"))
+        task = HostsTask(plan, output, store, _source(cfg, plan), settings.shard, limits=limits)
+        with open_executor(cluster) as executor:
+            return collect_on_hosts(task, executor, ProgressLine())
+    if settings.simulate:
+        return collect_with_engine(plan, output, replay_engine(settings.simulate), [0], ProgressLine(), limits)
+    means = (settings.jobs or None, settings.libraries, settings.memory, found)
+    return collect_plan(CollectTask(plan, output, devices_of(settings.devices), limits, *means))
+
+
+def _collect_own(
+    cfg: DictConfig, plan: Plan, output: Path, limits: CollectLimits, cluster: ClusterSettings
+) -> CollectReport:
+    """Measure a kernel under ``@tilewise.autotune``, whose definition is kept in the project."""
+    if cluster.kind != "local":
+        raise ConfigError(f"collect.kernel is measured on this machine only; leave out cluster={cluster.kind}")
+    kept = keep_kernel_definition(find_kernel(str(cfg.collect.kernel)).op)
+    plain_console().print(f"definition: {kept or 'unchanged'}", soft_wrap=True, highlight=False)
+    return collect_kernel(cfg, plan, output, limits)
+
+
+def _source(cfg: DictConfig, plan: Plan) -> Source:
+    """Return the source of the plan's engines on other hosts."""
+    settings = cfg.collect
+    if settings.simulate:
+        return ReplaySource(str(Path(settings.simulate).absolute()))
+    if all(source.compiled_here for source in plan.pool.backend.sources):
+        return GpuSource(settings.jobs or None)
+    return LibrarySource(settings.libraries, settings.memory)
 
 
 def devices_of(values: ListConfig) -> Devices:

@@ -1,0 +1,1 @@
+"""Growth with hosts and rows."""

@@ -1,0 +1,63 @@
+"""Build every target that has committed measurements: ``make repro-all``, on a cluster if one is given.
+
+python -m tilewise.cli.models.repro [cluster=dask ...]
+
+Without a cluster this is `dvc repro`, which builds one target after another. With one, each target is a task, and the
+workers share this folder: DVC lets several commands work in one folder as long as no two build the same stage. A last
+`dvc repro` completes the rest. Runs go to a tracking server rather than to a file if workers are many.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewise.cli.compose import compose
+from tilewise.cli.main import reporting_errors
+from tilewise.cluster import ClusterSettings, open_executor
+from tilewise.errors import ConfigError, TilewiseError
+
+_SHOWN_LINES = 20  # of a stage that failed
+
+
+def build_target(folder: str, target: str) -> str:
+    """Build the stages of one target in a project's folder, and return its name.
+
+    Raises:
+        ConfigError: this host does not see the folder.
+        TilewiseError: a stage failed; the message has the end of its output.
+    """
+    if not (Path(folder) / "dvc.yaml").is_file():
+        raise ConfigError(f"{folder} has no dvc.yaml on this host; workers must share the project's folder")
+    command = ["dvc", "--wait-for-lock", "repro", f"promote@{target}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        lines = (done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:]
+        raise TilewiseError("\n".join([f"{' '.join(command)} failed:", *lines]))
+    return target
+
+
+def build_targets(folder: str, targets: Sequence[str], cluster: ClusterSettings) -> None:
+    """Build all targets as tasks, then the rest of the pipeline.
+
+    Raises:
+        TilewiseError: a stage failed.
+    """
+    if cluster.kind != "local":
+        with open_executor(cluster) as executor:
+            executor.map(build_target, folder, targets, lambda target: print(f"built {target}", flush=True))
+    status = subprocess.run(["dvc", "repro"], cwd=folder).returncode
+    if status:
+        raise TilewiseError(f"dvc repro failed with status {status}")
+
+
+def _main(argv: Sequence[str]) -> int:
+    cfg = compose(["stages=all", *argv])
+    build_targets(str(Path.cwd()), list(cfg.targets), ClusterSettings.from_config(cfg.cluster))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(reporting_errors(lambda: _main(sys.argv[1:])))
