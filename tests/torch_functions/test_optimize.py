@@ -25,6 +25,7 @@ from torch_functions.compare import close, half
 from torch_functions.predicting import KERNELS, predicting
 from torch_functions.ranks import optimise_on_rank, small_net
 
+PASS = 0.0017  # ms, of a tiny result
 pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 
 
@@ -103,8 +104,9 @@ class TestDecisions:
         assert (rows["twice"].reason, rows["unused"].reason) == (
             "PyTorch's own call is the pick", "the example does not call it",
         )  # fmt: skip
-        assert (rows["stem"].pytorch_ms, rows["stem"].expected_ms) == (2.0, 1.0)
-        assert (report.pytorch_ms, report.expected_ms) == (6.0, 5.0)
+        assert (rows["stem"].pytorch_ms, rows["stem"].expected_ms) == (2.0 + PASS, 1.0)  # PyTorch's adds the bias
+        assert report.pytorch_ms == pytest.approx(6.0 + 2 * PASS)
+        assert report.expected_ms == pytest.approx(5.0 + PASS)
         assert type(model.stem) is ours.Conv2d
         assert type(model.twice) is nn.Conv2d
         assert rows["stem"].passes[0].problem == GroupedConvProblem(2, 3, 8, 1, 6, 5, 3, 3, pad_h=1, pad_w=1).to_dict()
@@ -123,7 +125,7 @@ class TestDecisions:
     @pytest.mark.usefixtures("_winning")
     def test_a_gain_below_the_least_is_no_reason(self, x: torch.Tensor) -> None:
         assert ours.optimize(net().eval(), x, min_gain=0.49).report.layers[0].replaced
-        assert not ours.optimize(net().eval(), x, min_gain=0.5).report.layers[0].replaced
+        assert not ours.optimize(net().eval(), x, min_gain=0.51).report.layers[0].replaced
         with pytest.raises(ConfigError, match="min_gain must be a share of at least 0, got -1"):
             ours.optimize(net(), x, min_gain=-1)
 
@@ -133,7 +135,7 @@ class TestDecisions:
         model = nn.Sequential(shared, nn.MaxPool2d(2), shared).eval()
         (layer,) = ours.optimize(model, half(1, 4, 4, 4)).report.layers
         assert [p.problem["Hi"] for p in layer.passes] == [4, 2]
-        assert layer.pytorch_ms == 4.0
+        assert layer.pytorch_ms == 4.0 + 2 * PASS
 
     @pytest.mark.parametrize(("layer", "shape", "reason"), [
         (lambda: nn.Conv2d(4, 4, 1), (1, 4, 4, 4), "there are no kernels for torch.float32 on cpu"),
@@ -164,12 +166,11 @@ class TestDecisions:
             (layer,) = ours.optimize(nn.Sequential(nn.Conv2d(8, 8, 1)).half().eval(), half(1, 8, 4, 4)).report.layers
         assert "has no call of PyTorch's own for this problem" in layer.reason
 
-    def test_a_bias_that_pytorch_adds_within_its_call_is_counted(self) -> None:
+    def test_a_bias_of_a_product_costs_no_pass_on_either_side(self) -> None:
         biased, plain = (nn.Sequential(nn.Linear(8, 8, bias=b)).half().eval() for b in (True, False))
         with ours.use(*predicting()):
-            expected = [ours.optimize(m, half(64, 8)).report.expected_ms for m in (biased, plain)]
-        assert expected[1] == 1.0
-        assert expected[0] == pytest.approx(1.0 + 2 * 64 * 8 * 2 / 4.8e9, abs=2e-7)
+            reports = [ours.optimize(m, half(64, 8)).report for m in (biased, plain)]
+        assert [(r.pytorch_ms, r.expected_ms) for r in reports] == [(2.0, 1.0)] * 2
 
 
 @pytest.mark.usefixtures("_winning")
@@ -273,7 +274,7 @@ class TestNetwork:
         document = json.loads(json.dumps(report.to_dict()))
         assert document["layers"][0]["passes"][0]["pick"].endswith(KERNELS["grouped_conv"])
         assert str(report).splitlines()[-1] == (
-            "3 of 4 layers are replaced; 6.0000 -> 3.0000 ms expected, over the 3 layers whose times are known"
+            "3 of 4 layers are replaced; 6.0051 -> 3.0000 ms expected, over the 3 layers whose times are known"
         )
 
 
@@ -291,12 +292,22 @@ class TestFolding:
     def test_also_into_a_layer_that_is_left_to_pytorch(self, x: torch.Tensor) -> None:
         original = net().eval()
         with ours.use(*predicting(lambda p: False)):
-            model, report = ours.optimize(original, x)
+            model, report = ours.optimize(original, x, fuse=False)
             assert not any(layer.replaced for layer in report.layers)
             assert isinstance(model.stem, nn.Conv2d)
             assert not isinstance(model.stem, ours.Conv2d)
             with torch.no_grad():
                 close(model(x), original(x))
+
+    def test_without_a_bias_where_the_kernel_adds_the_folded_one(self, x: torch.Tensor) -> None:
+        """PyTorch would add it in a pass that takes as long as the normalisation."""
+        plain = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)).half().eval()
+        model, report = ours.optimize(plain, x)
+        assert report.folded == (("0", "1"),)
+        with torch.no_grad():
+            close(model(x), plain(x))
+        with ours.use(*predicting(lambda p: False)):
+            assert ours.optimize(plain, x).report.folded == ()
 
     def test_not_in_training_mode_nor_of_layers_in_it(self, x: torch.Tensor) -> None:
         assert "training mode" in ours.optimize(net(), x).report.why_not_folded
@@ -308,8 +319,6 @@ class TestFolding:
         hooked = net().eval()
         hooked.stem.register_forward_hook(lambda *_: None)
         assert ours.optimize(hooked, x).report.folded == ()
-        plain = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)).half().eval()
-        assert ours.optimize(plain, x).report.folded == ()
         forgetful = net().eval()
         forgetful.norm.running_mean = forgetful.norm.running_var = None
         assert ours.optimize(forgetful, x).report.folded == ()

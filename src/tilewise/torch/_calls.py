@@ -22,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 
 class Pass(NamedTuple):
-    """One computation of a layer, and whether PyTorch's own call would add the layer's bias to it."""
+    """One computation of a layer: its result, or a gradient."""
 
     variant: str
     problem: Problem
     dtype: torch.dtype
     device: torch.device
-    has_bias: bool
+    is_result: bool
 
 
 Calls = dict[str, list[Sequence[Pass] | str]]  # per layer: the passes of each call, or why PyTorch has to compute it
@@ -92,8 +92,7 @@ def _passes(layer: nn.Module, x: Tensor) -> Sequence[Pass] | str:
         return "the call is left to PyTorch by its arguments"
     wanted = (True, layer.training and gradient_of_input, layer.training and layer.weight.requires_grad)
     problems = [problem for problem, is_wanted in zip(problems, wanted, strict=True) if is_wanted]
-    has_bias = isinstance(layer, nn.Linear) and layer.bias is not None
-    return [Pass(variant, p, x.dtype, x.device, has_bias and i == 0) for i, (variant, p) in enumerate(problems)]
+    return [Pass(variant, p, x.dtype, x.device, i == 0) for i, (variant, p) in enumerate(problems)]
 
 
 def _convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:

@@ -18,8 +18,9 @@ class PassReport:
         problem: its dimensions.
         calls: how often the layer computes it while the example runs.
         pick: name of the model's pick; "" without a model.
-        pytorch_ms: predicted time of PyTorch's own call; None if it is unknown.
-        expected_ms: predicted time of the pick, with the time to add a bias that PyTorch's call would have included.
+        pytorch_ms: predicted time of PyTorch's own call and of its passes over the result, for a convolution's bias and
+            for the layers that the pick computes too; None if it is unknown.
+        expected_ms: predicted time of the pick, with the pass that it may need.
         why_unknown: why the times cannot be compared; "" if they can.
     """
 
@@ -41,12 +42,14 @@ class LayerReport:
         passes: its computations; empty if PyTorch has to compute the layer.
         replaced: whether selected kernels compute it from now on.
         reason: why it was replaced, or left to PyTorch.
+        fused: the parts after it that its kernel computes: ``residual``, an activation.
     """
 
     name: str
     passes: tuple[PassReport, ...]
     replaced: bool
     reason: str
+    fused: tuple[str, ...] = ()
 
     @property
     def pytorch_ms(self) -> float | None:
@@ -69,7 +72,7 @@ class OptimizeReport:
     Attributes:
         layers: the convolutions and linear layers, in the network's order.
         folded: (convolution, batch normalisation) that are computed as one layer for inference.
-        why_not_folded: why nothing was searched for folding; "" if the network was.
+        why_not_folded: why the network was not searched for layers to fold or fuse; "" if it was.
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
     """
 
@@ -106,8 +109,9 @@ class OptimizeReport:
             for layer in self.layers
         ]
         lines += [f"{conv}: {norm} is folded into it" for conv, norm in self.folded]
+        lines += [f"{layer.name}: computes {' and '.join(layer.fused)} too" for layer in self.layers if layer.fused]
         if self.why_not_folded:
-            lines.append(f"no batch normalisation is folded: {self.why_not_folded}")
+            lines.append(f"nothing is folded or fused: {self.why_not_folded}")
         known = [layer for layer in self.layers if layer.pytorch_ms is not None]
         replaced = sum(layer.replaced for layer in self.layers)
         lines.append(

@@ -18,23 +18,43 @@ from tilewise.torch._functional import conv2d, conv3d, linear
 class Conv2d(nn.Conv2d):  # type: ignore[misc] # torch has no types here
     """``torch.nn.Conv2d`` by :func:`tilewise.torch.conv2d`."""
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+    def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
+        """Compute ``activation(layer + residual)``."""
+        return self._conv_forward(input, self.weight, self.bias, residual, activation)
+
+    def _conv_forward(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
+        activation: str | None = None,
+    ) -> Tensor:  # fmt: skip
+        return conv2d(
+            input, weight, bias, self.stride, self.padding, self.dilation, self.groups, residual=residual,
+            activation=activation,
+        )  # fmt: skip
 
 
 class Conv3d(nn.Conv3d):  # type: ignore[misc] # as above
     """``torch.nn.Conv3d`` by :func:`tilewise.torch.conv3d`."""
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+    def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
+        """Compute ``activation(layer + residual)``."""
+        return self._conv_forward(input, self.weight, self.bias, residual, activation)
+
+    def _conv_forward(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
+        activation: str | None = None,
+    ) -> Tensor:  # fmt: skip
+        return conv3d(
+            input, weight, bias, self.stride, self.padding, self.dilation, self.groups, residual=residual,
+            activation=activation,
+        )  # fmt: skip
 
 
 class Linear(nn.Linear):  # type: ignore[misc] # as above
     """``torch.nn.Linear`` by :func:`tilewise.torch.linear`."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Compute the layer's output."""
-        return linear(input, self.weight, self.bias)
+    def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
+        """Compute ``activation(layer + residual)``."""
+        return linear(input, self.weight, self.bias, residual=residual, activation=activation)
 
 
 REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.Linear: Linear}
@@ -56,8 +76,10 @@ class FoldedPair:
         """Return whether the convolution computes both layers now."""
         if self._conv.training or self._norm.training:
             return False
+        if not torch.is_grad_enabled():
+            return True
         learnt = (self._conv.weight, self._conv.bias, self._norm.weight, self._norm.bias)
-        return not (torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in learnt))
+        return not any(p is not None and p.requires_grad for p in learnt)
 
     def fold(self) -> None:
         """Compute the folded filter and bias from the parameters as they are now."""
@@ -97,10 +119,10 @@ class _Folded(nn.Module):  # type: ignore[misc] # as above
 class _FoldedConv(_Folded):
     """The convolution of a folded pair."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, *ends: object, **named: object) -> Tensor:
         if self.folded_pair.is_active:
-            return self._conv_forward(input, self.folded_weight, self.folded_bias)
-        return super().forward(input)
+            return self._conv_forward(input, self.folded_weight, self.folded_bias, *ends, **named)
+        return super().forward(input, *ends, **named)
 
 
 class _FoldedNorm(_Folded):

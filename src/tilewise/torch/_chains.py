@@ -1,0 +1,246 @@
+"""Nodes of a network's graph that a layer can compute itself: a normalisation, an addition and an activation after it.
+
+The graph of ``torch.fx`` proves that nothing else reads the values in between.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import fx, nn
+from torch.nn import functional
+
+from tilewise.errors import one_line
+from tilewise.torch._layers import FOLDED, REPLACEMENTS
+
+_NORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
+_LEAVES = (*REPLACEMENTS.values(), *FOLDED.values())
+_ROOT = "network"
+_MODULES: dict[type[nn.Module], str] = {
+    nn.ReLU: "relu",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+    nn.Hardswish: "hardswish",
+}
+_FUNCTIONS: dict[object, str] = {
+    functional.relu: "relu",
+    torch.relu: "relu",
+    torch.relu_: "relu",
+    functional.relu_: "relu",
+    functional.silu: "silu",
+    functional.gelu: "gelu",
+    functional.hardswish: "hardswish",
+    "relu": "relu",  # methods
+    "relu_": "relu",
+}
+_ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A layer with the nodes that follow it.
+
+    Attributes:
+        layer: name of the layer.
+        norm: name of a batch normalisation that can be folded into it; "" for none.
+        has_residual: whether a tensor is added.
+        activation: the activation that follows; "" for none.
+        nodes: names of the graph's nodes, the layer's first.
+    """
+
+    layer: str
+    norm: str
+    has_residual: bool
+    activation: str
+    nodes: tuple[str, ...]
+
+    @property
+    def folding_only(self) -> Chain:
+        """Return the chain without its addition and activation."""
+        return replace(self, has_residual=False, activation="", nodes=self.nodes[: 1 + bool(self.norm)])
+
+    @property
+    def is_fused(self) -> bool:
+        """Return whether there is an addition or an activation, which the layer's kernel can compute."""
+        return self.has_residual or bool(self.activation)
+
+
+class Found(NamedTuple):
+    """The result of a search.
+
+    Attributes:
+        chains: the chains that have more than the layer.
+        why_none: why there are none; "" if the network was searched.
+    """
+
+    chains: tuple[Chain, ...]
+    why_none: str = ""
+
+
+class Root(nn.Module):  # type: ignore[misc] # torch has no types here
+    """A network with one argument, as the root of a graph: its class's own ``forward``, with its defaults."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the network."""
+        return type(self.network).forward(self.network, x)
+
+
+class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
+    """A tracer that does not look into layers of ours either."""
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        return isinstance(module, _LEAVES) or bool(super().is_leaf_module(module, name))
+
+
+def trace(root: Root) -> fx.Graph:
+    """Return the graph of a network in evaluation mode.
+
+    Raises:
+        Exception: torch.fx cannot trace it.
+    """
+    return _Tracer().trace(root)
+
+
+def name_of(node: fx.Node) -> str:
+    """Return the name of the layer that a node calls."""
+    return str(node.target).removeprefix(f"{_ROOT}.")
+
+
+def find_chains(model: nn.Module, *, fold: bool, fuse: bool) -> Found:
+    """Return the chains of the layers that the network calls once.
+
+    Args:
+        model: the network.
+        fold: whether chains may have a batch normalisation.
+        fuse: whether they may have an addition and an activation. A network that makes tensors itself has none: its
+            graph would keep the ones that it made while it was traced.
+    """
+    if model.training:
+        return Found((), "the model is in training mode; call model.eval() before, for inference")
+    root = Root(model)
+    try:
+        graph = trace(root)
+    except Exception as e:
+        return Found((), f"torch.fx cannot trace the model: {one_line(e)}")
+    fuse = fuse and not any(name.startswith("_tensor_constant") for name in vars(root))
+    layers = dict(model.named_modules(remove_duplicate=False))
+    search = _Search(layers, Counter(id(layers[name_of(n)]) for n in _calls(graph)), fold)
+    found = [chain for node in _calls(graph) if (chain := search.chain_of(node)) is not None]
+    chains = found if fuse else [chain.folding_only for chain in found]
+    return Found(tuple(chain for chain in chains if len(chain.nodes) > 1))
+
+
+def _calls(graph: fx.Graph) -> Iterable[fx.Node]:
+    return (node for node in graph.nodes if node.op == "call_module" and node.target != _ROOT)
+
+
+class _Search:
+    """The search for the chain of each layer.
+
+    Args:
+        layers: the network's modules by name.
+        calls: how often each is called, by its id.
+        fold: whether chains may contain a batch normalisation.
+    """
+
+    def __init__(self, layers: dict[str, nn.Module], calls: Counter[int], fold: bool) -> None:
+        self._layers, self._calls, self._fold = layers, calls, fold
+        self._taken: set[fx.Node] = set()
+
+    def chain_of(self, node: fx.Node) -> Chain | None:
+        """Return the chain that begins with a layer's call, or None where the node is no such call."""
+        layer = self._layers[name_of(node)]
+        if type(layer) not in REPLACEMENTS or self._calls[id(layer)] != 1 or is_hooked(layer):
+            return None
+        if len(node.args) != 1 or node.kwargs:
+            return None
+        nodes, norm = [node], ""
+        if (after := self._only_user(node)) is not None and after.op == "call_module":
+            follower = self._layers[name_of(after)]
+            if isinstance(follower, nn.modules.batchnorm._BatchNorm):
+                if not (self._fold and self._folds(layer, follower)):
+                    return None
+                nodes.append(after)
+                norm = name_of(after)
+        addition = self._only_user(nodes[-1])
+        has_residual = addition is not None and self._adds(addition, nodes)
+        if has_residual:
+            nodes.append(addition)
+        activation = self._only_user(nodes[-1])
+        kind = "" if activation is None else self._activation(activation)
+        if kind:
+            nodes.append(activation)
+        self._taken.update(nodes)
+        return Chain(name_of(node), norm, has_residual, kind, tuple(n.name for n in nodes))
+
+    def _only_user(self, node: fx.Node) -> fx.Node | None:
+        users = list(node.users)
+        return users[0] if len(users) == 1 and users[0] not in self._taken and users[0].op != "output" else None
+
+    def _folds(self, layer: nn.Module, norm: nn.Module) -> bool:
+        """Return whether both compute by their parameters alone, in evaluation mode."""
+        if _NORMS.get(type(layer)) is not type(norm) or self._calls[id(norm)] != 1 or is_hooked(norm):
+            return False
+        if layer.training or norm.training or norm.running_mean is None or norm.running_var is None:
+            return False
+        return torch.is_floating_point(layer.weight) and bool(layer.out_channels == norm.num_features)
+
+    def _adds(self, node: fx.Node, nodes: list[fx.Node]) -> bool:
+        """Return whether a node adds a tensor to the last of `nodes`, and the layer can be computed at its place."""
+        if node.target not in _ADDITIONS or len(node.args) != 2 or node.kwargs:
+            return False
+        first, second = node.args
+        other = second if first is nodes[-1] else first
+        if first is second or not isinstance(other, fx.Node) or not _is_tensor(other):
+            return False
+        if _is_inplace(node, self._layers) and first is not nodes[-1]:  # changes the other, which others may read
+            return False
+        between = nodes[0].next
+        while between is not node:  # the layer's input must be the same there
+            if between not in nodes and _is_inplace(between, self._layers):
+                return False
+            between = between.next
+        return True
+
+    def _activation(self, node: fx.Node) -> str:
+        """Return the activation that a node computes, "" for none."""
+        if node.op == "call_module":
+            layer = self._layers[name_of(node)]
+            kind = "" if is_hooked(layer) else _MODULES.get(type(layer), "")
+            tanh = getattr(layer, "approximate", "none") == "tanh"
+        else:
+            kind = _FUNCTIONS.get(node.target, "")
+            tanh = node.kwargs.get("approximate", "none") == "tanh"
+        if len(node.args) != 1 or set(node.kwargs) - {"inplace", "approximate"}:
+            return ""
+        return "gelu_tanh" if kind == "gelu" and tanh else kind
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Return whether something watches the calls of a module."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    """Return whether a node surely gives a tensor; sizes and parts of tuples may be numbers."""
+    if node.op in ("call_module", "placeholder"):
+        return True
+    return node.target in _ADDITIONS or node.target in _FUNCTIONS
+
+
+def _is_inplace(node: fx.Node, layers: dict[str, nn.Module]) -> bool:
+    """Return whether a node may change one of its arguments."""
+    if node.op == "call_module":
+        return bool(getattr(layers[name_of(node)], "inplace", False))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    is_named = name.endswith("_") or name in ("iadd", "isub", "imul", "itruediv", "setitem")
+    return node.op != "get_attr" and (is_named or bool(node.kwargs.get("inplace")))

@@ -1,0 +1,89 @@
+"""The forward pass of a network whose layers compute the nodes that follow them in their own store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TypedDict
+
+import torch
+from torch import fx, nn
+
+from tilewise.torch._chains import Chain, Root, is_hooked, name_of, trace
+
+
+class _State(TypedDict):
+    _root: Root
+    _chains: tuple[Chain, ...]
+
+
+class FusedForward:
+    """The forward pass of one network: its graph with the chains replaced by calls of their layers.
+
+    It applies in evaluation mode, to one argument, while no module that the graph leaves out has hooks, and no gradient
+    of a folded layer's parameters can be asked for. Elsewhere the network's own ``forward`` computes. It is not a
+    module, so the network keeps its names; copies and pickles trace their graph again in their first call.
+    """
+
+    def __init__(self, network: nn.Module, chains: tuple[Chain, ...]) -> None:
+        self._root, self._chains = Root(network), chains
+        self._build()
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Compute the network."""
+        network = self._root.network
+        if not self._is_built and not torch.compiler.is_compiling():
+            self._build()
+        if len(args) == 1 and not kwargs and self._is_built and self._applies():
+            return self._compute(self._root, *args)
+        return type(network).forward(network, *args, **kwargs)
+
+    def __getstate__(self) -> _State:
+        return {"_root": self._root, "_chains": self._chains}
+
+    def __setstate__(self, state: _State) -> None:
+        self._root, self._chains, self._is_built = state["_root"], state["_chains"], False
+
+    def _applies(self) -> bool:
+        for module in self._modules:
+            if module.training:
+                return False
+        for module in self._left_out:
+            if is_hooked(module):
+                return False
+        return all(pair.is_active for pair in self._pairs)
+
+    def _build(self) -> None:
+        """Trace the network, and put the layers in the place of their chains."""
+        network = self._root.network
+        layers = dict(network.named_modules(remove_duplicate=False))
+        graph = trace(self._root)
+        nodes = {node.name: node for node in graph.nodes}
+        gone = {
+            id(layers[name_of(nodes[n])]) for c in self._chains for n in c.nodes[1:] if nodes[n].op == "call_module"
+        }
+        for chain in self._chains:
+            _rewrite(graph, chain, [nodes[name] for name in chain.nodes])
+        called = {id(layers[name_of(node)]) for node in graph.nodes if node.op == "call_module"} - gone
+        self._modules = tuple(network.modules())
+        self._left_out = tuple(m for m in self._modules if m is not network and id(m) not in called)
+        self._pairs = tuple(
+            m.folded_pair for m in self._modules if hasattr(m, "folded_pair") and hasattr(m, "folded_weight")
+        )
+        self._compute: Callable[..., object] = type(fx.GraphModule(self._root, graph)).forward
+        self._is_built = True
+
+
+def _rewrite(graph: fx.Graph, chain: Chain, nodes: list[fx.Node]) -> None:
+    """Replace the nodes of a chain by one call of its layer, at the place of the last."""
+    ends: dict[str, fx.Node | str] = {}
+    for before, node in pairwise(nodes):
+        if len(node.args) == 2:
+            ends["residual"] = node.args[1] if node.args[0] is before else node.args[0]
+    if chain.activation:
+        ends["activation"] = chain.activation
+    with graph.inserting_before(nodes[-1]):
+        call = graph.call_module(nodes[0].target, nodes[0].args, ends)
+    nodes[-1].replace_all_uses_with(call)
+    for node in reversed(nodes):
+        graph.erase_node(node)

@@ -1,0 +1,289 @@
+"""Replaced layers compute the additions and activations after them where the graph proves that they may."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as own
+
+import tilewise.torch as ours
+from tilewise.kernels.triton.programs import interpreted
+from tilewise.torch import _layers as layers
+from torch_functions.compare import close, half
+from torch_functions.predicting import predicting
+
+pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+
+
+@pytest.fixture(autouse=True)
+def _winning() -> Iterator[None]:
+    with ours.use(*predicting()):
+        yield
+
+
+class Block(nn.Module):  # type: ignore[misc] # torch has no types here
+    """A residual block as torchvision writes it: one ReLU module, in place, called three times."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        identity = x
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        out += identity
+        return self.relu(out)
+
+
+class Small(nn.Module):  # type: ignore[misc] # as above
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(4, 8), Block(8, 8))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, scale: float | None = None) -> torch.Tensor:
+        y = own.gelu(self.head(self.blocks(x).mean((2, 3))), approximate="tanh")
+        return y if scale is None else y * scale
+
+
+def small() -> Small:
+    made = Small()
+    made.half().eval()
+    for module in made.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+    return made
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return half(2, 4, 5, 4)
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool, str | None]]:
+    """Return a list of the epilogues (bias, residual, activation) with which layers are computed."""
+    seen: list[tuple[bool, bool, str | None]] = []
+    for name in ("conv2d", "linear"):
+        function = getattr(layers, name)
+
+        def noted(x: Any, w: Any, b: Any, *rest: Any, residual: Any, activation: Any, function: Any = function) -> Any:
+            seen.append((b is not None, residual is not None, activation))
+            return function(x, w, b, *rest, residual=residual, activation=activation)
+
+        monkeypatch.setattr(layers, name, noted)
+    return seen
+
+
+ALL = [
+    (True, False, "relu"), (True, False, None), (True, True, "relu"),  # the downsampling comes before the addition
+    (True, False, "relu"), (True, True, "relu"), (True, False, "gelu_tanh"),
+]  # fmt: skip
+NONE = [(False, False, None)] * 5 + [(True, False, None)]
+
+
+class TestNetwork:
+    def test_a_residual_network_is_computed_by_its_layers(self, x: torch.Tensor, ends: list[Any]) -> None:
+        original = small()
+        model, report = ours.optimize(original, x)
+        rows = {layer.name: layer.fused for layer in report.layers}
+        assert rows == {
+            "blocks.0.conv1": ("relu",), "blocks.0.conv2": ("residual", "relu"), "blocks.0.downsample.0": (),
+            "blocks.1.conv1": ("relu",), "blocks.1.conv2": ("residual", "relu"), "head": ("gelu_tanh",),
+        }  # fmt: skip
+        assert len(report.folded) == 5
+        assert "blocks.0.conv2: computes residual and relu too" in str(report).splitlines()
+        with torch.no_grad():
+            close(model(x), original(x))
+        assert ends == ALL
+        assert list(model.state_dict()) == list(original.state_dict())
+        assert [n for n, _ in model.named_modules()] == [n for n, _ in original.named_modules()]
+
+    @pytest.mark.parametrize("again", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+    def test_copies_have_their_own_parameters(self, x: torch.Tensor, ends: list[Any], again: Any) -> None:
+        original = small()
+        made = again(ours.optimize(original, x).model)
+        with torch.no_grad():
+            close(made(x), original(x))
+            assert ends == ALL
+            made.head.weight.zero_()
+            made.head.bias.fill_(1)
+            close(made(x), own.gelu(torch.ones(2, 3), approximate="tanh").half())
+
+    def test_compiled_and_exported(self, x: torch.Tensor) -> None:
+        torch._dynamo.reset()
+        original = small()
+        model, _ = ours.optimize(original, x)
+        with torch.no_grad():
+            close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), original(x))
+            program = torch.export.export(model, (x,))
+            close(program.module()(x), original(x))
+        targets = [str(node.target) for node in program.graph.nodes]
+        assert targets.count("tilewise.conv_ended.default") == 5
+        assert not any("relu" in t or "batch_norm" in t or "aten.add" in t for t in targets)
+
+    def test_training_and_gradients_are_the_original_s(self, x: torch.Tensor, ends: list[Any]) -> None:
+        original = small()
+        model, _ = ours.optimize(original, x)
+        for module in (original, model):  # in evaluation mode, with gradients of folded parameters
+            module(x).sum().backward()
+        assert ends == NONE
+        for module in (original, model):
+            module.train()(x).sum().backward()
+        for a, b in zip(model.parameters(), original.parameters(), strict=True):
+            close(a.grad, b.grad)
+        with torch.no_grad():
+            close(model.eval()(x), original.eval()(x))
+
+    def test_gradients_of_the_input_alone_are_fused(self, x: torch.Tensor, ends: list[Any]) -> None:
+        original = small().requires_grad_(False)
+        model, _ = ours.optimize(original, x)
+        a, b = (x.clone().requires_grad_() for _ in range(2))
+        model(a).sum().backward()
+        assert ends == ALL
+        original(b).sum().backward()
+        close(a.grad, b.grad)
+
+    @pytest.mark.parametrize("watched", ["blocks.0", "blocks.0.relu", "blocks.1.bn2"])
+    def test_a_hook_that_comes_later_is_called(self, x: torch.Tensor, ends: list[Any], watched: str) -> None:
+        model, _ = ours.optimize(small(), x)
+        calls: list[nn.Module] = []
+        model.get_submodule(watched).register_forward_hook(lambda module, *_: calls.append(module))
+        with torch.no_grad():
+            close(model(x), small_like(model)(x))
+        assert calls
+        assert all(activation is None for _, _, activation in ends)
+
+    def test_a_part_in_training_mode_computes_by_itself(self, x: torch.Tensor, ends: list[Any]) -> None:
+        model, _ = ours.optimize(small(), x)
+        model.blocks[0].bn1.train()
+        with torch.no_grad():
+            model(x)
+        assert (True, True, "relu") not in ends
+
+    def test_other_arguments_are_the_network_s_own(self, x: torch.Tensor, ends: list[Any]) -> None:
+        original = small()
+        model, _ = ours.optimize(original, x)
+        with torch.no_grad():
+            close(model(x, 2.0), original(x, 2.0))
+            close(model(x=x), original(x))
+        assert (True, True, "relu") not in ends
+
+    def test_fusing_can_be_left_out(self, x: torch.Tensor) -> None:
+        model, report = ours.optimize(small(), x, fuse=False)
+        assert not any(layer.fused for layer in report.layers)
+        assert len(report.folded) == 5
+        assert "forward" not in vars(model)
+
+    def test_load_state_dict_folds_again(self, x: torch.Tensor) -> None:
+        model, other = ours.optimize(small(), x).model, small()
+        model.load_state_dict(other.state_dict())
+        with torch.no_grad():
+            close(model(x), other(x))
+
+    def test_a_layer_that_is_left_to_pytorch_computes_nothing_more(self, x: torch.Tensor) -> None:
+        with ours.use(*predicting(lambda p: getattr(p, "Y", 1) == 1)):
+            report = ours.optimize(small(), x, min_gain=0.2).report
+        rows = {layer.name: (layer.replaced, layer.fused) for layer in report.layers}
+        assert rows["blocks.0.conv2"] == (False, ())
+        assert rows["blocks.0.conv1"] == (True, ("relu",))
+
+
+def small_like(model: nn.Module) -> nn.Module:
+    """Return a network by PyTorch's layers with the parameters of another."""
+    made = small()
+    made.load_state_dict(model.state_dict())
+    return made
+
+
+class Plain(nn.Module):  # type: ignore[misc] # as above
+    """Two convolutions whose results a function combines."""
+
+    def __init__(self, combine: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.act = nn.SiLU(inplace=True)
+        self.combine = combine
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.combine(self, x)
+
+
+COMBINED: dict[str, tuple[Callable[..., torch.Tensor], dict[str, tuple[str, ...]]]] = {
+    "functions": (lambda m, x: own.silu(m.a(x)) + own.hardswish(m.b(x)), {"a": ("silu",), "b": ("hardswish",)}),
+    "methods": (lambda m, x: m.b(m.a(x).relu()).relu_(), {"a": ("relu",), "b": ("relu",)}),
+    "torch.add": (lambda m, x: torch.add(m.b(own.gelu(m.a(x))), x), {"a": ("gelu",), "b": ("residual",)}),
+    "the other way round": (lambda m, x: own.relu(x + m.a(x)), {"a": ("residual", "relu"), "b": ()}),
+    "a module": (lambda m, x: m.act(m.a(x)), {"a": ("silu",), "b": ()}),
+    "both add": (lambda m, x: m.a(x) + m.b(x), {"a": ("residual",), "b": ()}),
+    "read twice": (lambda m, x: m.a(x).relu() + m.a(x), {"a": (), "b": ()}),
+    "value read twice": (lambda m, x: (lambda y: y.relu() + y)(m.a(x)), {"a": (), "b": ()}),
+    "weighted addition": (lambda m, x: torch.add(m.a(x), x, alpha=2), {"a": (), "b": ()}),
+    "a number": (lambda m, x: m.a(x) + 1, {"a": (), "b": ()}),
+    "a size": (lambda m, x: m.a(x) + x.shape[0], {"a": (), "b": ()}),
+    "into the other": (lambda m, x: (x + 0).add_(m.a(x)), {"a": (), "b": ()}),
+    "input changed meanwhile": (
+        lambda m, x: (lambda z: (lambda y: y + own.relu(z, inplace=True))(m.a(z)))(x + 0), {"a": (), "b": ()},
+    ),
+    "after the activation": (lambda m, x: own.relu(m.a(x)) + x, {"a": ("relu",), "b": ()}),
+    "broadcast": (lambda m, x: m.a(x) + m.b(own.relu(x[:, :, :1, :1])), {"a": ("residual",), "b": ()}),
+    "another activation": (lambda m, x: own.elu(m.a(x)), {"a": (), "b": ()}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMBINED)
+def test_only_proved_parts_are_fused(name: str, x: torch.Tensor) -> None:
+    combine, fused = COMBINED[name]
+    original = Plain(combine).half().eval()
+    model, report = ours.optimize(original, x)
+    assert {layer.name: layer.fused for layer in report.layers} == fused
+    with torch.no_grad():
+        close(model(x), original(x))
+
+
+def test_a_network_of_two_arguments_is_left_as_it_is(x: torch.Tensor) -> None:
+    class Two(nn.Module):  # type: ignore[misc] # as above
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.conv(x).relu() + y
+
+    original = Two().half().eval()
+    model, report = ours.optimize(original, x, x)
+    assert report.layers[0].fused == ()
+    with torch.no_grad():
+        close(model(x, x), original(x, x))
+
+
+def test_tensors_that_a_network_makes_itself_leave_no_trace(x: torch.Tensor) -> None:
+    class Making(nn.Module):  # type: ignore[misc] # as above
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x).relu() + torch.rand(1).half()
+
+    model, report = ours.optimize(Making().half().eval(), x)
+    assert [n for n in vars(model) if "constant" in n] == []
+    with torch.no_grad():
+        assert not torch.equal(model(x), model(x))
+    assert report.layers[0].fused == ()
