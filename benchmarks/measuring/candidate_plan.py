@@ -1,11 +1,14 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S] [--grouped]
+        [--kernels FILE]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
 budget cuts off is a random part. ``--grouped`` takes convolutions of several channels a group alone: they are rare in
-the sets, and the vendor's calls for them differ most.
+the sets, and the vendor's calls for them differ most. ``--kernels`` also measures the kernels of a file that the pool
+lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or
+not these have rows of the vendor's calls.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from tilewise.arch import load_arch
 from tilewise.collect import Item, Plan, Timing
 from tilewise.data import TargetTable, read_measurements
 from tilewise.kernels import Pool, illegal, load_pool
+from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
 from tilewise.ops import GroupedConvProblem, Problem, Target
 
@@ -32,18 +36,22 @@ def is_grouped(problem: Problem) -> bool:
     return isinstance(problem, GroupedConvProblem) and 1 < problem.G < problem.C
 
 
-def candidate_plan(table: TargetTable, pool: Pool, wanted: Sequence[int], run_id: str) -> Plan:
-    """Return a plan of the vendor's calls and of the kernels that were fastest.
+def candidate_plan(
+    table: TargetTable, pool: Pool, wanted: Sequence[int], run_id: str, kernels: Sequence[Kernel] = ()
+) -> Plan:
+    """Return a plan of the vendor's calls, of further kernels, and of the kernels that were fastest.
 
     Args:
         table: labelled rows of the target.
         pool: the kernels to compare with; calls of the vendor among them are measured once.
         wanted: numbers of the problems, in the order in which they are measured.
         run_id: of the run.
+        kernels: further kernels; if there are any, problems that they do not support are left out.
     """
     target, arch = table.target, load_arch(table.target.arch)
     calls = vendor_calls(target)
-    mixed = Pool(pool.op, pool.variant, pool.dtype, (*pool.kernels, *calls))
+    further = tuple(k for k in kernels if k not in pool.kernels)
+    mixed = Pool(pool.op, pool.variant, pool.dtype, tuple(dict.fromkeys((*pool.kernels, *further, *calls))))
     number, kernel = table.problem, table.kernel(pool)
     fastest: dict[int, list[int]] = {}
     order = np.lexsort((-table.tflops, number))
@@ -53,9 +61,12 @@ def candidate_plan(table: TargetTable, pool: Pool, wanted: Sequence[int], run_id
     for index in wanted:
         problem = table.problems[index]
         runs = mixed.supported(problem)
-        chosen = {*fastest.get(int(index), [])[:ANCHORS], *range(len(pool), len(mixed))}
-        if kernels := tuple(sorted(k for k in chosen if runs[k])):
-            items.append(Item(problem, "candidates", kernels))
+        if further and not any(runs[mixed.kernels.index(kernel)] for kernel in further):
+            continue
+        candidates = (mixed.kernels.index(candidate) for candidate in (*further, *calls))
+        chosen = {*fastest.get(int(index), [])[:ANCHORS], *candidates}
+        if indices := tuple(sorted(k for k in chosen if runs[k])):
+            items.append(Item(problem, "candidates", indices))
     return Plan(target, arch, mixed, tuple(items), Timing(), run_id)
 
 
@@ -65,11 +76,20 @@ def vendor_calls(target: Target) -> tuple[VendorCall, ...]:
     return tuple(call for name in CALLS[target.op] if illegal(call := VendorCall(name), target, arch) is None)
 
 
-def without_call(table: TargetTable, seed: int) -> list[int]:
-    """Return the numbers of the problems without a row of the vendor's calls: held-out ones first, else at random."""
+def read_kernels(file: Path, target: Target) -> tuple[Kernel, ...]:
+    """Return the kernels of a file, one configuration a line, that are legal for a target."""
+    arch, kernels = load_arch(target.arch), map(Kernel.from_config, file.read_text().split())
+    return tuple(kernel for kernel in kernels if illegal(kernel, target, arch) is None)
+
+
+def in_order(table: TargetTable, seed: int, called_too: bool) -> list[int]:
+    """Return the numbers of the problems, held-out ones first, else at random.
+
+    Those with a row of the vendor's calls are left out unless `called_too`.
+    """
     target, number = table.target, table.problem
     calls = Pool(target.op, target.variant, target.dtype, vendor_calls(target))
-    called = set(number[table.kernel(calls) >= 0].tolist())
+    called = set() if called_too else set(number[table.kernel(calls) >= 0].tolist())
     held_out = np.zeros(len(table.problems), dtype=bool)
     held_out[number] = table.is_holdout(HOLDOUT)
     place = np.random.default_rng(seed).permutation(len(table.problems))
@@ -86,11 +106,14 @@ def main() -> None:
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--grouped", action="store_true", help="convolutions of several channels a group alone")
+    parser.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
     args = parser.parse_args()
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
     pool = load_pool(args.target)
-    wanted = [i for i in without_call(table, args.seed) if not args.grouped or is_grouped(table.problems[i])]
-    plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id)
+    kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
+    order = in_order(table, args.seed, called_too=bool(kernels))
+    wanted = [i for i in order if not args.grouped or is_grouped(table.problems[i])]
+    plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id, kernels)
     args.output.write_text(plan.dumps())
     print(f"{args.output}: {len(plan.items)} problems, {sum(len(i.kernels or ()) for i in plan.items)} pairs")
 
