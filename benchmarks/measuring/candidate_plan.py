@@ -1,13 +1,14 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S] [--grouped]
-                                                                [--new]
+        [--kernels FILE]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
 budget cuts off is a random part. ``--grouped`` takes convolutions of several channels a group alone: they are rare in
-the sets, and the vendor's calls for them differ most. ``--new`` measures the kernels of the shipped pool that no row
-has, in place of the vendor's calls, on all problems that they support.
+the sets, and the vendor's calls for them differ most. ``--kernels`` also measures the kernels of a file that the pool
+lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or
+not these have rows of the vendor's calls.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tilewise.arch import load_arch
 from tilewise.collect import Item, Plan, Timing
 from tilewise.data import TargetTable, read_measurements
 from tilewise.kernels import Pool, illegal, load_pool
+from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
 from tilewise.ops import GroupedConvProblem, Problem, Target
 
@@ -34,21 +36,23 @@ def is_grouped(problem: Problem) -> bool:
     return isinstance(problem, GroupedConvProblem) and 1 < problem.G < problem.C
 
 
-def candidate_plan(table: TargetTable, pool: Pool, wanted: Sequence[int], run_id: str, *, new: bool = False) -> Plan:
-    """Return a plan of further candidates, and of the kernels that were fastest.
+def candidate_plan(
+    table: TargetTable, pool: Pool, wanted: Sequence[int], run_id: str, kernels: Sequence[Kernel] = ()
+) -> Plan:
+    """Return a plan of the vendor's calls, of further kernels, and of the kernels that were fastest.
 
     Args:
         table: labelled rows of the target.
         pool: the kernels to compare with; calls of the vendor among them are measured once.
         wanted: numbers of the problems, in the order in which they are measured.
         run_id: of the run.
-        new: the candidates are the kernels of the pool without a row; else they are the vendor's calls.
+        kernels: further kernels; if there are any, problems that they do not support are left out.
     """
     target, arch = table.target, load_arch(table.target.arch)
-    calls = () if new else vendor_calls(target)
-    mixed = Pool(pool.op, pool.variant, pool.dtype, (*pool.kernels, *calls))
+    calls = vendor_calls(target)
+    further = tuple(k for k in kernels if k not in pool.kernels)
+    mixed = Pool(pool.op, pool.variant, pool.dtype, tuple(dict.fromkeys((*pool.kernels, *further, *calls))))
     number, kernel = table.problem, table.kernel(pool)
-    candidates = set(range(len(pool))) - set(kernel.tolist()) if new else set(range(len(pool), len(mixed)))
     fastest: dict[int, list[int]] = {}
     order = np.lexsort((-table.tflops, number))
     for row in order[kernel[order] >= 0]:
@@ -57,10 +61,12 @@ def candidate_plan(table: TargetTable, pool: Pool, wanted: Sequence[int], run_id
     for index in wanted:
         problem = table.problems[index]
         runs = mixed.supported(problem)
-        added = {k for k in candidates if runs[k]}
-        if added or not new:
-            chosen = added.union(k for k in fastest.get(int(index), [])[:ANCHORS] if runs[k])
-            items.append(Item(problem, "candidates", tuple(sorted(chosen))))
+        if further and not any(runs[mixed.kernels.index(kernel)] for kernel in further):
+            continue
+        candidates = (mixed.kernels.index(candidate) for candidate in (*further, *calls))
+        chosen = {*fastest.get(int(index), [])[:ANCHORS], *candidates}
+        if indices := tuple(sorted(k for k in chosen if runs[k])):
+            items.append(Item(problem, "candidates", indices))
     return Plan(target, arch, mixed, tuple(items), Timing(), run_id)
 
 
@@ -70,19 +76,24 @@ def vendor_calls(target: Target) -> tuple[VendorCall, ...]:
     return tuple(call for name in CALLS[target.op] if illegal(call := VendorCall(name), target, arch) is None)
 
 
-def with_call(table: TargetTable) -> set[int]:
-    """Return the numbers of the problems with a row of the vendor's calls."""
-    target = table.target
+def read_kernels(file: Path, target: Target) -> tuple[Kernel, ...]:
+    """Return the kernels of a file, one configuration a line, that are legal for a target."""
+    arch, kernels = load_arch(target.arch), map(Kernel.from_config, file.read_text().split())
+    return tuple(kernel for kernel in kernels if illegal(kernel, target, arch) is None)
+
+
+def in_order(table: TargetTable, seed: int, called_too: bool) -> list[int]:
+    """Return the numbers of the problems, held-out ones first, else at random.
+
+    Those with a row of the vendor's calls are left out unless `called_too`.
+    """
+    target, number = table.target, table.problem
     calls = Pool(target.op, target.variant, target.dtype, vendor_calls(target))
-    return set(table.problem[table.kernel(calls) >= 0].tolist())
-
-
-def in_order(table: TargetTable, seed: int) -> list[int]:
-    """Return the numbers of all problems: held-out ones first, then at random."""
+    called = set() if called_too else set(number[table.kernel(calls) >= 0].tolist())
     held_out = np.zeros(len(table.problems), dtype=bool)
-    held_out[table.problem] = table.is_holdout(HOLDOUT)
+    held_out[number] = table.is_holdout(HOLDOUT)
     place = np.random.default_rng(seed).permutation(len(table.problems))
-    return [int(index) for index in np.lexsort((place, ~held_out))]
+    return [int(index) for index in np.lexsort((place, ~held_out)) if index not in called]
 
 
 def main() -> None:
@@ -95,15 +106,14 @@ def main() -> None:
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--grouped", action="store_true", help="convolutions of several channels a group alone")
-    parser.add_argument("--new", action="store_true", help="kernels of the shipped pool without a row")
+    parser.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
     args = parser.parse_args()
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
     pool = load_pool(args.target)
-    done = set[int]() if args.new else with_call(table)
-    wanted = [i for i in in_order(table, args.seed) if i not in done]
-    if args.grouped:
-        wanted = [i for i in wanted if is_grouped(table.problems[i])]
-    plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id, new=args.new)
+    kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
+    order = in_order(table, args.seed, called_too=bool(kernels))
+    wanted = [i for i in order if not args.grouped or is_grouped(table.problems[i])]
+    plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id, kernels)
     args.output.write_text(plan.dumps())
     print(f"{args.output}: {len(plan.items)} problems, {sum(len(i.kernels or ()) for i in plan.items)} pairs")
 

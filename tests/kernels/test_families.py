@@ -149,7 +149,7 @@ def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> N
     tested = {
         k.pipeline
         for k in map(Kernel.from_config, TINY_CONFIGS[key])
-        for p in TINY[key[0]].values()
+        for p in tiny(key[0], k).values()
         if not unsupported(k, p, key[1])
     }
     compiled = {Kernel.from_config(config).pipeline for config in COMPILED_CONFIGS}  # see test_relay.py

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -62,7 +62,7 @@ class Program:
         divisors |= dict.fromkeys(self.aligned, self.vector)
         # in the order of the arguments: the text of attrs is part of Triton's cache key
         attrs = {(i,): [["tt.divisibility", divisors[n]]] for i, n in enumerate(names) if n in divisors}
-        source = GluonASTSource if self.fn.is_gluon() else ASTSource
+        source = GluonASTSource if isinstance(self.fn, GluonJITFunction) else ASTSource
         return source(self.fn, signature, constants, attrs)
 
 
