@@ -15,7 +15,7 @@ from tilewise.errors import DataError
 from tilewise.kernels import Pool
 from tilewise.ops import Target
 from tilewise.train import Table, build_table, pool_of
-from tilewise.train._judging import ENOUGH_JUDGED, is_judging, with_calls
+from tilewise.train._training_pool import ENOUGH_JUDGED, is_judging, with_calls
 
 TARGET = Target.parse(CONV)
 ARCH = load_arch("sm90")

@@ -17,7 +17,7 @@ from tilewise.errors import DataError
 from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
 from tilewise.kernels import Pool
 from tilewise.ops import Problem, Target
-from tilewise.train._judging import is_judging, with_calls
+from tilewise.train._training_pool import is_judging, with_calls
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
