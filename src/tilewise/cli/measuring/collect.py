@@ -23,11 +23,10 @@ import numpy as np
 from omegaconf import ListConfig, OmegaConf
 
 from tilewise.arch import HardwareProfile
-from tilewise.autotuning.op import find_kernel
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.ck import find_or_build, instances_from
-from tilewise.cli.measuring.tuned_kernel import collect_kernel, keep_kernel_definition, kernel_plan
+from tilewise.cli.measuring.tuned_kernel import collect_kernel, kernel_plan
 from tilewise.collect import (
     CollectLimits,
     CollectTask,
@@ -66,19 +65,7 @@ def run(cfg: DictConfig) -> None:
     console = plain_console()
     settings = cfg.collect
     recorded = Path(settings.simulate) if settings.simulate else None
-    found = None
-    if cfg.input:
-        plan = load_plan(Path(cfg.input))
-        found = _built_kernels(cfg, plan) if cfg.ck.checkout else None
-    elif recorded:
-        plan = _recorded_plan(cfg)
-    elif settings.kernel:
-        plan = kernel_plan(cfg)
-    elif not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
-        found = library_kernels(cfg)
-        plan = plan_from_config(cfg, found.pool(target))
-    else:
-        plan = plan_from_config(cfg)
+    plan, found = _plan_and_kernels(cfg)
     output = Path(cfg.output or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
     require_format(output, ".parquet")
     console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
@@ -99,8 +86,6 @@ def run(cfg: DictConfig) -> None:
     if recorded:
         report = collect_with_engine(plan, output, replay_engine(recorded), [0], ProgressLine(), limits)
     elif settings.kernel:
-        kept = keep_kernel_definition(find_kernel(str(settings.kernel)).op)
-        console.print(f"definition: {kept}" if kept else "definition: unchanged", soft_wrap=True, highlight=False)
         report = collect_kernel(cfg, plan, output, limits)
     else:
         means = (jobs, settings.libraries, settings.memory, found)
@@ -108,6 +93,21 @@ def run(cfg: DictConfig) -> None:
     console.print(str(report), soft_wrap=True, highlight=False)
     write_result(dataclasses.asdict(report))
     report.require_complete()
+
+
+def _plan_and_kernels(cfg: DictConfig) -> tuple[Plan, FoundKernels | None]:
+    """Return the plan of the configuration, and the libraries of its kernels where kernels come in libraries."""
+    if cfg.input:
+        plan = load_plan(Path(cfg.input))
+        return plan, _built_kernels(cfg, plan) if cfg.ck.checkout else None
+    if cfg.collect.simulate:
+        return _recorded_plan(cfg), None
+    if cfg.collect.kernel:
+        return kernel_plan(cfg), None
+    if not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
+        found = library_kernels(cfg)
+        return plan_from_config(cfg, found.pool(target)), found
+    return plan_from_config(cfg), None
 
 
 def library_kernels(cfg: DictConfig) -> FoundKernels:
