@@ -32,8 +32,9 @@ SHOWN_ONLY = (
 # What train keeps of a tuning goes to conf/, and a run after it begins there.
 SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
-    "settings": ("gate/", "model/", "train/"),
-    "train": ("registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py"),
+    # ... and `ingest` defines ops before it composes.
+    "settings": ("gate/", "model/", "train/", "cli/project/own_ops.py", "data/", "kernels/", "features/", "arch.py"),
+    "train": ("registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py", "cli/project/"),
 }
 COMPOSER = "python -m tilewise.cli.compose"
 

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from tilewise.data import read_measurements
-from tilewise.data.importers import StatedColumns, define_from_table, ingest_own_op, quarantine_path
+from tilewise.data.importers import quarantine_path
+from tilewise.data.importers.own_op import StatedColumns, define_from_table, ingest_own_op
 from tilewise.errors import ConfigError, DataError
 from tilewise.ops import OPS, Target, register
 

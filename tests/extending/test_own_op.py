@@ -14,7 +14,7 @@ from alone import run_alone
 from tilewise.arch import load_arch
 from tilewise.cli.main import main
 from tilewise.data import read_measurements
-from tilewise.data.importers import StatedColumns, define_from_table, ingest_own_op
+from tilewise.data.importers.own_op import StatedColumns, define_from_table, ingest_own_op
 from tilewise.dispatch import Dispatcher, Registry
 from tilewise.errors import ArtefactError, KernelError
 from tilewise.evaluate import evaluate

@@ -1,4 +1,4 @@
-"""Definitions: what they hold, what they refuse, and the problems that follow."""
+"""Definitions: their data, their rules, and the problems that follow from them."""
 
 from __future__ import annotations
 

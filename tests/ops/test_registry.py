@@ -1,4 +1,4 @@
-"""Where definitions are found: a call, the project's conf/op, and entry points of installed packages."""
+"""Definitions are found by a call, in the project's conf/op, and by entry points of installed packages."""
 
 from __future__ import annotations
 

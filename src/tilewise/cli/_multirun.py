@@ -72,7 +72,7 @@ def run_hydra(verb: str, words: Sequence[str], job: Callable[[DictConfig], None]
     """Run `job` as Hydra runs an application with these words on its command line."""
     import hydra
 
-    from tilewise.cli.compose import add_project
+    from tilewise.cli.project.search_path import add_project
     from tilewise.conf_files import conf_dir
 
     add_project()

@@ -6,8 +6,6 @@ Two overrides are tilewise's own; :func:`expand` rewrites them into plain Hydra 
   no interpolations, so it is read as the overrides that make conf/ equal to it, and derived values stay derived.
 * ``target=NAME`` chooses op, variant, dtype and arch by the target's name.
 
-``filter=EXPRESSION`` needs no quotes other than the shell's.
-
 Tuned settings of a target (:mod:`tilewise.cli._tuned`) are an option of the group ``tuned``, which conf/config.yaml
 chooses by the target's name, so that params.yaml, DVC and MLflow show the values that are used. A setting of the model
 that the caller sets is not searched by tuning either, unless the caller sets its range, too.
@@ -32,25 +30,21 @@ from typing import TypeAlias, cast
 
 import hydra
 import yaml
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tilewise.cli._tuned import tuned_values
-from tilewise.conf_files import conf_dirs, conf_file, conf_groups, conf_options, project_conf_dir
+from tilewise.cli.project.search_path import add_project, variant_of_own_op
+from tilewise.conf_files import conf_dirs, conf_groups, conf_options
 from tilewise.errors import ConfigError
 from tilewise.files import write_text
-from tilewise.ops import OPS, VARIANT, Target, definition_of, find_definition
+from tilewise.ops import OPS, Target, definition_of
 
 __all__ = [
-    "add_project",
     "changed_settings",
     "clear_errors",
     "compose",
@@ -78,8 +72,7 @@ _TEXTS = (
     *("tune.storage", "tune.study"),
     *(f"ingest.{name}" for name in ("latency", "unit", "flops", "bytes")),
 )
-# Passed through unparsed: their characters have a meaning in Hydra's grammar.
-_RAW = ("filter", "ingest.flops", "ingest.bytes")
+_RAW = ("filter", "ingest.flops", "ingest.bytes")  # expressions, which need no quotes other than the shell's
 _ADDED = "++"  # Hydra's prefix for "set or add": an option of a group may have keys that the default lacks
 
 
@@ -125,7 +118,7 @@ def expand(overrides: Sequence[str]) -> list[str]:
     values = _read_params(Path(own["params"] or "")) if "params" in own else []
     started = {key: value for key, value in values if key in _TARGET_GROUPS}
     changed_groups = {group for group, option in chosen.items() if started.get(group) != option}
-    chosen |= _variant_of_own_op(started, chosen)
+    chosen |= variant_of_own_op(started, chosen)
     choices = started | chosen
     settings = [(key, value) for key, value in values if key not in started and _group(key) not in changed_groups]
     rest = [(key, value) for key, value in rest if key not in choices]
@@ -171,9 +164,8 @@ def to_text(cfg: DictConfig) -> str:
 
 def group_options() -> dict[str, list[str]]:
     """Return the options of each group of conf/."""
-    own = [name for name in OPS if definition_of(name) is not None]
     options = {group: [*conf_options(group)] for group in conf_groups()}
-    return options | {"op": sorted({*options["op"], *own})}
+    return options | {"op": sorted({*options["op"], *(name for name in OPS if definition_of(name))})}
 
 
 def _compose(plain: tuple[str, ...]) -> DictConfig:
@@ -266,33 +258,6 @@ def _target_choices(name: str, chosen: Mapping[str, str]) -> dict[str, str]:
                 f"target={name} means {group}={option}, but {group}={chosen[group]} is set, too; remove one of them"
             )
     return choices
-
-
-def _variant_of_own_op(started: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the choice of the only variant of an op of the user's own, where none is chosen."""
-    op = chosen.get("op", started.get("op", ""))
-    return {} if "variant" in chosen or not op or find_definition(op) is None else {"variant": VARIANT}
-
-
-def add_project() -> None:
-    """Let Hydra find what the project adds: its folder of settings, and ops that are known without a file in it."""
-    Plugins.instance().register(_ProjectConf)
-    stored = ConfigStore.instance()
-    for name in OPS:
-        definition = definition_of(name)
-        if definition is not None and conf_file("op", name) is None:
-            stored.store(name, definition.to_dict(), group="op", package="op")
-        elif definition is not None:
-            stored.repo.get("op", {}).pop(f"{name}.yaml", None)  # from before the file was written
-
-
-class _ProjectConf(SearchPathPlugin):
-    """Hydra's search path with the project's folder before that of tilewise, whose files it overrides."""
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        project = project_conf_dir()
-        if project is not None:
-            search_path.prepend("project", f"file://{project.resolve()}")
 
 
 def _read_params(path: Path) -> list[tuple[str, str]]:

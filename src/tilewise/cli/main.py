@@ -119,8 +119,8 @@ def _answer(request: Request) -> None:
 
 def _single(request: Request) -> None:
     from tilewise.cli._checks import check_request
-    from tilewise.cli._own_ops import ANNOUNCING, announce
     from tilewise.cli.compose import compose, part_of, to_text
+    from tilewise.cli.project.own_ops import ANNOUNCING, announce
 
     known = request.verb not in ANNOUNCING
     cfg = compose(request.overrides if known else announce(request.verb, request.overrides))

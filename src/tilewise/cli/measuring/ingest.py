@@ -23,9 +23,10 @@ from rich.console import Console
 
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
-from tilewise.cli._own_ops import keep_definition, stated_columns
+from tilewise.cli.project.own_ops import keep_definition, stated_columns
 from tilewise.collect import ProgressLine
-from tilewise.data.importers import ImportReport, ingest_file, ingest_own_op
+from tilewise.data.importers import ImportReport, ingest_file
+from tilewise.data.importers.own_op import ingest_own_op
 from tilewise.errors import ConfigError
 from tilewise.ops import OpDefinition, Target, definition_of
 
@@ -51,7 +52,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def _ingest_built_in(cfg: DictConfig, target: Target) -> ImportReport:
-    if named := [key for key, value in cfg.ingest.items() if value is not None]:
+    if named := [key for key in cfg.ingest if cfg.ingest[key] is not None]:
         raise ConfigError(f"{named[0]}= is for tables of an op of your own; {target.op} is built in")
     if not cfg.input or not cfg.output:
         raise ConfigError("ingest needs input=FILE and output=FILE.parquet")

@@ -1,4 +1,4 @@
-"""The verb that lays out a project around an op of the user's own, and its templates.
+"""The user's project in the command line: ops of its own, its folder of settings, and the verb that lays it out.
 
-Internal to the command line: it exports nothing.
+Modules are imported by the verbs and by `compose`. The package exports nothing.
 """

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.cli._console import plain_console, write_result
-from tilewise.cli._own_ops import definition_text
 from tilewise.cli.compose import params_text
+from tilewise.cli.project.own_ops import definition_text
 from tilewise.conf_files import PROJECT
 from tilewise.errors import ConfigError
 from tilewise.files import create_bytes

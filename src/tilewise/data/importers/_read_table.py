@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from tilewise.data._schema import read_measurements
-from tilewise.data.importers._ingest import ingest_file
-from tilewise.data.importers._table_file import ImportReport
+from tilewise.data.importers._ingest import ImportReport, ingest_file
 from tilewise.ops import Target
 
 

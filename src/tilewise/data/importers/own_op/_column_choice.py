@@ -1,4 +1,4 @@
-"""Which columns of any table are the problem, the configuration and the latency, and the definition that follows."""
+"""Choice of the problem, configuration and latency columns of any table, and the definition that follows from it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tilewise.files import write_text
 from tilewise.ops import OpDefinition, is_known, read_definition, register
 
 if TYPE_CHECKING:
-    from tilewise.data.importers import StatedColumns
+    from tilewise.data.importers.own_op import StatedColumns
 
 ANNOUNCING = ("ingest", "init", "collect", "cache")
 _EXPRESSIONS = ("flops", "bytes")
@@ -62,7 +62,7 @@ def stated_columns(problem: object, config: object, latency: object, unit: objec
     Raises:
         ConfigError: a list of columns is no list of texts.
     """
-    from tilewise.data.importers import StatedColumns
+    from tilewise.data.importers.own_op import StatedColumns
 
     return StatedColumns(_names("problem", problem), _names("config", config), str(latency or ""), str(unit or ""))
 
@@ -87,7 +87,7 @@ def definition_text(definition: OpDefinition) -> str:
 
 
 def _definition_of_table(op: str, path: Path, given: dict[str, object]) -> OpDefinition:
-    from tilewise.data.importers import define_from_table
+    from tilewise.data.importers.own_op import define_from_table
 
     columns = stated_columns(*(given.get(f"ingest.{key}") for key in ("problem", "config", "latency", "unit")))
     expressions = {key: str(given[f"ingest.{key}"]) for key in _EXPRESSIONS if given.get(f"ingest.{key}")}

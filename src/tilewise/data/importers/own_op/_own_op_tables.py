@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from tilewise.data._columns import measurement_columns
 from tilewise.data._derived import with_rates
-from tilewise.data.importers._column_choice import UNITS, StatedColumns, choose_columns, define_op
 from tilewise.data.importers._convert import ARROW
 from tilewise.data.importers._flat_tables import is_measurements
-from tilewise.data.importers._generic_rows import LATENCY, read_rows
-from tilewise.data.importers._ingest import ingest_file
+from tilewise.data.importers._ingest import ImportReport, TableFile, ingest_file
 from tilewise.data.importers._reader import Loss, cut
-from tilewise.data.importers._table_file import ImportReport, TableFile
+from tilewise.data.importers.own_op._column_choice import UNITS, StatedColumns, choose_columns, define_op
+from tilewise.data.importers.own_op._generic_rows import LATENCY, read_rows
 from tilewise.errors import ConfigError, DataError, UsageError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_target, kernel_type
 from tilewise.ops import OPS, OpDefinition, Target, definition_of
