@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from tilewise.errors import DataError
 
-Plain: TypeAlias = Any  # parsed JSON, whose values have any type
+Plain: TypeAlias = Any  # a value without a common type, such as one of parsed JSON
 
 _CHECKSUM = "sha256"
 
