@@ -18,7 +18,7 @@ from tilewise.autotuning import Tunable
 from tilewise.autotuning.op import KernelEngine, KernelOp, find_kernel
 from tilewise.autotuning.records import TUNED_FOLDER, read_records
 from tilewise.cli._console import plain_console
-from tilewise.cli._own_ops import definition_text
+from tilewise.cli.project.own_ops import definition_text
 from tilewise.collect import CollectLimits, CollectReport, Item, Plan, ProgressLine, Timing, collect_with_engine
 from tilewise.collect.problems import load_problem_set
 from tilewise.conf_files import PROJECT
