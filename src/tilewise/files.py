@@ -16,9 +16,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewise.errors import DataError
+
+Plain: TypeAlias = Any  # a value without a common type, such as one of parsed JSON
 
 _CHECKSUM = "sha256"
 
@@ -74,14 +76,14 @@ def dump_checked(values: Mapping[str, object]) -> bytes:
     return (json.dumps({**values, _CHECKSUM: digest_of(values)}) + "\n").encode()
 
 
-def load_checked(data: bytes) -> dict[str, Any]:
+def load_checked(data: bytes) -> dict[str, Plain]:
     """Parse the output of :func:`dump_checked`, and return the data without its checksum.
 
     Raises:
         DataError: the checksum is wrong.
         ValueError, LookupError, TypeError, AttributeError, RecursionError: the bytes have another form.
     """
-    values: dict[str, Any] = json.loads(data)
+    values: dict[str, Plain] = json.loads(data)
     checksum = values.pop(_CHECKSUM)
     if checksum != digest_of(values):
         raise DataError("its checksum is wrong")

@@ -34,7 +34,15 @@ SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
     # ... and `ingest` defines ops before it composes.
     "settings": (
-        "cluster/", "gate/", "model/", "train/", "cli/project/own_ops.py", "data/", "kernels/", "features/", "arch.py",
+        "cluster/",
+        "gate/",
+        "model/",
+        "train/",
+        "cli/project/own_ops.py",
+        "data/",
+        "kernels/",
+        "features/",
+        "arch.py",
     ),
     "train": ("cluster/", "registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py", "cli/project/"),
 }

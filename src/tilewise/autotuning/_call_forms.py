@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-Argument: TypeAlias = Any  # of a user's function: arguments have no common type
+from tilewise.files import Plain
+
+Argument: TypeAlias = Plain  # of a user's function: arguments have no common type
 Values = tuple[object, ...]
 _dtype_of = attrgetter("dtype")
 

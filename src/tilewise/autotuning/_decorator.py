@@ -5,17 +5,60 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TypedDict, Unpack
 
 from tilewise.autotuning._call import Hooks
 from tilewise.autotuning._call_forms import Argument
 from tilewise.autotuning._chooser import Chooser, Measure, Policy
-from tilewise.autotuning._configurations import configurations_of
+from tilewise.autotuning._configurations import Configuration, configurations_of
 from tilewise.autotuning._measure_call import Bench, DoBench
 from tilewise.autotuning._pruning import Pruning
 from tilewise.autotuning._triton_tunable import TritonTunable, is_triton_kernel
 from tilewise.autotuning._tunable import Tunable
 from tilewise.autotuning.op import Statements
 from tilewise.checks import require
+
+
+class OwnOptions(TypedDict, total=False):
+    """Arguments of :func:`autotune` that ``triton.autotune`` lacks.
+
+    Attributes:
+        name: of the kernel in caches, tables and models; without it the function's.
+        model: an alias of the registry, a model's folder, or a folder of such folders; None for no model;
+            ``production`` by default. The folder that ``TILEWISE_MODELS`` names comes first.
+        measure: ``call`` (the default): a new key is measured in its first call; ``aside``: by another thread with
+            arguments made by :meth:`Tunable.inputs`, while the model's choice or the first configuration serves;
+            ``never``: the model decides, or the first configuration.
+        top: most configurations to measure where a model is unsure; 8 by default.
+        wait: whether to wait (the default) while another process measures the same key, instead of taking the first
+            configuration meanwhile.
+        version: further text that measurements depend on, e.g. the version of a library.
+        flops: expression of the key's FLOPs, such as ``2*M*N*K``, for a model; see :class:`tilewise.ops.OpDefinition`.
+        bytes: expression of the fewest bytes to move.
+        programs: expression of the programs (blocks) of a launch, with the configuration's values.
+        supports: condition that key and configuration must meet, e.g. ``BLOCK_K <= K``.
+        features: further expressions that a model learns from, by name.
+        categories: the values of each key that is a text.
+    """
+
+    name: str
+    model: str | None
+    measure: Measure
+    top: int
+    wait: bool
+    version: str
+    flops: str
+    bytes: str
+    programs: str
+    supports: str
+    features: Mapping[str, str]
+    categories: Mapping[str, Sequence[str]]
+
+
+_STATEMENTS = [field.name for field in fields(Statements)]
+_POLICY = [field.name for field in fields(Policy)]
 
 
 def autotune(
@@ -31,81 +74,70 @@ def autotune(
     use_cuda_graph: bool | None = None,
     do_bench: DoBench | None = None,
     cache_results: bool = True,
-    *,
-    name: str | None = None,
-    model: str | None = "production",
-    measure: Measure = "call",
-    top: int = 8,
-    wait: bool = True,
-    version: str = "",
-    flops: str = "",
-    bytes: str = "",
-    programs: str = "",
-    supports: str = "",
-    features: Mapping[str, str] | None = None,
-    categories: Mapping[str, Sequence[str]] | None = None,
+    **own: Unpack[OwnOptions],
 ) -> Callable[[Argument], Argument]:
-    """Choose the configuration of each call of a function, as a decorator.
+    """Choose the configuration of each call of a function, as a decorator with the arguments of ``triton.autotune``.
 
-    The arguments up to `cache_results` are those of ``triton.autotune``, with the same meaning. The decorated function
-    is a Triton kernel, launched as ``kernel[grid](...)``, or any callable, which gets the values of a configuration as
-    keyword arguments.
+    The decorated function is a Triton kernel, launched as ``kernel[grid](...)``, or any callable, which gets the values
+    of a configuration as keyword arguments.
 
     Args:
         configs: ``triton.Config`` objects, or mappings from parameters to values; the first is the default.
         key: parameters whose values decide which configuration is fastest, besides the tensors' element types.
-        prune_configs_by: functions that leave out configurations: ``early_config_prune``, ``perf_model``, ``top_k``.
-        reset_to_zero: parameters whose tensors are filled with zero before each launch of a measurement.
-        restore_value: parameters whose tensors get their values back after each launch of a measurement.
-        pre_hook: called before each launch of a measurement; replaces `reset_to_zero`.
-        post_hook: called after each launch of a measurement; replaces `restore_value`.
+        prune_configs_by: functions that leave out configurations; see :class:`Pruning`.
+        reset_to_zero: parameters whose tensors are zeroed before each launch of a measurement.
+        restore_value: parameters whose tensors get their values back after each such launch.
+        pre_hook: called before each such launch, in place of `reset_to_zero`.
+        post_hook: called after each such launch, in place of `restore_value`.
         warmup: accepted and unused: every configuration runs twice before it is timed.
-        rep: milliseconds that the samples of one configuration may take; None for the settings of ``tilewise collect``.
-        use_cuda_graph: whether launches are timed in a CUDA graph; None: those of Triton kernels without hooks.
+        rep: milliseconds for the samples of one configuration.
         do_bench: benchmark of one call, ``do_bench(call, quantiles=(0.5, 0.2, 0.8))``, in milliseconds.
+        use_cuda_graph: whether launches are timed in a CUDA graph; None: those of Triton kernels without hooks.
         cache_results: whether measurements are kept on disk.
-        name: of the kernel in caches, tables and models; None for the function's.
-        model: an alias of the registry, a model's folder, or a folder of such folders; None for no model. The folder
-            that ``TILEWISE_MODELS`` names comes first.
-        measure: ``call``: a new key is measured in its first call; ``aside``: by another thread with arguments made by
-            :meth:`Tunable.inputs`, while the model's choice or the first configuration serves; ``never``: the model
-            decides, or the first configuration.
-        top: most configurations to measure where a model is unsure.
-        wait: whether to wait while another process measures the same key, instead of taking the default meanwhile.
-        version: further text that measurements depend on, e.g. the version of a library.
-        flops: expression of the key's FLOPs, such as ``2*M*N*K``, for a model; see :class:`tilewise.ops.OpDefinition`.
-        bytes: expression of the fewest bytes to move.
-        programs: expression of the programs (blocks) of a launch, with the configuration's values.
-        supports: condition that key and configuration must meet, e.g. ``BLOCK_K <= K``.
-        features: further expressions that a model learns from, by name.
-        categories: the values of each key that is a text.
+        own: see :class:`OwnOptions`.
 
     Raises:
-        UsageError: an argument breaks a rule; see :class:`Policy`, :class:`Pruning` and :func:`configurations_of`.
+        UsageError: an argument breaks a rule.
     """
     if warmup is not None:
         warnings.warn("warmup is not used: every configuration runs twice before it is timed", stacklevel=2)
     hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
-    pruning, policy = Pruning.of(prune_configs_by), Policy(measure, top, wait, cache_results)
-    configurations = configurations_of(configs)
-    stated = Statements(flops, bytes, programs, supports, dict(features or {}), dict(categories or {}))
+    bench = Bench(hooks, do_bench, rep, bool(use_cuda_graph))
+    settings = _Settings(configurations_of(configs), tuple(key), Pruning.of(prune_configs_by), bench, use_cuda_graph)
+    return partial(_tuned, settings, {"keep": cache_results, **own})
 
-    def decorate(function: Argument) -> Argument:
-        is_triton = is_triton_kernel(function)
-        graphs = is_triton if use_cuda_graph is None else use_cuda_graph
-        chooser = Chooser(
-            _checked_name(name, function),
-            lambda: tuned.code,
-            configurations,
-            pruning,
-            Bench(hooks, do_bench, rep, graphs),
-            policy,
-            version,
-        )
-        tuned = (TritonTunable if is_triton else Tunable)(function, key, chooser, stated, model)
-        return tuned
 
-    return decorate
+@dataclass(frozen=True)
+class _Settings:
+    """Arguments of :func:`autotune` in checked form; `graphs` None: the function decides."""
+
+    configurations: tuple[Configuration, ...]
+    key: tuple[str, ...]
+    pruning: Pruning
+    bench: Bench
+    graphs: bool | None
+
+
+def _tuned(settings: _Settings, options: Mapping[str, Argument], function: Argument) -> Tunable:
+    unknown = options.keys() - {*OwnOptions.__annotations__, "keep"}
+    require(
+        f"an argument must be one of triton.autotune or {', '.join(OwnOptions.__annotations__)}", not unknown, unknown
+    )
+    policy = Policy(**{name: options[name] for name in _POLICY if name in options})
+    stated = Statements(**{name: options[name] for name in _STATEMENTS if name in options})
+    is_triton = is_triton_kernel(function)
+    chooser = Chooser(
+        _checked_name(options.get("name"), function),
+        lambda: tuned.code,
+        settings.configurations,
+        settings.pruning,
+        replace(settings.bench, graphs=is_triton if settings.graphs is None else settings.graphs),
+        policy,
+        options.get("version", ""),
+    )
+    kind = TritonTunable if is_triton else Tunable
+    tuned = kind(function, settings.key, chooser, stated, options.get("model", "production"))
+    return tuned
 
 
 def _checked_name(name: str | None, function: object) -> str:

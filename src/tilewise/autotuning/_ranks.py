@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+
+from tilewise.autotuning._call_forms import Argument
 
 _log = logging.getLogger(__name__)
 _PREFIX = "tilewise"
@@ -54,7 +55,7 @@ def agreed(subject: str, decide: Callable[[], str]) -> str:
     return str(answer[1:])
 
 
-def _store() -> Any:
+def _store() -> Argument:
     from torch.distributed import distributed_c10d
 
     return distributed_c10d._get_default_store()  # PyTorch has no public name for it

@@ -59,7 +59,7 @@ class ModelAdviser:
 
 
 def load_adviser(op: KernelOp, target: Target, model: str, warn: Callable[[str], None]) -> ModelAdviser | None:
-    """Load the model of a target; None, with a warning where it matters, if there is none that can be used.
+    """Load the model of a target; None, with a warning where it matters, if no model can be used.
 
     Args:
         op: the kernel's op.
@@ -94,7 +94,7 @@ def _open(target: Target, model: str) -> Dispatcher:
     """Load a target's model.
 
     Raises:
-        TilewiseError: there is none, or it is damaged.
+        TilewiseError: the model is missing or damaged.
     """
     switches = Switches.read(measure="off", decisions=2)  # decisions and measurements are kept per kernel
     for folder in (os.environ.get(MODELS, ""), model):

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tilewise.collect import Outcome, outcome_columns
 from tilewise.dispatch.measuring import Machine
 from tilewise.errors import DataError
-from tilewise.files import digest_of, dump_checked, load_checked
+from tilewise.files import Plain, digest_of, dump_checked, load_checked
 
 FORMAT = 1
 Size = int | str
@@ -154,7 +154,7 @@ class TunedEntry:
         return entry
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Plain]) -> Self:
         """Build a record from plain data, unchecked.
 
         Raises:
@@ -186,5 +186,5 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def _is_figure(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value > 0
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0

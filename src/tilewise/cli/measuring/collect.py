@@ -25,11 +25,10 @@ import numpy as np
 from omegaconf import ListConfig, OmegaConf
 
 from tilewise.arch import HardwareProfile
-from tilewise.autotuning.op import find_kernel
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli.measuring.ck import find_or_build, instances_from
-from tilewise.cli.measuring.tuned_kernel import collect_kernel, keep_kernel_definition, kernel_plan
+from tilewise.cli.measuring.tuned_kernel import collect_kernel, kernel_plan
 from tilewise.cluster import ClusterSettings, open_executor
 from tilewise.collect import (
     CollectLimits,
@@ -77,19 +76,7 @@ def run(cfg: DictConfig) -> None:
     """
     console = plain_console()
     settings = cfg.collect
-    found = None
-    if cfg.input:
-        plan = load_plan(Path(cfg.input))
-        found = _built_kernels(cfg, plan) if cfg.ck.checkout else None
-    elif settings.simulate:
-        plan = _recorded_plan(cfg)
-    elif settings.kernel:
-        plan = kernel_plan(cfg)
-    elif not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
-        found = library_kernels(cfg)
-        plan = plan_from_config(cfg, found.pool(target))
-    else:
-        plan = plan_from_config(cfg)
+    plan, found = _plan_and_kernels(cfg)
     output = Path(cfg.output or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
     require_format(output, ".parquet")
     console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
@@ -108,6 +95,21 @@ def run(cfg: DictConfig) -> None:
     console.print(str(report), soft_wrap=True, highlight=False)
     write_result(dataclasses.asdict(report))
     report.require_complete()
+
+
+def _plan_and_kernels(cfg: DictConfig) -> tuple[Plan, FoundKernels | None]:
+    """Return the plan of the configuration, and the libraries of its kernels where kernels come in libraries."""
+    if cfg.input:
+        plan = load_plan(Path(cfg.input))
+        return plan, _built_kernels(cfg, plan) if cfg.ck.checkout else None
+    if cfg.collect.simulate:
+        return _recorded_plan(cfg), None
+    if cfg.collect.kernel:
+        return kernel_plan(cfg), None
+    if not backend_of_target(target := Target.parse(cfg.target)).compiled_here:
+        found = library_kernels(cfg)
+        return plan_from_config(cfg, found.pool(target)), found
+    return plan_from_config(cfg), None
 
 
 def library_kernels(cfg: DictConfig) -> FoundKernels:
@@ -143,7 +145,9 @@ def _collect(cfg: DictConfig, plan: Plan, output: Path, found: FoundKernels | No
     settings, cluster = cfg.collect, ClusterSettings.from_config(cfg.cluster)
     limits = CollectLimits(settings.budget_s, settings.partial)
     if settings.kernel:
-        return _collect_own(cfg, plan, output, limits, cluster)
+        if cluster.kind != "local":
+            raise ConfigError(f"collect.kernel is measured on this machine only; leave out cluster={cluster.kind}")
+        return collect_kernel(cfg, plan, output, limits)
     if cluster.kind != "local":
         store = settings.store or str(output.absolute().with_name(f"{output.name}.shards"))
         task = HostsTask(plan, output, store, _source(cfg, plan), settings.shard, limits=limits)
@@ -153,17 +157,6 @@ def _collect(cfg: DictConfig, plan: Plan, output: Path, found: FoundKernels | No
         return collect_with_engine(plan, output, replay_engine(settings.simulate), [0], ProgressLine(), limits)
     means = (settings.jobs or None, settings.libraries, settings.memory, found)
     return collect_plan(CollectTask(plan, output, devices_of(settings.devices), limits, *means))
-
-
-def _collect_own(
-    cfg: DictConfig, plan: Plan, output: Path, limits: CollectLimits, cluster: ClusterSettings
-) -> CollectReport:
-    """Measure a kernel under ``@tilewise.autotune``, whose definition is kept in the project."""
-    if cluster.kind != "local":
-        raise ConfigError(f"collect.kernel is measured on this machine only; leave out cluster={cluster.kind}")
-    kept = keep_kernel_definition(find_kernel(str(cfg.collect.kernel)).op)
-    plain_console().print(f"definition: {kept or 'unchanged'}", soft_wrap=True, highlight=False)
-    return collect_kernel(cfg, plan, output, limits)
 
 
 def _source(cfg: DictConfig, plan: Plan) -> Source:

@@ -17,7 +17,8 @@ from tilewise.arch import HardwareProfile
 from tilewise.autotuning import Tunable
 from tilewise.autotuning.op import KernelEngine, KernelOp, find_kernel
 from tilewise.autotuning.records import TUNED_FOLDER, read_records
-from tilewise.cli._own_ops import definition_text
+from tilewise.cli._console import plain_console
+from tilewise.cli.project.own_ops import definition_text
 from tilewise.collect import CollectLimits, CollectReport, Item, Plan, ProgressLine, Timing, collect_with_engine
 from tilewise.collect.problems import load_problem_set
 from tilewise.conf_files import PROJECT
@@ -47,7 +48,7 @@ def kernel_plan(cfg: DictConfig) -> Plan:
     return Plan(target, arch, kernel.op.pool(target), _items(cfg, kernel), timing, cfg.collect.run_id)
 
 
-def keep_kernel_definition(op: KernelOp) -> Path | None:
+def _keep_definition(op: KernelOp) -> Path | None:
     """Write the definition of a kernel to the project's ``conf/op``; return the file, or None where it is the same.
 
     Raises:
@@ -61,12 +62,14 @@ def keep_kernel_definition(op: KernelOp) -> Path | None:
 
 
 def collect_kernel(cfg: DictConfig, plan: Plan, output: Path, limits: CollectLimits) -> CollectReport:
-    """Measure a plan of :func:`kernel_plan` in worker processes, one per device.
+    """Keep the kernel's definition, and measure a plan of :func:`kernel_plan` in worker processes, one per device.
 
     Raises:
         DataError: the output exists, or its journal belongs to another plan.
         MeasurementError: no worker can be started.
     """
+    kept = _keep_definition(find_kernel(str(cfg.collect.kernel)).op)
+    plain_console().print(f"definition: {kept or 'unchanged'}", soft_wrap=True, highlight=False)
     devices = list(cfg.collect.devices)
     indices = [0] if devices == ["all"] else [int(device) for device in devices]
     factory = partial(KernelEngine, place=str(cfg.collect.kernel))

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from tilewise.dispatch.measuring._machine import Machine
 from tilewise.errors import DataError, UsageError
-from tilewise.files import digest_of, dump_checked, load_checked, write_bytes
+from tilewise.files import Plain, digest_of, dump_checked, load_checked, write_bytes
 from tilewise.kernels import Pool
 from tilewise.ops import OPS, Problem, Target
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 FORMAT = 2
 _MAX_BYTES = 1 << 21  # a pool of 4,608 kernels takes 0.4 MB
 
-Columns = Mapping[str, Sequence[Any]]  # numbers; those of a percentile may be None
+Columns = Mapping[str, Sequence[Plain]]  # numbers; those of a percentile may be None
 Failures = Sequence[tuple[str, str, Sequence[int]]]  # (status, error, kernels)
 
 
@@ -241,7 +241,7 @@ class MeasuredCache:
         return entry
 
 
-def _from_first_format(values: Mapping[str, Any]) -> tuple[Columns, Failures]:
+def _from_first_format(values: Mapping[str, Plain]) -> tuple[Columns, Failures]:
     """Return `ok` and `failed` of a format 1 entry: (kernel, ms) pairs, fastest first, and (kernel, status) pairs."""
     kernels, times = ([pair[i] for pair in values["latency_ms"]] for i in (0, 1))
     return {"kernel": kernels, "latency_ms": times}, [(status, status, [kernel]) for kernel, status in values["failed"]]
