@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -167,9 +168,18 @@ class TestFromConfig:
         with pytest.raises(ConfigError, match=f"the setting '{key}' is missing"):
             Thresholds.from_config({k: v for k, v in CONF.items() if k != key}, FORWARD)
 
+    def test_the_least_holdout_may_be_missing(self) -> None:
+        assert Thresholds.from_config(CONF, FORWARD).min_problems == Thresholds().min_problems
+        assert Thresholds.from_config({**CONF, "min_problems": 40}, FORWARD).min_problems == 40
+
+    def test_an_op_of_a_user_ships_without_floors(self) -> None:
+        target: Any = SimpleNamespace(op="own", variant="any")
+        own = Thresholds.shipped(target)
+        assert (own.floor_mean, own.floor_p10) == (None, None)
+
     def test_a_misspelt_floor_is_named(self) -> None:
-        floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75}}}
-        with pytest.raises(ConfigError, match="floors have mean and p10, got p01"):
+        floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75, "max": 99}}}
+        with pytest.raises(ConfigError, match="floors have mean and p10, got max, p01; rename or remove the key"):
             Thresholds.from_config({**CONF, "floors": floors}, FORWARD)
 
     @pytest.mark.parametrize(
