@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from benchmarks.results import RESULTS, save  # noqa: E402  the paths come first
+from benchmarks.results import RESULTS, load, save  # noqa: E402  the paths come first
 from small_model import with_pool, write_model  # noqa: E402
 from tilewise.capi import export_model  # noqa: E402
 from tilewise.capi._build import SOURCES  # noqa: E402
@@ -67,7 +68,7 @@ def seed_corpus(name: str, folder: Path) -> None:
             (folder / target).write_text(text[text.index("Tree=0") :])
 
 
-def fuzz(name: str, seconds: int, seed: int) -> dict[str, object]:
+def fuzz(name: str, seconds: int, seed: int) -> dict[str, Any]:
     """Fuzz one reader for a while; return its counts."""
     program, began = build(name), time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -100,15 +101,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="for each reader")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--reader", action="append", choices=list(HARNESSES))
-    parser.add_argument("--save", action="store_true", help=f"write the counts to {RESULT.relative_to(ROOT)}")
+    parser.add_argument("--save", action="store_true", help=f"keep the counts in {RESULT.relative_to(ROOT)}")
     args = parser.parse_args()
     rows = [fuzz(name, args.seconds, args.seed) for name in args.reader or HARNESSES]
+    failed = any(row["failed"] for row in rows)
     for row in rows:
         print(row)
     if args.save:
-        command = f"python -m benchmarks.robustness.fuzz_c --seconds {args.seconds} --seed {args.seed} --save"
+        known = {(r["reader"], r["seed"]): r for r in load(RESULT)["readers"]} if RESULT.is_file() else {}
+        known |= {(r["reader"], r["seed"]): r for r in rows}
+        command = "python -m benchmarks.robustness.fuzz_c --seconds SECONDS --seed SEED --save"
+        rows = [known[key] for key in sorted(known)]
         save(RESULT, {"command": command, "sanitizers": "address, undefined", "readers": rows})
-    return 1 if any(row["failed"] for row in rows) else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -144,6 +144,22 @@ def test_bad_settings_are_refused(kind: Any, options: dict[str, Any], match: str
         kind(**options)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (SliceRule, {"min_problems": 1}),
+        (SliceRule, {"n_resamples": 1}),
+        (Thresholds, {"mean_drop": 0}),
+        (Thresholds, {"floor_mean": 100}),
+        (Thresholds, {"selection_time_factor": 1}),
+        (Thresholds, {"min_problems": 1}),
+    ],
+)
+def test_settings_at_their_limits_are_accepted(kind: Any, options: dict[str, Any]) -> None:
+    ((name, value),) = options.items()
+    assert getattr(kind(**options), name) == value
+
+
 CONF: dict[str, Any] = {
     "mean_drop": 0.5, "median_drop": 0.4, "p10_drop": 2.0, "problem_drop": 10.0, "selection_time_factor": 1.5,
     "slices": {"level": 0.9, "min_problems": 12, "n_resamples": 100},

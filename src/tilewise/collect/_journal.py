@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from tilewise.collect._outcomes import LEFT_OUT, Outcome, check_outcomes, group_failures, outcome_columns
+from tilewise.collect._outcomes import LEFT_OUT, Outcome, check_outcomes, group_failures, outcome_columns, writable_text
 from tilewise.collect._plan import Plan
 from tilewise.collect.engines import Device
 from tilewise.errors import DataError, UsageError
@@ -142,7 +142,10 @@ class Journal:
 
     def note_broken(self, index: int, outcomes: Mapping[int, Outcome]) -> None:
         """Append kernels that broke a worker, so that no run tries them on this problem again."""
-        line = {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+        line = {
+            "broke": index,
+            "kernels": [[k, o.status, writable_text(o.error or o.status)] for k, o in outcomes.items()],
+        }
         self._append(line)
         self._apply(line)
 
