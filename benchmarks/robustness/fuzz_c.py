@@ -23,18 +23,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 from benchmarks.results import RESULTS, load, save  # noqa: E402  the paths come first
-from small_model import with_pool, write_model  # noqa: E402
-from tilewise.capi import export_model  # noqa: E402
-from tilewise.capi._build import SOURCES  # noqa: E402
-from tilewise.model import load_artefact  # noqa: E402
-from tilewise.model._artefact_files import SCORES, unpack_text  # noqa: E402
+from fuzzed.c_readers import HARNESSES, seed_corpus  # noqa: E402
 
 BUILD, RESULT = ROOT / "build" / "fuzz", RESULTS / "fuzz_c.json"
-TARGETS = ("gemm_universal_bf16_sm90", "grouped_conv_forward_bf16_sm90")
-HARNESSES = {
-    "model": [ROOT / "tests/capi/fuzz_model.c", *SOURCES],
-    "text": [ROOT / "tests/core/fuzz_text.c", ROOT / "src/tilewise/core/text.c"],
-}
 FLAGS = ("-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-sanitize-recover=all")
 SANITIZERS = "-fsanitize=fuzzer,address,undefined"
 LIMITS = (
@@ -54,18 +45,6 @@ def build(name: str) -> Path:
     compiler, sources = os.environ.get("CC", "clang"), map(str, HARNESSES[name])
     subprocess.run([compiler, *FLAGS, SANITIZERS, *sources, "-o", str(program), "-lm", "-lpthread"], check=True)
     return program
-
-
-def seed_corpus(name: str, folder: Path) -> None:
-    """Write small valid files: models of three kernels, and the trees of models."""
-    for target in TARGETS:
-        path = write_model(folder.parent / target, trees=2, target=target)
-        if name == "model":
-            model = load_artefact(path)
-            export_model(with_pool(model, model.pool.kernels[:3]), folder / target)
-        else:
-            text = unpack_text((path / SCORES).read_bytes())
-            (folder / target).write_text(text[text.index("Tree=0") :])
 
 
 def fuzz(name: str, seconds: int, seed: int) -> dict[str, Any]:
