@@ -17,23 +17,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from benchmarks.results import RESULTS, save  # noqa: E402  the paths come first
-from small_model import with_pool, write_model  # noqa: E402
-from tilewise.capi import export_model  # noqa: E402
-from tilewise.capi._build import SOURCES  # noqa: E402
-from tilewise.model import load_artefact  # noqa: E402
-from tilewise.model._artefact_files import SCORES, unpack_text  # noqa: E402
+from benchmarks.results import RESULTS, load, save  # noqa: E402  the paths come first
+from fuzzed.c_readers import HARNESSES, seed_corpus  # noqa: E402
 
 BUILD, RESULT = ROOT / "build" / "fuzz", RESULTS / "fuzz_c.json"
-TARGETS = ("gemm_universal_bf16_sm90", "grouped_conv_forward_bf16_sm90")
-HARNESSES = {
-    "model": [ROOT / "tests/capi/fuzz_model.c", *SOURCES],
-    "text": [ROOT / "tests/core/fuzz_text.c", ROOT / "src/tilewise/core/text.c"],
-}
 FLAGS = ("-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-sanitize-recover=all")
 SANITIZERS = "-fsanitize=fuzzer,address,undefined"
 LIMITS = (
@@ -55,19 +47,7 @@ def build(name: str) -> Path:
     return program
 
 
-def seed_corpus(name: str, folder: Path) -> None:
-    """Write small valid files: models of three kernels, and the trees of models."""
-    for target in TARGETS:
-        path = write_model(folder.parent / target, trees=2, target=target)
-        if name == "model":
-            model = load_artefact(path)
-            export_model(with_pool(model, model.pool.kernels[:3]), folder / target)
-        else:
-            text = unpack_text((path / SCORES).read_bytes())
-            (folder / target).write_text(text[text.index("Tree=0") :])
-
-
-def fuzz(name: str, seconds: int, seed: int) -> dict[str, object]:
+def fuzz(name: str, seconds: int, seed: int) -> dict[str, Any]:
     """Fuzz one reader for a while; return its counts."""
     program, began = build(name), time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -100,15 +80,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="for each reader")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--reader", action="append", choices=list(HARNESSES))
-    parser.add_argument("--save", action="store_true", help=f"write the counts to {RESULT.relative_to(ROOT)}")
+    parser.add_argument("--save", action="store_true", help=f"keep the counts in {RESULT.relative_to(ROOT)}")
     args = parser.parse_args()
     rows = [fuzz(name, args.seconds, args.seed) for name in args.reader or HARNESSES]
+    failed = any(row["failed"] for row in rows)
     for row in rows:
         print(row)
     if args.save:
-        command = f"python -m benchmarks.robustness.fuzz_c --seconds {args.seconds} --seed {args.seed} --save"
+        known = {(r["reader"], r["seed"]): r for r in load(RESULT)["readers"]} if RESULT.is_file() else {}
+        known |= {(r["reader"], r["seed"]): r for r in rows}
+        command = "python -m benchmarks.robustness.fuzz_c --seconds SECONDS --seed SEED --save"
+        rows = [known[key] for key in sorted(known)]
         save(RESULT, {"command": command, "sanitizers": "address, undefined", "readers": rows})
-    return 1 if any(row["failed"] for row in rows) else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

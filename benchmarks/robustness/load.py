@@ -23,11 +23,10 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 os.environ["TILEWISE_MEASURE"] = "off"
 
 from benchmarks.results import RESULTS, save  # noqa: E402  the paths come first
+from dispatch.turns import take_turns  # noqa: E402
 from small_model import write_model  # noqa: E402
 from synthetic import CONV, problems  # noqa: E402
 from tilewise.dispatch import Dispatcher, Switches  # noqa: E402
-from tilewise.dispatch._generation import Deployment, Generation  # noqa: E402
-from tilewise.dispatch.measuring import GpuMeasurer  # noqa: E402
 from tilewise.model import TrainedModel, load_artefact  # noqa: E402
 from tilewise.ops import GroupedConvProblem, Problem, Target  # noqa: E402
 
@@ -53,28 +52,19 @@ def resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
-def generations(models: list[TrainedModel]) -> Iterator[tuple[TrainedModel, Generation]]:
-    """Yield the models in turn, each as a new generation with an empty memory, as a refresh makes it."""
-    measurer, version = GpuMeasurer(), 0
-    while True:
-        for model in models:
-            version += 1
-            yield model, Generation(Deployment(model.target, model.pool, model, version), Switches(), measurer)
-
-
 def simulate(calls: int, fresh: int, swaps: int, folder: Path) -> dict[str, object]:
     """Run the load; return its counts."""
     models = [
         load_artefact(write_model(folder / name, trees=60, sign=sign)) for name, sign in (("a", 1.0), ("b", -1.0))
     ]
     working = problems(Target.parse(CONV), WORKING_SET)
-    stream, turns = new_problems(fresh), generations(models)
+    stream = new_problems(fresh)
     dispatcher = Dispatcher(models[0].target, models[0].pool, models[0], 0, switches=Switches())
+    turns = take_turns(dispatcher, models)
     made = seen = checked = wrong = 0
     memory, began = [], time.monotonic()
     for turn in range(swaps):
-        model, generation = next(turns)
-        dispatcher._selector.generation = generation  # as refresh() does with a new model
+        model = next(turns)
         expected = [(problem, _best(model, problem)) for problem in working]
         until = calls * (turn + 1) // swaps
         new_until = fresh * (turn + 1) // swaps

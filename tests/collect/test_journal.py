@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.collect import Outcome, Plan, Samples
+from tilewise.collect import Outcome, Plan, Samples, measurement_table
 from tilewise.collect._journal import Journal, _checksum
 from tilewise.collect.engines import Device
 from tilewise.errors import DataError
@@ -123,6 +123,18 @@ def test_any_flipped_byte_costs_at_most_what_its_line_held(plan: Plan, path: Pat
         path.with_name("j.damaged").unlink(missing_ok=True)
 
 
+def test_impossible_times_and_texts_of_a_library_are_kept_for_the_quality_checks(plan: Plan, path: Path) -> None:
+    odd = [Outcome("ok", None, Samples((ms,), (0,), 1)) for ms in (float("inf"), 0.0, -1.0)]
+    with Journal(path, plan) as journal:
+        journal.note_broken(2, {5: Outcome("timeout", None), 4: Outcome("timeout", "half \ud800")})
+        journal.add(1, AT, DEVICES[0], [*odd, *([Outcome("runtime_error", "half \ud800")] * 3)])
+        entries, broken = dict(journal.entries), dict(journal.broken)
+    assert measurement_table(plan, entries.values()).num_rows == 6
+    with Journal(path, plan) as again:
+        assert repr((again.entries, again.broken)) == repr((entries, broken))  # NaN differs from itself
+    assert broken[2][4].error == "half ?"
+
+
 def test_a_lost_device_is_not_mistaken_for_a_later_one(plan: Plan, path: Path) -> None:
     with Journal(path, plan) as journal:
         journal.add(0, AT, DEVICES[0], outcomes(0))
@@ -156,7 +168,7 @@ def test_a_lost_device_is_not_mistaken_for_a_later_one(plan: Plan, path: Path) -
         '{"done":0,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["ok","",[0,1,2,3,4,5]]]}',
         '{"done":0,"at":"now","on":0,"ok":{"kernel":[0,1,2,3,4,5],"latency_ms":[1]},"failed":[]}',
         '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":["1"]},"failed":[["timeout","t",[1,2,3,4,5]]]}',
-        '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[-1]},"failed":[["timeout","t",[1,2,3,4,5]]]}',
+        '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[true]},"failed":[["timeout","t",[1,2,3,4,5]]]}',
         '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[1],"repeats":[1.5]},"failed":[["t","t",[1,2,3,4,5]]]}',
         '{"done":0,"at":"now","on":0,"ok":{"kernel":[0],"latency_ms":[1],"else":[1]},"failed":[["t","t",[1,2,3,4,5]]]}',
     ],

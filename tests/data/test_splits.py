@@ -139,6 +139,21 @@ def test_ties_go_to_the_earlier_then_to_the_name_and_unknown_times_come_last() -
     assert primary_runs(pair.assign(measured_at=pair["measured_at"].where(pair["run_id"] == "b"))) == ["b"]
 
 
+def test_an_unknown_time_comes_after_any_known_one() -> None:
+    repeated = FRAME[FRAME["run_id"] == "synthetic-2"]
+    runs = [repeated.assign(run_id="a", measured_at=None), repeated.assign(run_id="b", measured_at="Z"),
+            repeated.assign(run_id="c", measured_at="zulu")]  # fmt: skip
+    assert primary_runs(pd.concat(runs, ignore_index=True)) == ["b"]
+    assert primary_runs(pd.concat([runs[0], runs[2]], ignore_index=True)) == ["c"]
+
+
+def test_keys_are_integers_whatever_the_columns_are() -> None:
+    columns = {name: np.array([2, 4], dtype=np.float64) for name in ("M", "N", "K")}
+    keys = group_keys("gemm", {**columns, "layout": ["rcr", "rcr"], "split_k": [1, 1]})
+    assert keys.dtype == np.int64
+    assert keys.tolist() == [[2, 2, 2], [4, 4, 4]]
+
+
 def test_a_run_is_as_early_as_its_first_row() -> None:
     """Run b has rows before and after those of run a, so b comes first although it ends last."""
     once = FRAME[FRAME["run_id"] == "synthetic-2"]

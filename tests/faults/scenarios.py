@@ -49,7 +49,7 @@ class Collect:
         """Leave the folder empty."""
 
     def act(self, folder: Path) -> None:
-        """Measure what the journal lacks, then write the table."""
+        """Measure the missing problems, then write the table."""
         output, plan = folder / "out.parquet", small_plan()
         if output.exists() and not journal_path(output).exists():
             return

@@ -32,13 +32,13 @@ class Scenario(Protocol):
     """Something that writes files, and can be run again after any fault."""
 
     def load(self) -> None:
-        """Compute once, in the process that forks, what all schedules need."""
+        """Compute the parts that all schedules share, once, in the process that forks."""
 
     def prepare(self, folder: Path) -> None:
         """Write the state before the fault, outside `folder` itself, or in it."""
 
     def act(self, folder: Path) -> None:
-        """Do the work; steps are counted below `folder`. Run again, it completes what a fault interrupted."""
+        """Do the work; steps are counted below `folder`. Run again, it completes interrupted work."""
 
     def faults(self, folder: Path, complete: bool) -> list[str]:
         """Return everything that is wrong below `folder` now; `complete`: the work was done without a fault."""

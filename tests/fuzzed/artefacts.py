@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from tilewise.model._selftest import verify_digests, verify_selftest
 from tilewise.model._trees import Ensemble
 from tilewise.ops import Target
 
-logging.getLogger("tilewise").setLevel(logging.CRITICAL)
 _PROBLEMS = problems(Target.parse(CONV), 3)
 _TREES = 6
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from tilewise.dispatch.measuring._measured_cache import MeasuredCache, MeasuredC
 from tilewise.errors import DataError
 from tilewise.files import digest_of
 from tilewise.ops import GroupedConvProblem, Target
-
-logging.getLogger("tilewise").setLevel(logging.CRITICAL)  # warnings of a million damaged files
 
 _CONTEXT = MeasuredContext(CONV, "p" * 64, MACHINE)
 _PROBLEM = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,22 @@ def test_bad_settings_are_refused(kind: Any, options: dict[str, Any], match: str
         kind(**options)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (SliceRule, {"min_problems": 1}),
+        (SliceRule, {"n_resamples": 1}),
+        (Thresholds, {"mean_drop": 0}),
+        (Thresholds, {"floor_mean": 100}),
+        (Thresholds, {"selection_time_factor": 1}),
+        (Thresholds, {"min_problems": 1}),
+    ],
+)
+def test_settings_at_their_limits_are_accepted(kind: Any, options: dict[str, Any]) -> None:
+    ((name, value),) = options.items()
+    assert getattr(kind(**options), name) == value
+
+
 CONF: dict[str, Any] = {
     "mean_drop": 0.5, "median_drop": 0.4, "p10_drop": 2.0, "problem_drop": 10.0, "selection_time_factor": 1.5,
     "slices": {"level": 0.9, "min_problems": 12, "n_resamples": 100},
@@ -167,9 +184,18 @@ class TestFromConfig:
         with pytest.raises(ConfigError, match=f"the setting '{key}' is missing"):
             Thresholds.from_config({k: v for k, v in CONF.items() if k != key}, FORWARD)
 
+    def test_the_least_holdout_may_be_missing(self) -> None:
+        assert Thresholds.from_config(CONF, FORWARD).min_problems == Thresholds().min_problems
+        assert Thresholds.from_config({**CONF, "min_problems": 40}, FORWARD).min_problems == 40
+
+    def test_an_op_of_a_user_ships_without_floors(self) -> None:
+        target: Any = SimpleNamespace(op="own", variant="any")
+        own = Thresholds.shipped(target)
+        assert (own.floor_mean, own.floor_p10) == (None, None)
+
     def test_a_misspelt_floor_is_named(self) -> None:
-        floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75}}}
-        with pytest.raises(ConfigError, match="floors have mean and p10, got p01"):
+        floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75, "max": 99}}}
+        with pytest.raises(ConfigError, match="floors have mean and p10, got max, p01; rename or remove the key"):
             Thresholds.from_config({**CONF, "floors": floors}, FORWARD)
 
     @pytest.mark.parametrize(

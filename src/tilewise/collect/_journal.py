@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-from tilewise.collect._outcomes import LEFT_OUT, Outcome, check_outcomes, group_failures, outcome_columns
+from tilewise.collect._outcomes import LEFT_OUT, Outcome, check_outcomes, group_failures, outcome_columns, writable_text
 from tilewise.collect._plan import Plan
 from tilewise.collect.engines import Device
 from tilewise.errors import DataError, UsageError
@@ -226,7 +226,8 @@ def problem_line(index: int, measured_at: str, outcomes: Sequence[Outcome]) -> d
 
 def broken_line(index: int, outcomes: Mapping[int, Outcome]) -> dict[str, object]:
     """Return kernels that broke a worker as JSON values."""
-    return {"broke": index, "kernels": [[k, o.status, o.error] for k, o in outcomes.items()]}
+    kernels = [[k, o.status, writable_text(o.error or o.status)] for k, o in outcomes.items()]
+    return {"broke": index, "kernels": kernels}
 
 
 def read_broken_line(values: Values, plan: Plan) -> tuple[int, dict[int, Outcome]]:

@@ -126,8 +126,8 @@ def collect_on_gpus(
         MeasurementError: torch, triton or a device is missing.
         DataError: see :func:`collect_with_engine`; raised before anything is compiled.
     """
-    _require_open(output)
-    if limits.budget_s == 0:  # nothing is measured: any machine may read the journal
+    _require_open(plan, output)
+    if limits.budget_s == 0 or output.exists():  # nothing is measured: any machine may read the journal
         return collect_with_engine(plan, output, _no_engine, [], progress, limits)
     indices = _gpus(devices)
     with Journal(_with_folder(journal_path(output)), plan) as journal:  # opened now to fail before compiling
@@ -194,7 +194,7 @@ def collect_with_engine(
         DataError: the output exists already, or the journal beside it cannot be used.
         MeasurementError: no worker can be started.
     """
-    _require_open(output)
+    _require_open(plan, output)
     with Journal(_with_folder(journal_path(output)), plan) as journal:
         finished = _is_written(plan, journal, output)  # by a run that was killed before it removed the journal
         if not finished:
@@ -249,10 +249,13 @@ def _is_written(plan: Plan, journal: Journal, output: Path) -> bool:
     return is_measurement_table(output, measurement_table(plan, journal.entries.values()))
 
 
-def _require_open(output: Path) -> None:
+def _require_open(plan: Plan, output: Path) -> None:
     """Refuse an output that exists already, unless its journal is left: the run was killed at its very end."""
-    if not journal_path(output).exists():
-        require_new(output)
+    if output.exists() and journal_path(output).exists():
+        with Journal(journal_path(output), plan) as journal:
+            if _is_written(plan, journal, output):
+                return
+    require_new(output)
 
 
 def require_new(output: Path) -> None:

@@ -16,6 +16,7 @@ medians only; they are still read.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -160,6 +161,9 @@ class MeasuredEntry:
         times = list(self.ok["latency_ms"])
         if not times or times != sorted(times):
             raise DataError("times are missing or unsorted")
+        figures = [v for name, column in self.ok.items() if name != "kernel" for v in column if v is not None]
+        if not all(math.isfinite(v) and v > 0 for v in figures):
+            raise DataError("figures must be positive finite numbers")
         if self.path != path:
             raise DataError("the file's name does not match the key of its contents")
 
