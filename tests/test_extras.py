@@ -46,7 +46,7 @@ def test_every_import_belongs_to_the_default_install_or_to_an_extra() -> None:
 
 def test_the_table_names_the_extras_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(project["optional-dependencies"]) == {*EXTRAS, "dev"}
+    assert set(project["optional-dependencies"]) == {*EXTRAS, "dev", "docs"}
 
 
 def test_every_extra_has_a_library_that_the_sources_import() -> None:

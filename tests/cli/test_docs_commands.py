@@ -21,7 +21,7 @@ from tilewise.cli._request import parse
 from tilewise.cli.compose import compose
 from tilewise.cli.main import main
 from tilewise.errors import TilewiseError
-from tilewise.ops import OPS, OpDefinition, register
+from tilewise.ops import OpDefinition
 
 MAKE = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
@@ -36,9 +36,8 @@ _OF_THE_TUTORIAL = OpDefinition("scale_rows", (("rows", "int"), ("columns", "int
 @pytest.fixture(autouse=True)
 def _ops_of_pages() -> Iterator[None]:
     """Make known the ops that pages define before they name them."""
-    register(_OF_THE_TUTORIAL)
-    yield
-    del OPS[_OF_THE_TUTORIAL.name]
+    with own_op.registered(_OF_THE_TUTORIAL):
+        yield
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:

@@ -160,7 +160,7 @@ def test_entry_point_calls_its_verb_with_the_defaults_of_conf(name: str) -> None
 def test_ci_runs_what_a_developer_runs() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111, ".ci/run must be executable"
-    assert script.read_text().rstrip().endswith("exec make test test-all")
+    assert script.read_text().rstrip().endswith("exec make test test-all docs")
 
 
 def _covers(dep: str, file: str) -> bool:

@@ -63,7 +63,7 @@ VERBS: dict[str, Verb] = {
     "ck": Verb(
         "measuring",
         "build libraries of CK Tile's kernels from a checkout, and write their manifest",
-        ("ck", "collect.jobs", "filter", "input", "output"),
+        ("ck", "collect", "filter", "input", "output"),
         ("build", "link"),
     ),
     "train": Verb(

@@ -67,11 +67,10 @@ _MAY_BE_NULL = "gate.floors."
 _LISTS = ("input", "collect.problems", "ingest.problem", "ingest.config")
 _VERSIONS = ("a", "b", "version")
 _TEXTS = (
-    *("out", "output", "filter", "mode", "warm_start", "params", "tracking.uri", "plan.requests", "gate.shadow"),
+    *("out", "output", "html", "filter", "mode", "warm_start", "params"),
+    *("tracking.uri", "plan.requests", "gate.shadow", "tune.storage", "tune.study", "cluster.tls"),
     *(f"collect.{name}" for name in ("like", "simulate", "libraries", "memory", "plan", "store")),
-    *("tune.storage", "tune.study"),
     *(f"ingest.{name}" for name in ("latency", "unit", "flops", "bytes")),
-    "cluster.tls",
 )
 _RAW = ("filter", "ingest.flops", "ingest.bytes")  # expressions, which need no quotes other than the shell's
 _ADDED = "++"  # Hydra's prefix for "set or add": an option of a group may have keys that the default lacks

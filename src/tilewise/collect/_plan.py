@@ -184,8 +184,10 @@ class Plan:
                 Timing(**values["timing"]),
                 str(values["run_id"]),
             )
-        except (KeyError, TypeError) as e:
-            raise DataError(f"not a plan: {e!r}") from e
+        except UsageError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
+            raise DataError(f"not a plan: {e!r:.200}; write it with `tilewise plan`") from e
 
 
 def _are_indices(kernels: tuple[int, ...], count: int) -> bool:
@@ -212,5 +214,5 @@ def load_plan(path: Path) -> Plan:
     """
     try:
         return Plan.from_dict(json.loads(path.read_text()))
-    except (OSError, json.JSONDecodeError, UsageError) as e:
+    except (OSError, ValueError, RecursionError, UsageError) as e:
         raise DataError(f"{path}: {e}") from e

@@ -116,7 +116,7 @@ class Table:
 
     @property
     def judges_calls(self) -> bool:
-        """Whether every problem that judges has a row of the calls that PyTorch makes by itself."""
+        """Return whether every problem that judges has a row of the calls that PyTorch makes by itself."""
         called = np.bincount(self.problem, _is_call(self.pool)[self.kernel]) > 0
         return bool(self.judges.any() and called[self.judges].all())
 
