@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
     Attributes:
         chains: the chains that have more than the layer.
-        why_none: why there are none; "" if the network was searched.
+        why_none: why nothing was searched for; "" if the network was searched.
     """
 
     chains: tuple[Chain, ...]

@@ -64,7 +64,7 @@ class PageFacts:
         bytes_moved: fewest bytes that the problem moves.
         peak_tflops: of the arch for the dtype.
         dram_gb_s: of the arch.
-        measurements: the measurements that were looked at; "" if there were none.
+        measurements: the measurements that were looked at; "" without measurements.
     """
 
     words: str

@@ -97,7 +97,7 @@ def _is_descriptor(element: str) -> bool:
 class Launch:
     """One launch of a program: the grid, then the tensors (or descriptors) and sizes in the program's order.
 
-    The tensor of an absent pointer is None.
+    An absent pointer has None in place of a tensor.
     """
 
     program: Program
