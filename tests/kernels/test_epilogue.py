@@ -38,9 +38,12 @@ TINY_CASES = [
     for key in EPILOGUE_VARIANTS
     for config in TINY_CONFIGS[key]
     for kernel in [Kernel.from_config(config)]
+    if key in PIPELINES[kernel.pipeline].fuses
     for name, problem in tiny(key[0], kernel).items()
     if not unsupported(kernel, problem, key[1])
 ]
+# No forward pool has these pipelines yet, so a pass computes their epilogues.
+UNFUSED = {"gemm": set[str](), "grouped_conv": {"merged", "mergedbox", "relay"}}
 FIRST_CASES = list({(case[0], Kernel.from_config(case[3])): case for case in reversed(TINY_CASES)}.values())
 
 
@@ -157,8 +160,8 @@ def test_large_persistent_tiles_leave_a_residual() -> None:
 
 
 @pytest.mark.parametrize("key", EPILOGUE_VARIANTS)
-def test_every_pipeline_of_the_package_fuses(key: tuple[str, str]) -> None:
-    assert [name for name in pipelines_of(*key) if key not in PIPELINES[name].fuses] == []
+def test_pipelines_fuse_unless_they_leave_the_epilogue_to_a_pass(key: tuple[str, str]) -> None:
+    assert {name for name in pipelines_of(*key) if key not in PIPELINES[name].fuses} == UNFUSED[key[0]]
 
 
 @pytest.mark.parametrize("key", EPILOGUE_VARIANTS)

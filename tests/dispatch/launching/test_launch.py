@@ -21,7 +21,7 @@ from tilewise.dispatch.launching import _bind as bind
 from tilewise.dispatch.launching import _launch as launch
 from tilewise.errors import KernelError, ProblemError
 from tilewise.kernels import EMPTY_KIND, EPILOGUE_VARIANTS, EpilogueKind, unsupported
-from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton import PIPELINES, Kernel
 from tilewise.kernels.triton.programs import Launch, Program, empty_result, family_of, interpreted, random_operands
 from tilewise.kernels.triton.programs._family import FAMILIES
 from tilewise.kernels.triton.programs._operand_tensors import integer_operands
@@ -332,6 +332,8 @@ class TestArguments:
         family, target = family_of(*key), Target(*key, "fp16", "sm90")
         kind = kind if key in EPILOGUE_VARIANTS else EMPTY_KIND
         for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
+            if kind != EMPTY_KIND and key not in PIPELINES[kernel.pipeline].fuses:
+                continue  # a pass follows its plain launch
             fit = [p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])]
             for problem in fit[:2]:
                 operands, y = (

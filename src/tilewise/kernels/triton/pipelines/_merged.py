@@ -75,7 +75,7 @@ _MERGING = Merging("merged")
 
 MERGED = Pipeline(
     name="merged",
-    number=21,
+    number=24,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._merged",
     illegal=_illegal,
