@@ -32,9 +32,13 @@ SHOWN_ONLY = (
 # What train keeps of a tuning goes to conf/, and a run after it begins there. Results do not depend on the cluster.
 SHOWN_ONLY_BY = {
     "prepare": ("data/describe/",),
-    # ... and `ingest` defines ops before it composes.
+    # ... and `ingest` defines ops before it composes, of a tuned kernel too.
     "settings": (
+        "autotuning/",
         "cluster/",
+        "collect/",
+        "dispatch/",
+        "registry/",
         "gate/",
         "model/",
         "train/",
@@ -42,9 +46,22 @@ SHOWN_ONLY_BY = {
         "data/",
         "kernels/",
         "features/",
+        "core/",
         "arch.py",
+        "metrics.py",
     ),
-    "train": ("cluster/", "registry/", "gate/", "evaluate/", "cli/compose.py", "cli/_tuned.py", "cli/project/"),
+    "train": (
+        "autotuning/",
+        "cluster/",
+        "collect/",
+        "dispatch/",
+        "registry/",
+        "gate/",
+        "evaluate/",
+        "cli/compose.py",
+        "cli/_tuned.py",
+        "cli/project/",
+    ),
 }
 COMPOSER = "python -m tilewise.cli.compose"
 
