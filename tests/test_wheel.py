@@ -23,7 +23,8 @@ MAX_MB = 120  # NumPy's libraries are most of it
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("wheel")]
 
 # Verbs that start without an extra, as far as an empty folder lets them.
-RUNTIME_VERBS = {"select", "explain", "cache", "init", "instances", "registry", "shadow"}  # shadow: of an empty journal
+# shadow: of an empty journal; ck: without an action
+RUNTIME_VERBS = {"select", "explain", "cache", "ck", "init", "instances", "registry", "shadow"}
 ARGUMENTS = {
     "data": ["describe"], "ingest": ["input=x.csv", "output=y.parquet"], "instances": ["list"], "cache": ["list"],
     "compare": ["a=model", "b=model"], "evaluate": ["model_dir=model"], "promote": ["model_dir=model"],
