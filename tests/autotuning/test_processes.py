@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,10 @@ print([tuned(n) for n in (4, 5, 6)], flush=True)
 dist.barrier()
 """
     command = [sys.executable, "-c", code]
-    processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(3)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=env) for rank in range(3)
+    ]
     answers = {p.communicate(timeout=120)[0] for p in processes}
     assert len(answers) == 1
     assert all(p.returncode == 0 for p in processes)

@@ -115,5 +115,5 @@ def test_the_gradients_models_are_asked_without_a_gpu(tmp_path: Path, capsys: py
     assert [m["target"] for m in report["models"]] == [TARGET.replace("forward", v) for v in ("bwd_data", "bwd_weight")]
     for model in report["models"]:
         assert model["problems"] + model["unsupported"] == len(REPRESENTATIVE_LAYERS) == 7
-        assert model["problems"] > 4
+        assert model["problems"] == 4  # three layers have too few channels a group for the vectors
         assert model["median_tflops"] > 0

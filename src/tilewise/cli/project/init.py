@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # Template -> file of the project.
-_FILES = {"dvc.yaml": "dvc.yaml", "MLproject": "MLproject", "README.md": "README.md", "gitignore": ".gitignore"}
+# A file named dvc.yaml would be a pipeline of the repository that it lies in.
+_FILES = {"stages.yaml": "dvc.yaml", "MLproject": "MLproject", "README.md": "README.md", "gitignore": ".gitignore"}
 
 
 def run(cfg: DictConfig) -> None:
