@@ -13,6 +13,8 @@ from tilewise.errors import ConfigError
 _ROOT = "config.yaml"
 PROJECT = Path("conf")  # in the current folder
 
+_MAX_NAME = 100  # of an option; a file system takes no names without end
+
 
 def conf_dir() -> Path:
     """Return the folder of the Hydra configuration.
@@ -55,7 +57,7 @@ def writable_conf_dir() -> Path:
 
 def conf_file(group: str, name: str) -> Path | None:
     """Return the file of one option of a group; None if no folder has it."""
-    if not name.replace("-", "_").isidentifier():  # the name of an option is no path
+    if len(name) > _MAX_NAME or not name.replace("-", "_").isidentifier():  # the name of an option is no path
         return None
     files = (folder / group / f"{name}.yaml" for folder in conf_dirs())
     return next((path for path in files if path.is_file()), None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,14 @@ from fuzzed.readers import READERS
 
 SLOW = [name for name in READERS if name.startswith("table_") or name in ("compiled", "cost_model", "scores")]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of damages, which are reported; and of huge numbers in a model
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    """Log nothing: pytest-xdist cannot send a report whose captured log has half a character."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("name", READERS)
