@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from committed import data_file
 from tilewise.ops import OPS, OpDefinition, register
 
 DEFINITION = OpDefinition(
@@ -20,7 +20,7 @@ DEFINITION = OpDefinition(
     supports="BLOCK_K <= 2*K and (pipe != 'tma' or layout == 'rcr')",
     features=(("area", "BLOCK_M*BLOCK_N"), ("rest", "K % BLOCK_K")),
 )
-TABLE = Path(__file__).parents[1] / "data" / "gemm_universal_bf16_sm90.h200-3.parquet"
+TABLE = "gemm_universal_bf16_sm90.h200-3.parquet"
 NAMES = {
     "tile_m": "BLOCK_M", "tile_n": "BLOCK_N", "tile_k": "BLOCK_K", "group_m": "GROUP_M", "split_k": "SPLIT_K",
     "num_warps": "num_warps", "num_stages": "num_stages",
@@ -49,7 +49,7 @@ def registered(definition: OpDefinition = DEFINITION) -> Iterator[OpDefinition]:
 
 def recorded_table(problems: int, kernels: int) -> pd.DataFrame:
     """Return recorded times of plain GEMM kernels in layout rcr: M, N, K, the tile columns and ``time_us``."""
-    rows = pd.read_parquet(TABLE)
+    rows = pd.read_parquet(data_file(TABLE))
     rows = rows[(rows["layout"] == "rcr") & (rows["pipeline"] == "plain") & rows["is_valid"]]
     draw = np.random.default_rng(0)
     kept = draw.permutation(sorted(rows["kernel_name"].unique()))[:kernels]

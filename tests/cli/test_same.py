@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import tilewise
+from committed import content
 from synthetic import CONV, measurements
 from tilewise.cli import same
 from tilewise.cli._fingerprints import fingerprints
@@ -187,12 +188,7 @@ def test_committed_fingerprints_belong_to_the_committed_lock(tmp_path: Path) -> 
     (target,) = compose([f"params={ROOT / 'params.yaml'}"]).targets
     (model,) = lock[f"train@{target}"]["outs"]
     recorded = json.loads((ROOT / "reports" / target / "fingerprints.json").read_text())
-    assert _stored(model["md5"]).is_file(), "`make same` needs the committed model: run `make fingerprints`"
-    for file in json.loads(_stored(model["md5"]).read_text()):
-        shutil.copy(_stored(file["md5"]), tmp_path / file["relpath"])
+    assert content(model["md5"]).is_file(), "`make same` needs the committed model: run `make fingerprints`"
+    for file in json.loads(content(model["md5"]).read_text()):
+        shutil.copy(content(file["md5"]), tmp_path / file["relpath"])
     assert recorded["model"] == same.model_digest(tmp_path), "run `make fingerprints` after `make repro`"
-
-
-def _stored(md5: str) -> Path:
-    """Return the place of a content in the committed store."""
-    return ROOT / "dvc-store" / "files" / "md5" / md5[:2] / md5[2:]
