@@ -1,4 +1,4 @@
-"""Write the generated reference pages: the Python API from the faces, the command line from the verbs and conf/.
+"""Write the generated reference pages: Python from the faces, commands from verbs and conf/, cards from results.
 
 MkDocs runs this at each build (``gen-files``), so the pages cannot differ from the code, and no page is committed.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from pathlib import Path
 
 import mkdocs_gen_files
@@ -15,13 +16,14 @@ import yaml
 from tilewise.cli._verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # for benchmarks, which is not installed
 SOURCES = ROOT / "src"
 # Faces that users of the library call, in the order of the data's way through them.
 FACES = tuple(
     f"tilewise{package}"
     for package in (
         "", ".dispatch", ".torch", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data", ".collect",
-        ".campaigns", ".train", ".evaluate", ".gate", ".registry",
+        ".campaigns", ".train", ".evaluate", ".publish", ".gate", ".registry",
     )
 )  # fmt: skip
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
@@ -103,7 +105,10 @@ def _copy(source: str) -> str:
 
 def main() -> None:
     """Write all pages into MkDocs' virtual folder."""
+    from benchmarks.leaderboard.cards import cards_page, dataset_page
+
     pages = {f"reference/python/{face}.md": python_page(face) for face in FACES}
+    pages |= {"reference/model-cards.md": cards_page(), "reference/dataset-card.md": dataset_page()}
     pages |= {"reference/command-line.md": verbs_page(), "reference/settings.md": settings_page()}
     pages |= {page: _copy(source) for source, page in COPIES.items()}
     for path, text in pages.items():

@@ -50,9 +50,9 @@ VERBS: dict[str, Verb] = {
     ),
     "data": Verb(
         "measuring",
-        "check, merge and describe measurements",
+        "check, merge, describe and publish measurements",
         ("data", "holdout", "input", "out", "output", "targets"),
-        ("prepare", "merge", "describe", "export"),
+        ("prepare", "merge", "describe", "export", "publish"),
     ),
     "instances": Verb(
         "measuring",
@@ -78,7 +78,7 @@ VERBS: dict[str, Verb] = {
     "evaluate": Verb(
         "models",
         "score a model on the holdout problems",
-        ("data", "holdout", "model_dir", "out", "output", "reports", "slices"),
+        ("data", "holdout", "html", "model_dir", "out", "output", "reports", "slices"),
     ),
     "compare": Verb(
         "models",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tilewise.evaluate._evaluation_report import write_plots as write_plots
     from tilewise.evaluate._holdout import evaluate as evaluate
     from tilewise.evaluate._noise import noise_ceiling as noise_ceiling
+    from tilewise.evaluate._predictions import PREDICTION_FORMATS as PREDICTION_FORMATS
     from tilewise.evaluate._predictions import Predictions as Predictions
     from tilewise.evaluate._predictions import compare_predictions as compare_predictions
     from tilewise.evaluate._predictions import is_predictions as is_predictions
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from tilewise.evaluate._predictions import read_predictions as read_predictions
     from tilewise.evaluate._predictions import with_efficiency as with_efficiency
     from tilewise.evaluate._predictions import write_predictions as write_predictions
+    from tilewise.evaluate._scored_table import ScoredTable as ScoredTable
+    from tilewise.evaluate._scored_table import judged_rows as judged_rows
     from tilewise.evaluate._slices import CK_M_SIZE as CK_M_SIZE
     from tilewise.evaluate._slices import MIN_PROBLEMS_SHOWN as MIN_PROBLEMS_SHOWN
     from tilewise.evaluate._slices import SLICES_OF_TABLE as SLICES_OF_TABLE
@@ -67,6 +70,7 @@ __all__, __getattr__ = lazy_face(
         "_holdout": ("evaluate",),
         "_noise": ("noise_ceiling",),
         "_predictions": (
+            "PREDICTION_FORMATS",
             "Predictions",
             "compare_predictions",
             "is_predictions",
@@ -74,6 +78,10 @@ __all__, __getattr__ = lazy_face(
             "read_predictions",
             "with_efficiency",
             "write_predictions",
+        ),
+        "_scored_table": (
+            "ScoredTable",
+            "judged_rows",
         ),
         "_slices": (
             "CK_M_SIZE",

@@ -1,9 +1,10 @@
-"""Check measurements and write the training table, merge tables, or describe the measurements.
+"""Check measurements and write the training table, merge tables, describe or publish the measurements.
 
 tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
 tilewise data merge 'input=[FILE_OR_FOLDER,...]' output=FILE [target=NAME]
 tilewise data describe [target=NAME] [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
 tilewise data describe stages=all [...]      every target of the tables
+tilewise data publish output=FOLDER [stages=all] [target=NAME] [data=FILE_OR_FOLDER]
 tilewise data export output=FILE.csv|.json [input=FILE_OR_FOLDER] [target=NAME]
 
 prepare keeps the good rows of one target. Rows that break a rule, and labels that cannot be trusted (above the
@@ -16,6 +17,9 @@ rule, key, reason, decided_by). prepare applies them as well, and both record th
 
 export writes measurements of CK Tile's kernels as its own benchmark file: CSV for convolutions, JSON for matrix
 products.
+
+publish writes a data set for others into a new folder: a table per target with a column `split`, SHA256SUMS and a card.
+`tilewise score` judges selections by it.
 
 describe prints the measurements of the target: problems, rows by status, reasons, spread, runs, and how well a second
 run agrees. output= draws plots in a folder. out= fills a page's blocks `<!-- begin NAME -->` ... `<!-- end NAME -->`
@@ -74,8 +78,24 @@ def run(cfg: DictConfig) -> None:
         _merge(cfg)
     elif cfg.action == "export":
         _export(cfg)
+    elif cfg.action == "publish":
+        _publish(cfg)
     else:
-        raise ConfigError(f"data needs an action, prepare, describe, merge or export; got {cfg.action!r}")
+        raise ConfigError(f"data needs an action, prepare, describe, merge, export or publish; got {cfg.action!r}")
+
+
+def _publish(cfg: DictConfig) -> None:
+    from tilewise.publish import write_tables
+
+    if not cfg.output:
+        raise ConfigError("output: missing; name the folder to write, e.g. output=build/published")
+    folder, source = Path(cfg.output), Path(cfg.input or cfg.data)
+    targets = [Target.parse(name) for name in cfg.targets]
+    published = write_tables(source, targets, float(cfg.holdout.fraction), folder)
+    console = plain_console()
+    for table in published:
+        console.print(f"{folder / table.file}: {table.n_rows} rows", soft_wrap=True, highlight=False)
+    write_result({"output": folder, "tables": {t.target.name: t.sha256 for t in published}})
 
 
 def _export(cfg: DictConfig) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilewise.errors import ArtefactError, ConfigError, RegistryUnavailableError
 from tilewise.gate import (
@@ -27,6 +28,7 @@ from tilewise.gate import (
     write_decision_text,
 )
 from tilewise.model import TrainedModel, load_artefact
+from tilewise.publish import explorer_page
 from tilewise.registry._gate_standing import gate_standing, published_content
 from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
 from tilewise.registry._versions import (
@@ -77,6 +79,13 @@ class Promotion:
         return self.outcome != "refused"
 
 
+class _Log(NamedTuple):
+    """The experiment of a new run, and a function that returns the explorer's page for it."""
+
+    experiment: str
+    explorer: Callable[[], str]
+
+
 def promote(
     model_dir: str | Path,
     frame: pd.DataFrame | Callable[[], pd.DataFrame],
@@ -121,8 +130,8 @@ def promote(
         if callable(frame):
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules, waived)
-        is_current = settle_history(target) == head
-        if is_current and (promotion := _carry_out(judgement, head, folder, next(iter(experiments), target))):
+        log = _Log(next(iter(experiments), target), partial(explorer_page, candidate, frame, rules.holdout_fraction))
+        if settle_history(target) == head and (promotion := _carry_out(judgement, head, folder, log)):
             return promotion
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
@@ -162,7 +171,7 @@ def leave_unpublished(model_dir: str | Path, reports: str | Path, reason: str) -
     return Path(reports) / DECISION_FILE
 
 
-def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experiment: str) -> Promotion | None:
+def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, log: _Log) -> Promotion | None:
     """Log the decision, move the aliases, write the files; return None after a write conflict.
 
     The next call completes an interrupted one.
@@ -171,7 +180,7 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
     if judgement.outcome == "promoted" and head.production is None:
         decision = _confirmed(path, decision) or decision
     text = decision_to_json(decision)
-    run_id, is_new = log_decision(judgement, text, experiment)
+    run_id, is_new = log_decision(judgement, text, log.experiment)
     if judgement.outcome == "promoted":
         reason = "; ".join(judgement.reasons)
         number = judgement.version.number
@@ -182,7 +191,7 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
         set_tag(entry.target, number, HISTORY_TAG, str(entry.number))
     _write_files(folder, text, decision)
     if is_new:
-        log_plots(judgement, run_id)
+        log_plots(judgement, run_id, log.explorer)
     return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
 
 
