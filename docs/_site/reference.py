@@ -1,4 +1,4 @@
-"""Write the generated reference pages: Python from the faces, commands from verbs and conf/, cards from results.
+"""Write the generated pages: Python from the faces, commands from verbs and conf/, cards from results, the notebook.
 
 MkDocs runs this at each build (``gen-files``), so the pages cannot differ from the code, and no page is committed.
 """
@@ -16,7 +16,10 @@ import yaml
 from tilewise.cli._verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # for benchmarks, which is not installed
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # MkDocs runs this file by its path
+import notebook
+from benchmarks.leaderboard.cards import cards_page, dataset_page
+
 SOURCES = ROOT / "src"
 # Faces that users of the library call, in the order of the data's way through them.
 FACES = tuple(
@@ -105,8 +108,6 @@ def _copy(source: str) -> str:
 
 def main() -> None:
     """Write all pages into MkDocs' virtual folder."""
-    from benchmarks.leaderboard.cards import cards_page, dataset_page
-
     pages = {f"reference/python/{face}.md": python_page(face) for face in FACES}
     pages |= {"reference/model-cards.md": cards_page(), "reference/dataset-card.md": dataset_page()}
     pages |= {"reference/command-line.md": verbs_page(), "reference/settings.md": settings_page()}
@@ -114,6 +115,7 @@ def main() -> None:
     for path, text in pages.items():
         with mkdocs_gen_files.open(path, "w") as file:
             file.write(text)
+    notebook.write_page(ROOT / "docs" / "notebooks" / "train.ipynb", "train-in-a-notebook.md")
 
 
 main()
