@@ -111,3 +111,14 @@ def test_damaged_metadata_are_refused(values: dict[str, object], message: str, t
 def test_the_page_shows_the_committed_results() -> None:
     text = report.LEADERBOARD.read_text()
     assert fill(text, figures.blocks(RESULTS)) == text, "run `python -m benchmarks.report`"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("leaderboard_*.json")), ids=lambda path: path.stem)
+def test_a_result_has_every_baseline_on_the_problems_that_tilewise_was_judged_on(path: Path) -> None:
+    result = load(path)
+    ours = load(RESULTS / f"target_{result['target']}.json")
+    entries = {entry["method"]: entry for entry in result["entries"]}
+    assert {*baselines.METHODS} <= {*entries}
+    assert {entries[method]["n_problems"] for method in baselines.METHODS} == {ours["holdout"]["n_problems"]}
+    assert result["split_rule"] == ours["split_rule"]
+    assert all(0 < e["min_efficiency"] <= e["p10_efficiency"] <= 1 for e in entries.values())

@@ -59,7 +59,7 @@ def _card(result: Mapping[str, Any]) -> str:
             figures={"cross-validated": cv, "holdout": held},
             n_holdout=held["n_problems"],
             origins=[_ORIGINS.get(target.arch, "")],
-            weakest=result.get("weakest", ()),
+            weakest=result.get("weakest", ("not recorded with this result; `tilewise evaluate` prints them",)),
             vendor=vendor and {name: vendor[f"selected_{name}"] for name in ("geomean", "p10", "least")},
             whole_pool=result["whole_pool"],
         )

@@ -15,11 +15,12 @@ import yaml
 
 from tilewise.cli._verbs import VERBS
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # MkDocs runs this file by its path
+sys.path.insert(0, str(Path(__file__).parents[2]))  # MkDocs runs this file by its path
+sys.path.insert(0, str(Path(__file__).parent))
 import notebook
 from benchmarks.leaderboard.cards import cards_page, dataset_page
 
+ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 # Faces that users of the library call, in the order of the data's way through them.
 FACES = tuple(
