@@ -10,7 +10,7 @@ import pytest
 from benchmarks import report
 from benchmarks.leaderboard import baselines, figures, score
 from benchmarks.leaderboard.submissions import Submission, submissions
-from benchmarks.results import RESULTS
+from benchmarks.results import RESULTS, load
 
 from small_model import table, with_vendor
 from synthetic import CONV
