@@ -31,12 +31,14 @@ class Split:
 
     Attributes:
         frame: the measurement table.
+        fraction: share of the split keys that is held out.
         pool: all kernels with a valid row.
         training: valid labels outside the holdout.
         held: valid labels of the holdout problems.
     """
 
     frame: pd.DataFrame
+    fraction: float
     pool: Pool
     training: TargetTable
     held: TargetTable
@@ -44,16 +46,18 @@ class Split:
     @classmethod
     def of(cls, frame: pd.DataFrame, target: Target, fraction: float) -> Self:
         """Split a table by the holdout rule."""
-        table, pool = TargetTable.of(frame, target), pool_of(frame, target)
-        sides = (
-            side.labelled().ordered(pool).supported(pool)
-            for side in (table.training(fraction), table.holdout(fraction))
-        )
-        return cls(frame, pool, *sides)
+        rows, pool = TargetTable.of(frame, target), pool_of(frame, target)
+        sides = (rows.training(fraction), rows.holdout(fraction))
+        training, held = (side.labelled().ordered(pool).supported(pool) for side in sides)
+        return cls(frame, fraction, pool, training, held)
 
-    def table(self, side: TargetTable) -> Table:
-        """Return the features of one side's rows."""
-        return build_table(side.rows, side.target, self.pool, load_arch(side.target.arch), 0.0)
+    def tables(self) -> tuple[Table, Table]:
+        """Return the features of the training rows, and of the holdout's, in the order of `held`."""
+        target = self.held.target
+        rows, arch = TargetTable.of(self.frame, target), load_arch(target.arch)
+        training = build_table(self.frame, target, self.pool, arch, self.fraction)
+        # build_table drops the holdout that it is told of, so the holdout's own rows get none
+        return training, build_table(rows.holdout(self.fraction).rows, target, self.pool, arch, 0.0)
 
 
 def default_kernel(split: Split) -> Floats:
@@ -71,9 +75,9 @@ def most_frequent_winner(split: Split) -> Floats:
 
 def cost_model(split: Split) -> Floats:
     """Rank by tilewise's cost model, calibrated on the training problems, without any tree."""
-    model = Baselines(split.table(split.training), ModelSettings(), seed=0).of_all().cost_model
+    training, held = split.tables()
+    model = Baselines(training, ModelSettings(), seed=0).of_all().cost_model
     assert model is not None
-    held = split.table(split.held)
     rates = held.log_work - model.log_clocks(held.terms, held.kernel)
     return np.asarray(rates[held.is_measured], dtype=np.float64)
 

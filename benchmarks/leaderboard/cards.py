@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning.targets import HOLDOUT
 from benchmarks.results import RESULTS, load
 from tilewise.markdown import table
 from tilewise.ops import Target
@@ -44,7 +45,7 @@ def dataset_page(results: Path = RESULTS) -> str:
     found = [load(path) for path in sorted(results.glob("target_*.json"))]
     rows = [[f"`{r['target']}`", str(r["pool_size"]), str(r["holdout"]["n_problems"])] for r in found]
     tables = table(("target", "kernels", "holdout problems"), rows)
-    return card_of(tables, [Target.parse(r["target"]) for r in found])
+    return card_of(tables, [Target.parse(r["target"]) for r in found], HOLDOUT)
 
 
 def _card(result: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.leaderboard.baselines import METHODS, Split, selections
 from benchmarks.leaderboard.submissions import submissions
+from benchmarks.learning.targets import HOLDOUT
 from benchmarks.results import RESULTS, save
 from tilewise.data import parquet_bytes, read_raw_measurements, split_rule
 from tilewise.data.quality import find_exclusions, prepare_measurements
@@ -28,7 +29,6 @@ from tilewise.metrics import efficiency_figures
 from tilewise.ops import OPS, Target
 from tilewise.publish import Score, score_predictions, vendor_rates
 
-HOLDOUT = 0.18  # share of the problems, as conf/config.yaml has it
 FIGURES = ("n_problems", "mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency", "top1_accuracy")
 
 

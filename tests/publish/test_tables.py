@@ -115,8 +115,9 @@ def test_the_page_of_the_docs_has_every_committed_target() -> None:
     assert "`layout`" in page
 
 
-def test_the_card_of_no_table_has_its_columns() -> None:
-    assert "| `split` | str |  | train or holdout |" in card([])
+def test_the_card_of_no_table_has_its_columns_and_the_split() -> None:
+    assert "are below 0.25. The key" in card([], 0.25)
+    assert "| `split` | str |  | train or holdout |" in card([], 0.25)
 
 
 def test_the_citation_names_the_licence_and_no_version_that_could_go_stale() -> None:

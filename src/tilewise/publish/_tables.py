@@ -76,7 +76,7 @@ def write_tables(
         published = [_write_table(source, target, holdout_fraction, scratch) for target in targets]
         sums = "".join(f"{t.sha256}  {t.file}\n" for t in published)
         write_text(scratch / CHECKSUMS, sums)
-        write_text(scratch / CARD, _front_matter(published) + card(published))
+        write_text(scratch / CARD, _front_matter(published) + card(published, holdout_fraction))
         if (notice := source / NOTICE).exists():
             shutil.copyfile(notice, scratch / NOTICE)
     return published
@@ -102,20 +102,21 @@ def _write_table(source: Path, target: Target, fraction: float, folder: Path) ->
     )
 
 
-def card(published: Sequence[PublishedTable]) -> str:
-    """Return the card of a data set in Markdown."""
+def card(published: Sequence[PublishedTable], holdout_fraction: float) -> str:
+    """Return the card of a data set in Markdown, whose tables were split with a share of the keys held out."""
     header = ("target", "rows", "valid", "kernels", "train problems", "holdout problems")
     numbers = [(t.n_rows, t.n_valid, t.n_kernels, t.n_train, t.n_holdout) for t in published]
     rows = [[f"`{t.target.name}`", *(f"{n:,}" for n in row)] for t, row in zip(published, numbers, strict=True)]
-    return card_of(table(header, rows), [t.target for t in published])
+    return card_of(table(header, rows), [t.target for t in published], holdout_fraction)
 
 
-def card_of(tables: str, targets: Sequence[Target]) -> str:
+def card_of(tables: str, targets: Sequence[Target], holdout_fraction: float) -> str:
     """Return the card of a data set.
 
     Args:
         tables: a Markdown table of its tables.
         targets: their targets.
+        holdout_fraction: share of the split keys that is held out.
     """
     described = [[f"`{c.name}`", c.kind, c.unit, c.meaning] for c in _shared_columns()]
     dimensions = "".join(
@@ -128,7 +129,7 @@ def card_of(tables: str, targets: Sequence[Target]) -> str:
         + table(("column", "type", "unit", "meaning"), described, words=4)
     )
     text = (files("tilewise.publish") / "dataset_card.md").read_text()
-    return fill(text, {"tables": tables, "columns": columns})
+    return fill(text.replace("{fraction}", f"{holdout_fraction:g}"), {"tables": tables, "columns": columns})
 
 
 def _shared_columns() -> Iterator[Column]:
