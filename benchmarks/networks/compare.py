@@ -97,7 +97,7 @@ def cell(name: str, batch: int, mode: str, device: str) -> dict[str, Any]:
 
 def _optimised(model: nn.Module, x: Tensor, mode: str) -> tuple[nn.Module, Facts]:
     """Return the optimised network, compiled if the mode says so, and the facts on it."""
-    ours, report = tw.optimize(model, x)
+    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph")
     facts = {
         "layers": len(report.layers),
         "replaced": sum(layer.replaced for layer in report.layers),
