@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -41,16 +42,16 @@ def evaluation(model: TrainedModel, frame: pd.DataFrame) -> Evaluation:
     return evaluate(model, frame, FRACTION, require_unseen=False)
 
 
-def embedded(page: str) -> dict[str, object]:
+def embedded(page: str) -> dict[str, Any]:
     """Return the data inside a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    data: dict[str, object] = json.loads(found[1])
+    data: dict[str, Any] = json.loads(found[1])
     return data
 
 
 def test_the_fields_are_the_evaluation_s(model: TrainedModel, frame: pd.DataFrame, evaluation: Evaluation) -> None:
-    data = explorer_data(model, frame, FRACTION)
+    data: dict[str, Any] = explorer_data(model, frame, FRACTION)
     names, vendor = data["kernels"], set(data["vendor"])
     assert [names[i] for i in vendor] == ["vendor_cudnn"]
     assert len(data["problems"]) == len(evaluation.per_problem)
@@ -73,7 +74,7 @@ def test_the_page_is_self_contained_and_no_text_ends_its_script(model: TrainedMo
     addresses = set(re.findall(r"https?://[^\s\"']+", page))
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a format, not a request
     assert not re.search(r"<link|@import|url\(|src=", page)
-    data = explorer_data(model, frame, FRACTION)
+    data: dict[str, Any] = explorer_data(model, frame, FRACTION)
     assert embedded(page) == data
     hostile = {**data, "target": "</script><b>&", "rule": "</script>"}
     assert render(hostile).count("</script>") == page.count("</script>")
@@ -108,7 +109,7 @@ def test_the_committed_page_is_the_template_s() -> None:
 def test_a_browser_shows_the_worst_or_the_linked_problem(
     number: int | None, model: TrainedModel, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    data = explorer_data(model, frame, FRACTION)
+    data: dict[str, Any] = explorer_data(model, frame, FRACTION)
     problems = data["problems"]
     wanted = problems[number] if number is not None else min(problems, key=lambda p: p["efficiency"])
     (tmp_path / "page.html").write_text(render(data))

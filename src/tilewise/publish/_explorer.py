@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,7 +40,7 @@ def explorer_page(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: fl
     return render(explorer_data(model, frame, holdout_fraction))
 
 
-def explorer_data(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float | None) -> dict[str, Any]:
+def explorer_data(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: float | None) -> dict[str, object]:
     """Return the page's data, as plain data for JSON; see :func:`explorer_page`."""
     target = model.target
     rows, rule = TargetTable.of(frame, target), "all problems of the table"
@@ -65,14 +64,14 @@ def explorer_data(model: TrainedModel, frame: pd.DataFrame, holdout_fraction: fl
     }
 
 
-def render(data: Mapping[str, Any]) -> str:
+def render(data: Mapping[str, object]) -> str:
     """Return the page of :func:`explorer_data`."""
     content = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no text can end the script
     page = (files("tilewise.publish") / "explorer.html").read_text()
     return page.replace("{title}", escape(str(data["target"]))).replace("{data}", content)
 
 
-def _problems(scored: ScoredTable) -> list[dict[str, Any]]:
+def _problems(scored: ScoredTable) -> list[dict[str, object]]:
     """Return each problem with its field: index of the kernel, predicted and measured TFLOPS, best prediction first."""
     table, op = scored.table, OPS[scored.table.target.op]
     kernel, measured = table.kernel(scored.model.pool), table.tflops
