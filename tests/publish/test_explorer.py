@@ -81,6 +81,25 @@ def test_the_page_is_self_contained_and_no_text_ends_its_script(model: TrainedMo
     assert embedded(render(hostile)) == hostile
 
 
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+def test_texts_and_marks_stand_out_in_both_modes(mode: int) -> None:
+    """WCAG 2.1 asks for a contrast of 4.5 for texts, and of 3 for graphics (1.4.3, 1.4.11)."""
+    template = (ROOT / "src/tilewise/publish/explorer.html").read_text()
+    colours = dict(re.findall(r"--(\w+): (#\w+)", re.findall(r":root \{(.*?)\}", template, re.DOTALL)[mode]))
+    light = {name: luminance(colour) for name, colour in colours.items()}
+    for name, least in (("text", 4.5), ("dim", 4.5), ("own", 3.0), ("fair", 3.0), ("poor", 3.0), ("mark", 3.0)):
+        low, high = sorted((light[name], light["page"]))
+        assert (high + 0.05) / (low + 0.05) >= least, name
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of #rgb or #rrggbb, by WCAG 2.1."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 def test_a_table_without_a_problem_of_the_holdout_is_refused(model: TrainedModel, frame: pd.DataFrame) -> None:
     with pytest.raises(DataError, match=r"no problem of .* to show"):
         explorer_data(model, frame, 0.0)
