@@ -24,8 +24,8 @@ SOURCES = ROOT / "src"
 FACES = tuple(
     f"tilewise{package}"
     for package in (
-        "", ".dispatch", ".torch", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data", ".collect",
-        ".campaigns", ".train", ".evaluate", ".gate", ".registry",
+        "", ".dispatch", ".torch", ".torch.inductor", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data",
+        ".collect", ".campaigns", ".train", ".evaluate", ".gate", ".registry",
     )
 )  # fmt: skip
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
