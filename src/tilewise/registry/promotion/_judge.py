@@ -102,6 +102,8 @@ def judge(
     compared.waived[:0] = waived
     gate = _decide(version, compared, rules)
     outcome, reasons = _outcome(version, gate)
+    if outcome == "promoted" and rules.canary:
+        outcome = "canary"
     override: OverrideEntry = {"reason": rules.override.reason, "waived": compared.waived}
     if compared.waived:
         reasons = (*reasons, override_in_words(override))

@@ -28,7 +28,7 @@ from tilewise.gate import (
 )
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.registry._gate_standing import gate_standing, published_content
-from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
+from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
 from tilewise.registry._versions import (
     HISTORY_TAG,
     Version,
@@ -74,7 +74,7 @@ class Promotion:
     @property
     def in_production(self) -> bool:
         """Return whether the candidate is in production now."""
-        return self.outcome != "refused"
+        return self.outcome in ("promoted", "already_production")
 
 
 def promote(
@@ -86,7 +86,7 @@ def promote(
     experiments: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
 ) -> Promotion:
-    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``.
+    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``, or is a canary.
 
     Args:
         model_dir: The candidate's folder.
@@ -99,8 +99,9 @@ def promote(
 
     Raises:
         ArtefactError: The candidate or production is not sound, or the candidate's folder changes meanwhile.
-        ConfigError: The candidate was trained on some of that holdout, the holdout lacks problems that production was
-            judged on, limits are weaker than the shipped ones, or production was moved or removed by hand.
+        ConfigError: A canary is asked for and there is no production, the candidate was trained on some of that
+            holdout, the holdout lacks problems that production was judged on, limits are weaker than the shipped ones,
+            or production was moved or removed by hand.
         DataError: There are too few problems to judge by.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
@@ -118,6 +119,8 @@ def promote(
             continue
         if same and production is not None:
             return _already_in_production(production, candidate, folder)
+        if rules.canary and production is None:
+            raise ConfigError(f"{target}: a canary serves beside production, and there is none; promote a model first")
         if callable(frame):
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules, waived)
@@ -180,10 +183,20 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
         if entry is None:
             return None
         set_tag(entry.target, number, HISTORY_TAG, str(entry.number))
+    elif judgement.outcome == "canary" and not _start_canary(head, judgement):
+        return None
     _write_files(folder, text, decision)
     if is_new:
         log_plots(judgement, run_id)
     return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
+
+
+def _start_canary(head: HistoryEntry, judgement: Judgement) -> bool:
+    """Start the candidate as a canary unless it is one already; return False after a write conflict."""
+    version = judgement.version
+    if (head.canary, head.canary_content) == (version.number, version.content_hash):
+        return True
+    return commit_canary(head, version, "; ".join(judgement.reasons)) is not None
 
 
 def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
