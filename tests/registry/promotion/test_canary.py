@@ -106,6 +106,6 @@ def test_an_alias_set_by_hand_is_no_canary(uri: str, models: list[Path], tmp_pat
 def test_a_canary_needs_a_production(models: list[Path], tmp_path: Path) -> None:
     with (
         registry_session(fresh_store(tmp_path / "empty")),
-        pytest.raises(ConfigError, match="a canary serves beside production, and there is none; promote a model first"),
+        pytest.raises(ConfigError, match="a canary serves beside production; promote a first model before"),
     ):
         run(models[1], tmp_path, AS_CANARY)

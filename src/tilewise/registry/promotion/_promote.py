@@ -41,7 +41,7 @@ from tilewise.registry.promotion._judge import judge
 from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
 from tilewise.registry.promotion._logged_files import logged_decision
-from tilewise.registry.promotion._override import Override, waived_limits
+from tilewise.registry.promotion._override import waived_limits
 from tilewise.registry.promotion._publish import publish
 from tilewise.registry.promotion._standing import model_identity
 
@@ -111,7 +111,7 @@ def promote(
     folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
-        production, waived = _find_production(head, rules.override)
+        production, waived = _find_production(head, rules)
         same = production is not None and _is_in_production(version, production)
         if same is None:
             if _repair(head, version):
@@ -119,8 +119,6 @@ def promote(
             continue
         if same and production is not None:
             return _already_in_production(production, candidate, folder)
-        if rules.canary and production is None:
-            raise ConfigError(f"{target}: a canary serves beside production, and there is none; promote a model first")
         if callable(frame):
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules, waived)
@@ -199,17 +197,21 @@ def _start_canary(head: HistoryEntry, judgement: Judgement) -> bool:
     return commit_canary(head, version, "; ".join(judgement.reasons)) is not None
 
 
-def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
+def _find_production(head: HistoryEntry, rules: PromotionRules) -> tuple[Version | None, list[str]]:
     """Return the version in production, and the waived rules in words.
 
     Without a production, for the first model of a target or by an override, it is missing.
 
     Raises:
-        ConfigError: The target had a production, whose alias was moved or removed by hand.
+        ConfigError: The target had a production, whose alias was moved or removed by hand, or a canary is asked for and
+            the target has no production.
     """
+    override = rules.override
     production = None if head.production is None else find_by_number(head.target, head.production)
     if production is None:
         last = _last_production(head.target)
+        if last is None and rules.canary:
+            raise ConfigError(f"{head.target}: a canary serves beside production; promote a first model before")
         if last is None:
             return None, []
         fault = f"version {last} was removed from it by hand"
