@@ -1,4 +1,4 @@
-"""docs/trust.md equals its results, and the figures of leave_family_out are correct."""
+"""docs/experiments.md equals its results, and the figures of leave_family_out are correct."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ python -m benchmarks.learning.learning_curve page
 ``run`` replays random, uniform and planned choice on a recorded table (see :mod:`benchmarks.learning.replay`) and
 writes ``results/learning_curve_TARGET.json``. ``onboarding`` compares a new target alone and with another target's
 model (:mod:`benchmarks.learning.onboarding`). ``--json`` also prints the figures. ``page`` draws the curves and fills
-docs/measuring-less.md. The script needs no GPU and uses no problem of the holdout.
+docs/experiments.md. The script needs no GPU and uses no problem of the holdout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tilewise.markdown import fill, table
 from tilewise.ops import Target
 from tilewise.train import Table, build_table, git_revision, pool_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "measuring-less.md"
+PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 FRACTION = 0.18  # of the problems: the holdout
 RANDOM, UNIFORM = (0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5)  # at 1.0, uniform equals random
 COUNTS = (0, 8, 16, 32, 64, 128, 256)  # measured problems of a new target

@@ -5,7 +5,7 @@
 By number of the target's problems, ``alone`` learns from them and ``taught`` from them and the teachers' as well, with
 the tuned settings of the target (`tilewise train target=TARGET teachers=[...]`). Folds of grouped cross-validation
 judge: no problem of a fold's layers is learnt from, whichever target measured it. The holdout is never used. Writes
-``results/teachers_TARGET.json``; `learning_curve page` puts the figures into docs/measuring-less.md.
+``results/teachers_TARGET.json``; `learning_curve page` puts the figures into docs/experiments.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fill docs/trust.md: ``python -m benchmarks.learning.trust [REPORTS_FOLDER ...]``.
+"""Fill docs/experiments.md: ``python -m benchmarks.learning.trust [REPORTS_FOLDER ...]``.
 
 The page has figures of evaluations and of leave_family_out.py. A folder is one of `tilewise evaluate`, e.g.
 reports/TARGET: the confidence part of its metrics.json is copied to results/trust_TARGET.json, its plots to
@@ -20,7 +20,7 @@ from tilewise.files import write_text
 from tilewise.markdown import fill, table
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE, IMAGES = DOCS / "trust.md", DOCS / "images" / "trust"
+PAGE, IMAGES = DOCS / "experiments.md", DOCS / "images" / "trust"
 PLOTS = ("distance", "trust")
 _NOT_YET = "Not measured yet."
 

@@ -56,7 +56,7 @@ from tilewise.train import (
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 FOLDER = Path("build/closed_loop")
-PAGE = Path(__file__).parents[2] / "docs" / "closed-loop.md"
+PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 HOLDOUT = 0.18
 RUN_ID = "closed-loop-1"
 MOST_CALLS = 100_000  # of the most requested shape

@@ -13,7 +13,7 @@ fastest of the kernels that would be measured. Orders:
 - ``random``: the mean of several random orders;
 - ``perfect``: by the true savings per second.
 
-The script needs no GPU and uses no problem of the holdout. ``page`` fills docs/measuring-less.md.
+The script needs no GPU and uses no problem of the holdout. ``page`` fills docs/experiments.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tilewise.model import TrainedModel
 from tilewise.train import git_revision
 
 MODEL = Path("build/value/model")
-PAGE = Path(__file__).parents[2] / "docs" / "measuring-less.md"
+PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the seconds of measuring everything
 EVERYTHING = PlanSettings(budget_s=1e9)
 RANDOM_ORDERS = 20

@@ -1,4 +1,4 @@
-"""Write the generated reference pages: the Python API from the faces, the command line from the verbs and conf/.
+"""Write the generated pages: the Python API from the faces, the command line from the verbs and conf/, the notebook.
 
 MkDocs runs this at each build (``gen-files``), so the pages cannot differ from the code, and no page is committed.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from pathlib import Path
 
 import mkdocs_gen_files
 import yaml
 
 from tilewise.cli._verbs import VERBS
+
+sys.path.insert(0, str(Path(__file__).parent))  # MkDocs runs this file by its path
+import notebook
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
@@ -109,6 +113,7 @@ def main() -> None:
     for path, text in pages.items():
         with mkdocs_gen_files.open(path, "w") as file:
             file.write(text)
+    notebook.write_page(ROOT / "docs" / "notebooks" / "train.ipynb", "train-in-a-notebook.md")
 
 
 main()

@@ -20,7 +20,7 @@ TABLES = text_tables([describe(TABLE, Target.parse(CONV), 0.2)])
 
 
 def test_the_page_takes_all_there_is() -> None:
-    plots = [Path("docs/images/data") / f"{name}_{op}.png" for name in FIGURES for op in ("gemm", "grouped_conv")]
+    plots = [Path("docs/images/data") / f"{name}_{op}_sm90.png" for name in FIGURES for op in ("gemm", "conv")]
     filled = fill_page(PAGE.read_text(), Path("docs/data.md"), TABLES, plots)
     for plot in plots:
         assert f"(images/data/{plot.name})" in filled

@@ -1,6 +1,8 @@
-"""Plots of measurements as small PNG files: one file per figure and op, with a panel for each of the op's targets.
+"""Plots of measurements as small PNG files: one per figure, op and arch, with a panel for each of their targets.
 
-Drawing needs no display and leaves matplotlib's global state alone. Equal descriptions give equal bytes.
+Thousands of problems are counted in cells, not drawn one over the other. The background is transparent and the ink a
+mid grey, so that a plot is readable on light and dark pages. Drawing needs no display and leaves matplotlib's global
+state alone. Equal descriptions give equal bytes.
 """
 
 from __future__ import annotations
@@ -16,49 +18,64 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 from PIL import Image  # a dependency of matplotlib
 
 from tilewise.arch import load_arch
-from tilewise.data.describe._description import KINDS, LONG_MS, Description, best_subset
+from tilewise.data.describe._description import LONG_MS, Description, best_subset
 from tilewise.files import write_bytes
 
+_INK = "#808080"  # contrast 3.9 on white, 4.4 on the site's dark pages
 _STYLE: dict[Any, Any] = {  # keys are a literal type of matplotlib's stubs
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.grid": True,
-    "grid.alpha": 0.25,
+    "grid.alpha": 0.3,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "legend.fontsize": 8,
-    "legend.frameon": True,
-    "legend.framealpha": 0.8,
-    "legend.edgecolor": "none",
+    "legend.fontsize": 9,
+    "legend.frameon": False,
     "figure.dpi": 100,
-}
-_PALETTE = (  # Paul Tol's, bright, then vibrant
-    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB", "#222222", "#EE7733", "#009988",
+    **{
+        key: _INK
+        for key in (
+            "text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color",
+            "grid.color",
+        )
+    },
+    **{key: "none" for key in ("figure.facecolor", "axes.facecolor")},
+}  # fmt: skip
+_PALETTE = (  # Paul Tol's bright, then vibrant: distinct for the colour-blind, on white and on dark grey
+    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#EE7733", "#009988", "#BBBBBB",
 )  # fmt: skip
+_OTHER = "#BBBBBB"
+_DENSITY = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.2, 0.95, 64)))  # no end fades on either page
 _COLUMNS = 3
-_PANEL = (4.3, 3.5)  # inches
+_PANEL, _LEGEND = (3.9, 3.3), 2.2  # inches
 _COLOURS = 128  # of the PNG's palette; this divides the size by three without a visible difference
+_HEXAGONS = 36  # along an axis
+_MOST_VALIDATION = 250  # problems that are drawn one by one
+_CELL = 2  # octaves of a region
+_FEWEST = 3  # problems of a region that is shown
+_MOST_NAMES = 8  # pipelines or solvers with a colour of their own
 _MOST_REASONS = 7
 _MOST_KERNELS = 60
 _BINS = 24
 
 
 def write_plots(described: Sequence[Description], folder: Path) -> list[Path]:
-    """Write ``{figure}_{op}.png`` for every figure of :data:`FIGURES` and every op; return the paths in this order."""
-    by_op: dict[str, list[Description]] = {}
+    """Write ``{figure}_{op}_{arch}.png`` for every figure of :data:`FIGURES`; return the paths in this order."""
+    groups: dict[str, list[Description]] = {}
     for d in described:
-        by_op.setdefault(d.target.op, []).append(d)
+        groups.setdefault(f"{d.target.op}_{d.target.arch}", []).append(d)
     return [
-        _save(_panels(draw, shown), folder / f"{name}_{op}.png")
+        _save(_panels(draw, shown), folder / f"{name}_{group}.png")
         for name, (_, draw, has_data) in FIGURES.items()
-        for op in sorted(by_op)
-        if (shown := [d for d in by_op[op] if has_data(d)])
+        for group in sorted(groups)
+        if (shown := [d for d in groups[group] if has_data(d)])
     ]
 
 
@@ -67,41 +84,74 @@ _Draw = Callable[[Axes, Description, Sequence[Description]], None]  # draws one 
 
 def _coverage(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     p = d.problems
-    for colour, kind in _kinds(d):
-        for is_holdout, marker in ((False, "o"), (True, "D")):
-            some = p[(p["kind"] == kind) & (p["validation"] == is_holdout)]
-            hollow, solid = {"facecolors": "none", "edgecolors": colour}, {"facecolors": colour, "linewidths": 0}
-            style = hollow if is_holdout else solid
-            axes.scatter(some["intensity"], some["flops"], s=10 if is_holdout else 7, marker=marker, alpha=0.8, **style)
-        axes.scatter([], [], s=16, color=colour, label=kind)
-    axes.scatter([], [], s=16, marker="D", facecolors="none", edgecolors="#222222", label="validation")
-    axes.axvline(_ridge(d), color="#888888", linewidth=0.8, linestyle="--")
+    _density(axes, p["intensity"], p["flops"])
+    some = p[p["validation"]]
+    some = some.iloc[:: max(1, len(some) // _MOST_VALIDATION)]
+    axes.scatter(
+        some["intensity"], some["flops"], s=9, marker="D", facecolors="none", edgecolors=_PALETTE[1], linewidths=0.6,
+        label="validation problems (some)",
+    )  # fmt: skip
+    axes.axvline(_ridge(d), color=_INK, linewidth=1, linestyle="--", label="left: bound by memory")
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="FLOPs")
 
 
 def _roofline(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     arch, p = load_arch(d.target.arch), d.problems.dropna(subset="tflops")
-    for colour, kind in _kinds(d):
-        some = p[p["kind"] == kind]
-        axes.scatter(some["intensity"], some["tflops"], s=7, color=colour, linewidths=0, alpha=0.8, label=kind)
+    _density(axes, p["intensity"], p["tflops"])
     peak = arch.peak(d.target.dtype)
     x = np.array([min(p["intensity"].min(), _ridge(d)), _ridge(d), max(p["intensity"].max(), _ridge(d))])
-    axes.plot(x, np.minimum(peak, x * arch.dram_gb_s / 1e3), color="#222222", linewidth=1, label="roof")
+    axes.plot(x, np.minimum(peak, x * arch.dram_gb_s / 1e3), color=_PALETTE[1], linewidth=1.5, label="roof")
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="TFLOPS of the best kernel")
 
 
+def _density(axes: Axes, x: pd.Series, y: pd.Series) -> None:
+    """Draw how many problems lie where, with the scale beside."""
+    cells = axes.hexbin(
+        x, y, xscale="log", yscale="log", gridsize=_HEXAGONS, mincnt=1, bins="log", cmap=_DENSITY, linewidths=0.1
+    )
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    bar = figure.colorbar(cells, ax=axes, pad=0.01, aspect=35)
+    bar.outline.set_visible(False)  # type: ignore[operator] # a Spine; matplotlib's stubs say more
+    bar.ax.set_title("problems", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+
+
 def _regions(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
+    """Draw the winners of each region as a stacked bar in its place."""
+    names = _winners(panels)
     p = d.problems.dropna(subset="tflops")
-    area = p["tile_m"].astype(float) * p["tile_n"].astype(float)
-    names = sorted({str(n) for other in panels for n in other.problems["pipeline"].dropna()})
-    for colour, name in zip(_cycle(len(names)), names, strict=True):
-        some = p["pipeline"] == name
-        if not some.any():
-            continue
-        size = 2 + 30 * np.sqrt(area[some] / max(area.max(), 1))
-        axes.scatter(p["m"][some], p["n"][some], s=size, color=colour, linewidths=0, alpha=0.55)
-        axes.scatter([], [], s=16, color=colour, label=f"{name} ({some.sum()})")
-    axes.set(xscale="log", yscale="log", xlabel="rows of the (implicit) product", ylabel="columns, of one group")
+    found = pd.DataFrame({axis: np.log2(p[axis].astype(float)) // _CELL for axis in ("m", "n")})
+    found["name"] = [n if n in names else "others" for n in map(_name, p["pipeline"])]
+    counts = found.value_counts().unstack(fill_value=0)
+    counts = counts[counts.sum(axis=1) >= _FEWEST]
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    x, y = (_CELL * counts.index.get_level_values(axis).to_numpy() for axis in ("m", "n"))
+    bottom = y.copy()
+    for colour, name in zip([*_cycle(len(names)), _OTHER], [*names, "others"], strict=True):
+        height = 0.9 * _CELL * shares.get(name, pd.Series(0.0, counts.index)).to_numpy()
+        if height.any():
+            axes.bar(x, height, 0.9 * _CELL, bottom, align="edge", color=colour, linewidth=0, label=name)
+        bottom = bottom + height
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MultipleLocator(2 * _CELL))
+        axis.set_major_formatter(lambda octave, _: _power_of_two(int(octave)))
+    axes.set(xlabel="rows of the (implicit) product", ylabel="columns, of one group")
+
+
+def _power_of_two(octave: int) -> str:
+    unit = min(octave // 10, 2)
+    return f"{2 ** (octave - 10 * unit)}{('', 'K', 'M')[unit]}" if octave >= 0 else ""
+
+
+def _winners(panels: Sequence[Description]) -> list[str]:
+    """Return the pipelines (or solvers) that win most often in all panels, as many as have a colour of their own."""
+    wins = pd.concat([d.problems["pipeline"].dropna() for d in panels]).map(_name).value_counts()
+    return [str(name) for name in wins.index[:_MOST_NAMES]]
+
+
+def _name(pipeline: object) -> str:
+    return str(pipeline).removeprefix("miopen_").removeprefix("Conv")
 
 
 def _concentration(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
@@ -123,15 +173,15 @@ def _failures(axes: Axes, d: Description, panels: Sequence[Description]) -> None
     labels = [
         _short(r if s == "unsupported" else f"{s}: {r}") for s, r in zip(top["status"], top["reason"], strict=True)
     ]
-    colours = [_PALETTE[6] if s == "unsupported" else _PALETTE[1] for s in top["status"]]
+    colours = [_OTHER if s == "unsupported" else _PALETTE[1] for s in top["status"]]
     share = 100 * top["rows"].to_numpy() / d.rows
     axes.barh(range(len(top)), share, color=colours, height=0.55)
     for i, (label, value) in enumerate(zip(labels, share, strict=True)):
         axes.text(0, i + 0.36, f"{label}  {value:.2g} %", va="center", fontsize=7)
     failed = d.rows - d.by_status.get("ok", 0) - d.by_status.get("unsupported", 0)
-    for colour, label in ((_PALETTE[6], "unsupported, by a rule"), (_PALETTE[1], f"failed ({failed:,} rows)")):
+    for colour, label in ((_OTHER, "unsupported, by a rule"), (_PALETTE[1], "failed")):
         axes.add_patch(Rectangle((0, 0), 0, 0, color=colour, label=label))
-    axes.set(xlabel="rows, %", yticks=[], ylim=(-0.5, _MOST_REASONS + 0.6))
+    axes.set(xlabel=f"rows, %; {failed:,} failed", yticks=[], ylim=(-0.5, _MOST_REASONS + 0.6))
 
 
 def _noise(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
@@ -140,7 +190,7 @@ def _noise(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     if len(d.pairs):
         difference = 100 * (d.pairs["latency_ms_again"] / d.pairs["latency_ms"] - 1).abs()
         _quantile_lines(axes, d.pairs["latency_ms"] * 1e3, difference, _PALETTE[1], "another run, apart")
-    axes.axvline(LONG_MS * 1e3, color="#888888", linewidth=0.8, linestyle="--")
+    axes.axvline(LONG_MS * 1e3, color=_INK, linewidth=0.8, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="latency, us", ylabel="% (lines: median; dotted: P90)")
 
 
@@ -190,14 +240,17 @@ def _panels(draw: _Draw, described: Sequence[Description]) -> Figure:
     columns = min(_COLUMNS, len(described))
     rows = -(-len(described) // columns)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(columns * _PANEL[0], rows * _PANEL[1]), layout="constrained")
+        figure = Figure(figsize=(columns * _PANEL[0] + _LEGEND, rows * _PANEL[1]), layout="constrained")
         FigureCanvasAgg(figure)
         for i, d in enumerate(described):
             axes = figure.add_subplot(rows, columns, i + 1)
             axes.set_title(f"{d.target.variant} {d.target.dtype} {d.target.arch}")
             draw(axes, d, described)
-            if axes.get_legend_handles_labels()[0]:
-                axes.legend(loc="best", handlelength=1.2, labelspacing=0.3)
+        found = [axes.get_legend_handles_labels() for axes in figure.axes]
+        legend = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+        if legend:
+            legend |= {name: legend.pop(name) for name in ("others",) if name in legend}  # last
+            figure.legend(legend.values(), legend.keys(), loc="outside right upper", handlelength=1.2)
         figure.canvas.draw()
         return figure
 
@@ -206,19 +259,11 @@ def _save(figure: Figure, path: Path) -> Path:
     canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    image = Image.fromarray(pixels[:, :, :3])
+    image = Image.fromarray(pixels)
     buffer = io.BytesIO()
-    image.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    image.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     write_bytes(path, buffer.getvalue())
     return path
-
-
-def _kinds(d: Description) -> list[tuple[str, str]]:
-    """Return (colour, kind) of the kinds that occur; a kind has the same colour in every panel."""
-    known = KINDS.get(d.target.op, ())
-    every = [*known, *sorted(set(d.problems["kind"]) - set(known))]
-    occurring = set(d.problems["kind"])
-    return [(c, kind) for c, kind in zip(_cycle(len(every)), every, strict=True) if kind in occurring]
 
 
 def _cycle(count: int) -> list[str]:

@@ -99,9 +99,8 @@ def promote(
 
     Raises:
         ArtefactError: The candidate or production is not sound, or the candidate's folder changes meanwhile.
-        ConfigError: A canary is asked for and there is no production, the candidate was trained on some of that
-            holdout, the holdout lacks problems that production was judged on, limits are weaker than the shipped ones,
-            or production was moved or removed by hand.
+        ConfigError: A canary without a production, a candidate that was trained on some of that holdout, a holdout that
+            lacks production's problems, limits weaker than the shipped ones, or production moved or removed by hand.
         DataError: There are too few problems to judge by.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
