@@ -51,7 +51,7 @@ VERBS: dict[str, Verb] = {
     "data": Verb(
         "measuring",
         "check, merge and describe measurements",
-        ("data", "holdout", "input", "out", "output", "targets"),
+        ("chunk_rows", "data", "holdout", "input", "out", "output", "targets"),
         ("prepare", "merge", "describe", "export"),
     ),
     "instances": Verb(
