@@ -51,7 +51,7 @@ VERBS: dict[str, Verb] = {
     "data": Verb(
         "measuring",
         "check, merge, describe and publish measurements",
-        ("data", "holdout", "input", "out", "output", "targets"),
+        ("chunk_rows", "data", "holdout", "input", "out", "output", "targets"),
         ("prepare", "merge", "describe", "export", "publish"),
     ),
     "instances": Verb(
