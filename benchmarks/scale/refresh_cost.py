@@ -84,7 +84,7 @@ def measure(model: Path, seconds: float, kind: str) -> dict[str, object]:
     with TemporaryDirectory() as folder:
         keep = Path(folder) if kind == "compiled" else None
         loaded = load_artefact(model, keep=keep)
-        origin = FolderOrigin(loaded.target.name, str(model), None, keep)
+        origin = FolderOrigin(loaded.target.name, str(model), None, keep=keep)
         dispatcher = Dispatcher._deploy(Deployment(loaded.target, loaded.pool, loaded, 0), Switches(), origin, PROBLEMS)
         done = threading.Event()
 
