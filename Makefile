@@ -252,7 +252,7 @@ lock: $(VENV)/.bootstrap  ## renew requirements/*.txt (UPGRADE=1 takes newer ver
 	  --no-emit-index-url --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade))
 	$(COMPILE) requirements/bootstrap.in --output-file requirements/bootstrap.txt
 	$(COMPILE) pyproject.toml --extra train --constraint requirements/constraints.in --output-file requirements/train.txt
-	$(COMPILE) pyproject.toml --extra train --extra dev --constraint requirements/train.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra train --extra dev --extra metrics --constraint requirements/train.txt --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra train --extra servers --constraint requirements/train.txt --output-file requirements/servers.txt
 	$(COMPILE) pyproject.toml --extra train --extra docs --constraint requirements/train.txt --output-file requirements/docs.txt
 	$(COMPILE) pyproject.toml --extra train --extra cluster --constraint requirements/train.txt --output-file requirements/cluster.txt

@@ -12,16 +12,13 @@ ROOT = Path(__file__).parents[1]
 MOST_ERROR = 0.10  # median of |predicted - measured| / measured over the holdout's selections
 # MIOpen's targets whose level is known less well, rounded up to a percent. It is learnt from the problem alone. On
 # gfx942 some 450 layers teach it: larger trees, other losses, linear models and a Gaussian process stay within a point
-# of this error out of fold. On gfx90a, all but forward fp32 and bf16 are older than the larger trees of large tables.
+# of this error out of fold.
 KNOWN_ERROR = {
     "grouped_conv_forward_fp32_gfx942": 0.11,
     "grouped_conv_bwd_weight_fp32_gfx942": 0.14,
     "grouped_conv_bwd_data_fp16_gfx942": 0.12,
     "grouped_conv_bwd_weight_fp16_gfx942": 0.13,
-    "grouped_conv_forward_fp16_gfx90a": 0.11,
-    "grouped_conv_bwd_data_fp16_gfx90a": 0.12,
     "grouped_conv_forward_bf16_gfx90a": 0.11,
-    "grouped_conv_bwd_data_bf16_gfx90a": 0.11,
 }
 TARGETS = yaml.safe_load((ROOT / "conf/stages/all.yaml").read_text())["targets"]
 

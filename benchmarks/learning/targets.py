@@ -14,16 +14,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from benchmarks.results import RESULTS, save
 from tilewise.data import TargetTable, read_measurements
+from tilewise.metrics import ratio_figures
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import Target
 
 HOLDOUT = 0.18  # share of the problems, as conf/config.yaml has it
-METRICS = ("n_problems", "mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency", "tflops_error")
+METRICS = (
+    "n_problems", "mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency", "top1_accuracy",
+    "tflops_error",
+)  # fmt: skip
 TRAINING = ("tune.n_trials=0", "tracking.uri=sqlite:///{folder}/mlflow.db")
 
 
@@ -69,18 +72,9 @@ def against_vendor(model: TrainedModel, table: TargetTable) -> dict[str, float] 
     own = rows[~rows["vendor"]].groupby("problem")["rate"].max()
     return {
         "n_problems": len(vendor),
-        **{f"selected_{k}": v for k, v in _ratios(picked / vendor).items()},
-        **{f"best_of_own_{k}": v for k, v in _ratios((own / vendor).dropna()).items()},
-        **{f"best_of_both_{k}": v for k, v in _ratios(by_problem["rate"].max() / vendor).items()},
-    }
-
-
-def _ratios(ratio: pd.Series) -> dict[str, float]:
-    values = ratio.to_numpy(dtype=np.float64)
-    return {
-        "geomean": float(np.exp(np.log(values).mean())),
-        "p10": float(np.percentile(values, 10)),
-        "least": float(values.min()),
+        **{f"selected_{k}": v for k, v in ratio_figures((picked / vendor).to_numpy()).items()},
+        **{f"best_of_own_{k}": v for k, v in ratio_figures((own / vendor).dropna().to_numpy()).items()},
+        **{f"best_of_both_{k}": v for k, v in ratio_figures((by_problem["rate"].max() / vendor).to_numpy()).items()},
     }
 
 

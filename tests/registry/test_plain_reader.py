@@ -61,6 +61,8 @@ def everything() -> list[object]:
         find_by_number(CONV, 1),
         find_by_number(CONV, 9),
         find_by_alias(CONV, PRODUCTION),
+        find_by_alias(CONV, "nothing"),
+        find_by_alias("nothing", PRODUCTION),
         find_by_hash(CONV, versions[0].content_hash),
         list_versions("nothing"),
         [read_description(v) for v in versions],

@@ -27,7 +27,9 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"small": zoo.Network(convolution, (3, 8, 8)), "broken": zoo.Network(broken, (3, 8, 8))}
     monkeypatch.setattr(compare, "NETWORKS", known)
     monkeypatch.setattr(first_pass, "NETWORKS", known)
-    monkeypatch.setattr(serving, "_load_production", lambda name: None)  # whatever the developer's registry holds
+    monkeypatch.setattr(
+        serving, "_load_production", lambda name: f"{name}: no model"
+    )  # whatever the developer's registry holds
 
 
 def test_the_u_net_gives_two_scores_for_each_pixel() -> None:
@@ -46,6 +48,15 @@ def test_equal_calls_prepare_equal_networks() -> None:
     assert all(torch.equal(p.bfloat16(), q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
     assert x.is_contiguous(memory_format=torch.channels_last)
     assert not first.training
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("networks")
+def test_a_cell_of_the_adapter_counts_nodes_of_the_compiled_graphs() -> None:
+    found = compare.cell("small", 2, "adapter", "cpu")
+    assert found["replaced"] == 0  # there is no model
+    assert found["layers"] <= 1
+    assert 0 < found["tilewise_error"] < 0.1
 
 
 @pytest.mark.usefixtures("networks")

@@ -29,6 +29,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "train": ("data", "warm_start"),
     "evaluate": ("model_dir", "data"),
     "compare": ("a", "b", "data"),
+    "score": ("predictions", "data"),
     "promote": ("model_dir", "data", "gate.shadow"),
     "shadow": ("input",),
     "explain": ("input",),

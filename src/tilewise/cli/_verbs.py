@@ -85,6 +85,11 @@ VERBS: dict[str, Verb] = {
         "compare two models on the same problems",
         ("a", "b", "compare", "data", "holdout", "output", "seed", "tracking"),
     ),
+    "score": Verb(
+        "models",
+        "score anybody's selections for the holdout problems",
+        ("data", "holdout", "predictions"),
+    ),
     "promote": Verb(
         "models",
         "let the gate decide whether a model replaces @production",

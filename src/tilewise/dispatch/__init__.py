@@ -8,6 +8,7 @@ the dispatchers of one arch. Importing this package needs NumPy and the standard
 from __future__ import annotations
 
 from tilewise.dispatch._dispatcher import Dispatcher
+from tilewise.dispatch._figures import Figures
 from tilewise.dispatch._registry import Registry
 from tilewise.dispatch._selection import Comparison, Selection
 from tilewise.dispatch._switches import Switches
@@ -17,6 +18,7 @@ __all__ = [
     "Comparison",
     "Dispatcher",
     "Epilogue",
+    "Figures",
     "Registry",
     "Selection",
     "Switches",

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.arch import load_arch
+from tilewise.dispatch._figures import Figures, read_figures
 from tilewise.dispatch._generation import Deployment, Generation
 from tilewise.dispatch._make_shadow import make_shadow
 from tilewise.dispatch._mapping import fastest_mapping_key
@@ -378,6 +379,10 @@ class Dispatcher:
                 serving.
         """
         return self._refresher.refresh()
+
+    def figures(self) -> Figures:
+        """Return counts and states for monitoring."""
+        return read_figures(self._selector, self._refresher, self._runner, self._shadow)
 
     def close(self) -> None:
         """Stop looking for new models, and write the lines that wait for log files. Selecting goes on working."""

@@ -7,6 +7,7 @@ Only caches change within a generation: decisions, measurements and bound kernel
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import islice
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from tilewise.dispatch._mapping import MappingKey
+from tilewise.dispatch._reach import Reach
 from tilewise.dispatch._recent import Recent
 from tilewise.dispatch._selection import Comparison, Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
@@ -38,6 +40,7 @@ class Deployment(NamedTuple):
         model: ranks the kernels; None: measurements decide, or else the pool's order.
         version: the model's number in the registry; None for models from elsewhere.
         why_no_model: reason for a missing model, used as the cause of decisions.
+        registered_ms: when the version was registered, in ms since 1970; 0: unknown.
     """
 
     target: Target
@@ -45,12 +48,13 @@ class Deployment(NamedTuple):
     model: TrainedModel | None = None
     version: int | None = None
     why_no_model: str = "there is no model"
+    registered_ms: int = 0
 
     @classmethod
     def of(cls, fetched: FetchedModel) -> Self:
         """Return the deployment of a fetched model."""
         model = fetched.model
-        return cls(model.target, model.pool, model, fetched.version)
+        return cls(model.target, model.pool, model, fetched.version, registered_ms=fetched.registered_ms)
 
 
 class Generation:
@@ -69,6 +73,8 @@ class Generation:
         in_pytorch: names of the kernels that are calls which PyTorch makes by itself.
         launcher: launches the selected kernels; None until the first run, as selecting needs neither torch nor a GPU.
         previous_launcher: launcher of the generation that served before, until :attr:`launcher` replaces it.
+        reach: counts problems far from the training data, when somebody asks.
+        loaded_at: time of its creation, in seconds since 1970.
 
     Raises:
         ConfigError: the switches forbid every kernel of the pool.
@@ -77,6 +83,7 @@ class Generation:
     def __init__(self, deployment: Deployment, switches: Switches, measurer: Measurer) -> None:
         self.target, self.pool, self.switches = deployment.target, deployment.pool, switches
         self.loaded, self.version = deployment.model, deployment.version
+        self.registered_ms = deployment.registered_ms
         self.model = None if switches.model == "off" else deployment.model
         no_model = deployment.why_no_model
         self._why_no_model = no_model if self.loaded is None else "the switch model=off forbids the model"
@@ -94,6 +101,7 @@ class Generation:
         self.with_epilogue: Recent[tuple[Problem, EpilogueKind], Selection] = Recent(switches.decisions)
         self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
         self.fast_by_mapping: Recent[MappingKey, Selection] = Recent(0 if switches.record else switches.decisions)
+        self.reach, self.loaded_at = Reach(self.model), time.time()
         self.launcher: KernelLauncher | None = None
         self.previous_launcher: KernelLauncher | None = None
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from tilewise.dispatch._generation import Deployment, Generation
 from tilewise.dispatch._selector import Selector
 from tilewise.dispatch._switches import Switches
-from tilewise.dispatch.background import Ticker, register_after_fork, short_turns
+from tilewise.dispatch.background import Listener, Ticker, register_after_fork, short_turns
 from tilewise.dispatch.measuring import Measurer
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class Refresher:
         switches: say whether and how often to look.
         measurer: for new generations.
         shadow: is refreshed as well, and follows each new generation.
+
+    Attributes:
+        listener: listens to the relay; None without the switch `push`.
+        looks: number of looks by result: ``new``, ``same``, ``failed``.
+        looked_at: time of the last look that did not fail, in seconds since 1970; None before.
     """
 
     def __init__(
@@ -37,6 +43,9 @@ class Refresher:
         self._origin = None if "off" in (switches.network, switches.model) else origin
         name = f"tilewise refresh {selector.generation.target.name}"
         self._ticker = Ticker(self.refresh, switches.refresh_s, name)
+        self.listener = self._make_listener()
+        self.looks = {"new": 0, "same": 0, "failed": 0}
+        self.looked_at: float | None = None
         self.after_fork()
         register_after_fork(self)
 
@@ -49,13 +58,33 @@ class Refresher:
         later = self._switches.network == "later"
         if self._origin is not None and (self._switches.refresh_s or later):
             self._ticker.start(at_once=later)
+        if self.listener is not None:
+            self.listener.start()
+
+    def _make_listener(self) -> Listener | None:
+        """Return a listener to the relay of the switch `push`, for the aliases of this model and of the shadow's."""
+        origin, switches = self._origin, self._switches
+        if origin is None or not switches.push:
+            return None
+        aliases = [origin.alias] if self._shadow is None else [origin.alias, switches.shadow]
+        return Listener(switches.push, origin.target, aliases, self.refresh)
 
     def refresh(self) -> bool:
         """See :meth:`tilewise.dispatch.Dispatcher.refresh`."""
         with short_turns():  # threads that select all the time would hold up the registry's many small reads
             if self._shadow is not None:
                 self._shadow.refresh()
-            return self._origin is not None and self._swap(self._origin)
+            return self._origin is not None and self._look(self._origin)
+
+    def _look(self, origin: Origin) -> bool:
+        """Swap in the origin's model if it is new, and count the look."""
+        result = "failed"
+        try:
+            is_new = self._swap(origin)
+            result, self.looked_at = "new" if is_new else "same", time.time()
+        finally:
+            self.looks[result] += 1
+        return is_new
 
     def _swap(self, origin: Origin) -> bool:
         """Make the origin's model the current one, and return whether it is new."""
@@ -74,5 +103,7 @@ class Refresher:
         return True
 
     def close(self) -> None:
-        """Stop looking periodically."""
+        """Stop looking periodically, and listening."""
         self._ticker.stop()
+        if self.listener is not None:
+            self.listener.stop()

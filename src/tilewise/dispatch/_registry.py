@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tilewise.dispatch._dispatcher import Dispatcher
+from tilewise.dispatch._figures import Figures
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._selector import ProblemLike
 from tilewise.dispatch._switches import Switches
@@ -132,6 +133,10 @@ class Registry:
 
     def _dispatcher_of(self, problem: ProblemLike, tensors: tuple[Any, ...], stated: dict[str, str]) -> Dispatcher:
         return self.dispatcher(self.target_of(problem, tensors, **stated))
+
+    def figures(self) -> list[Figures]:
+        """Return the figures of each dispatcher that was made by now, for monitoring."""
+        return [dispatcher.figures() for dispatcher in list(self._dispatchers.values())]
 
     def close(self) -> None:
         """Close all dispatchers, see :meth:`Dispatcher.close`."""

@@ -30,6 +30,13 @@ class Runner:
     def __init__(self, selector: Selector, shadow: Shadow | None) -> None:
         self._selector, self._shadow = selector, shadow
 
+    @property
+    def failures(self) -> int:
+        """Return how many kernels could not be launched, so that the next in rank was."""
+        generation = self._selector.generation
+        launcher = generation.launcher or generation.previous_launcher
+        return 0 if launcher is None else launcher.failures
+
     def run(
         self, problem: ProblemLike, tensors: Sequence[torch.Tensor], out: torch.Tensor | None,
         epilogue: Epilogue = NO_EPILOGUE,
@@ -53,5 +60,6 @@ class Runner:
         decide, backend = partial(self._selector.decide_with, generation), generation.pool.backend
         previous = generation.previous_launcher
         launcher = make_launcher(backend, generation.target, decide, generation.rank_with, previous)
+        launcher.failures = 0 if previous is None else previous.failures
         generation.launcher, generation.previous_launcher = launcher, None
         return launcher

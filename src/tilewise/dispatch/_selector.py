@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from tilewise.dispatch._generation import Generation
 from tilewise.dispatch._mapping import MappingKey
-from tilewise.dispatch._selection import Selection
+from tilewise.dispatch._selection import Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.errors import KernelError
 from tilewise.kernels import EpilogueKind
@@ -32,6 +32,7 @@ class Selector:
 
     Attributes:
         generation: the current generation. Assigning another one swaps the model. Callers read it once per request.
+        decisions: number of new problems by who decided; threads add without a lock, so that a few may be lost.
     """
 
     def __init__(self, generation: Generation, switches: Switches, shadow: Shadow | None) -> None:
@@ -40,11 +41,17 @@ class Selector:
         self._decision_log = _open_decision_log(switches)
         self._request_log = _open_request_log(switches, generation.target)
         self._warm_up_problems: tuple[Problem, ...] = ()
+        self.decisions = dict.fromkeys(get_args(Why), 0)
 
     @property
     def logs_requests(self) -> bool:
         """Return whether each request has to be logged, remembered or not."""
         return self._request_log is not None
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Return the number of requests by who answered; empty unless requests are logged."""
+        return {} if self._request_log is None else dict(self._request_log.totals)
 
     def parse(self, problem: ProblemLike) -> Problem:
         """Return a problem of the target's op, given itself or its dimensions, which may state the dtype.
@@ -90,6 +97,7 @@ class Selector:
             if self._decision_log is not None:
                 self._decision_log.note(generation, problem, decision, perf_counter() - start)
             selection = generation.remember(problem, decision)
+            self.decisions[selection.why] += 1
             if self._shadow is not None:
                 self._shadow.on_decision(generation, problem)
         return selection

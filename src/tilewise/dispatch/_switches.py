@@ -46,6 +46,12 @@ def _number(kind: type[int] | type[float], rule: str, least: float, most: float 
     return parse
 
 
+def _address(text: str) -> str:
+    if text and not text.startswith(("http://", "https://")):
+        raise ValueError("an address such as https://relay.example.org:5050")
+    return text
+
+
 def _switch(default: Value, parse: Parser) -> Any:
     """Return a dataclass field parsed from text; a ValueError of `parse` states the rule that the text breaks."""
     return field(default=default, metadata={"parse": parse})
@@ -68,6 +74,8 @@ class Switches:
         network: ``on``: ask the registry at load; ``later``: start with the local copy and ask in the background;
             ``off``: use the local copy only.
         refresh_s: seconds between checks for a new model; 0: only when :meth:`Dispatcher.refresh` is called.
+        push: address of a relay that announces moves of aliases (docs/fleet.md); "": none. `refresh_s` stays the
+            fall-back while the relay is away.
         journal: file of the decision log; "": no log.
         journal_share: share of the decisions that are logged.
         journal_mb: size at which the decision log is rotated; one older file is kept.
@@ -91,6 +99,7 @@ class Switches:
     simulate: str = _switch("", str)
     network: str = _switch("on", _one_of("on", "later", "off"))
     refresh_s: float = _switch(0.0, _number(float, "a number of seconds, 0 or more", 0))
+    push: str = _switch("", _address)
     journal: str = _switch("", str)
     journal_share: float = _switch(1.0, _number(float, "a share between 0 and 1", 0, 1))
     journal_mb: float = _switch(16.0, _number(float, "a number of megabytes above 0", 1e-3))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tilewise.evaluate._predictions import write_predictions as write_predictions
     from tilewise.evaluate._slices import CK_M_SIZE as CK_M_SIZE
     from tilewise.evaluate._slices import MIN_PROBLEMS_SHOWN as MIN_PROBLEMS_SHOWN
+    from tilewise.evaluate._slices import SLICES_OF_TABLE as SLICES_OF_TABLE
     from tilewise.evaluate._slices import SliceFigures as SliceFigures
     from tilewise.evaluate._slices import problem_groups as problem_groups
     from tilewise.evaluate._slices import slice_labels as slice_labels
@@ -77,6 +78,7 @@ __all__, __getattr__ = lazy_face(
         "_slices": (
             "CK_M_SIZE",
             "MIN_PROBLEMS_SHOWN",
+            "SLICES_OF_TABLE",
             "SliceFigures",
             "problem_groups",
             "slice_labels",

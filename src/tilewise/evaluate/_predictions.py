@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 
 from tilewise.arch import load_arch
-from tilewise.data import TargetTable, parquet_bytes, without_implied
+from tilewise.data import TargetTable, backend_of_frame, parquet_bytes, without_implied
 from tilewise.errors import ConfigError, DataError, ProblemError
 from tilewise.evaluate._compare import Compared, CompareSettings, Comparison, Side, compare_tables
 from tilewise.evaluate._evaluation import Evaluation
 from tilewise.evaluate._slices import slice_labels, slice_names
 from tilewise.files import write_bytes, write_text
-from tilewise.kernels import backend_of_target
 from tilewise.model import given_cells
 from tilewise.ops import Target
 
@@ -134,7 +133,7 @@ def with_efficiency(predictions: Predictions, frame: pd.DataFrame) -> Prediction
     rows = TargetTable.of(frame, target).labelled().rows
     key = list(target.problem_type.column_names())
     best = rows.loc[rows.groupby(key)["tflops"].idxmax(), [*key, "kernel_name", "tflops"]]
-    canonical = backend_of_target(target).canonical_name
+    canonical = backend_of_frame(rows).canonical_name
     asked = found.assign(selected=found["selected"].map(canonical))
     asked = asked.drop(columns=[n for n in ("oracle", "oracle_tflops", "efficiency") if n in asked])
     judged = asked.merge(best.rename(columns={"kernel_name": "oracle", "tflops": "oracle_tflops"}), on=key)

@@ -36,6 +36,7 @@ _NEEDED = {
 }
 _PROMPT_TAG = "mlflow.prompt.is_prompt"  # MLflow keeps prompts among the registered models
 _DELETED = "Deleted_Internal"
+_MISSING, _NO_ALIAS = "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"  # the second for an alias that is not set
 _HERE = "workspace = 'default'"
 # Settings of MLflow's client that only the client itself understands.
 _CLIENT_ONLY = (
@@ -67,6 +68,9 @@ class PlainReader(Protocol):
 
     def version(self, name: str, number: int) -> Row | None:
         """Return one version, or None."""
+
+    def aliased(self, name: str, alias: str) -> Row | None:
+        """Return the version that an alias names, or None."""
 
     def run_parameter(self, run_id: str, key: str) -> str | None:
         """Return a parameter of a run, or None."""
@@ -158,6 +162,10 @@ class _File:
     def version(self, name: str, number: int) -> Row | None:
         return next((row for row in self.versions(name) if row["version"] == number), None)
 
+    def aliased(self, name: str, alias: str) -> Row | None:
+        number = self.aliases(name).get(alias)
+        return None if number is None else self.version(name, number)
+
     def run_parameter(self, run_id: str, key: str) -> str | None:
         found = self._rows("SELECT value FROM params WHERE run_uuid = ? AND key = ?", run_id, key)
         return found[0]["value"] if found else None
@@ -183,8 +191,10 @@ class _Server:
         return [{**row, "tags": _tags(row)} for row in found]
 
     def version(self, name: str, number: int) -> Row | None:
-        found = self._get("model-versions/get", {"name": name, "version": str(number)})
-        return None if found is None else {**found["model_version"], "tags": _tags(found["model_version"])}
+        return _row(self._get("model-versions/get", {"name": name, "version": str(number)}))
+
+    def aliased(self, name: str, alias: str) -> Row | None:
+        return _row(self._get("registered-models/alias", {"name": name, "alias": alias}, missing=_NO_ALIAS))
 
     def run_parameter(self, run_id: str, key: str) -> str | None:
         run = (self._get("runs/get", {"run_id": run_id}) or {}).get("run", {})
@@ -200,8 +210,14 @@ class _Server:
             if not token:
                 return rows
 
-    def _get(self, path: str, query: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return the answer to one request, or None if there is no such model or version."""
+    def _get(self, path: str, query: Mapping[str, str], missing: str = _MISSING) -> dict[str, Any] | None:
+        """Return the answer to one request, or None if there is no such model or version.
+
+        Args:
+            path: below MLflow's API.
+            query: the parameters.
+            missing: a further code by which the server reports a missing one.
+        """
         url = f"{self._uri}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
         timeout = float(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT") or _TIMEOUT_S)
         try:
@@ -210,7 +226,7 @@ class _Server:
             if not isinstance(values, dict):
                 raise ValueError("the answer is not a JSON object")
         except urllib.error.HTTPError as e:
-            refusal = self._refusal(e)
+            refusal = self._refusal(e, missing)
             if refusal is None:
                 return None
             raise refusal from e
@@ -222,7 +238,7 @@ class _Server:
             ) from e
         return values
 
-    def _refusal(self, error: urllib.error.HTTPError) -> RegistryUnavailableError | None:
+    def _refusal(self, error: urllib.error.HTTPError, missing: str) -> RegistryUnavailableError | None:
         """Return the error that says why the server refuses, or None if it only lacks the model or version."""
         try:
             code = json.load(error).get("error_code", "")
@@ -230,7 +246,7 @@ class _Server:
             code = ""
         user = os.environ.get("MLFLOW_TRACKING_USERNAME")
         who = f"{self._uri}, {f'user {user}' if user else 'no user named'}"
-        if code == "RESOURCE_DOES_NOT_EXIST":
+        if code in (_MISSING, missing):
             return None
         if error.code == 401:
             remedy = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
@@ -249,6 +265,11 @@ def _credentials() -> dict[str, str]:
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _row(answer: Mapping[str, Any] | None) -> Row | None:
+    """Return the version in an answer, or None without one."""
+    return None if answer is None else {**answer["model_version"], "tags": _tags(answer["model_version"])}
 
 
 def _tags(row: Mapping[str, Any]) -> dict[str, str]:

@@ -124,6 +124,9 @@ def list_versions(target: str, content_hash: str = "") -> list[Version]:
 
 def find_by_alias(target: str, alias: str) -> Version | None:
     """Return the version that an alias names, or None."""
+    if plain := plain_reader_in_use():
+        row = plain.aliased(target, alias)
+        return None if row is None else _read_plainly(row)
     number = list_aliases(target).get(alias)
     return None if number is None else find_by_number(target, number)
 

@@ -35,6 +35,7 @@ def main() -> int:
         admin = f"admin     . {file}  (users and roles: docs/servers.md)\n" if file else "open      to everybody\n"
         print(
             f"MLflow    {stack.uri}  (PostgreSQL, artefacts on S3)\n"
+            f"relay     {stack.relay}  (TILEWISE_PUSH: dispatchers learn at once that an alias moved)\n"
             f"S3        {stack.environment['AWS_ENDPOINT_URL']}\n"
             f"to use    . {stack.file}\n"
             f"{admin}"

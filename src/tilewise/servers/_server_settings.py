@@ -12,8 +12,8 @@ from pathlib import Path
 from tilewise.errors import ServersError
 from tilewise.servers._service_process import free_ports, is_free
 
-_PORTS = ("mlflow", "postgres", "s3", "s3-account", "s3-container", "s3-object")
-_SECRETS = ("postgres", "s3-models", "s3-data", "s3-salt", "admin", "session")
+_PORTS = ("mlflow", "relay", "postgres", "s3", "s3-account", "s3-container", "s3-object")
+_SECRETS = ("postgres", "s3-models", "s3-data", "s3-salt", "admin", "session", "webhook", "webhook-storage")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""All servers together: MLflow over PostgreSQL and the S3 store, and the variables that clients need."""
+"""All servers together: MLflow over PostgreSQL and the S3 store, the relay, and the variables that clients need."""
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 import sys
@@ -17,6 +18,7 @@ from tilewise.servers._object_store import DATA, MODELS, run_object_store, s3_en
 from tilewise.servers._postgres import database_uri, run_postgres
 from tilewise.servers._server_settings import Settings, load_or_create_settings, write_private
 from tilewise.servers._service_process import HOST, Service, answers, run_service
+from tilewise.servers.relay import register_webhook
 
 ADMIN = "admin"
 # Files in the servers' folder: variables for every member of the team, and the same with the administrator's password.
@@ -30,6 +32,7 @@ class Stack:
 
     Attributes:
         uri: URI of the MLflow server.
+        relay: Address of the relay, for TILEWISE_PUSH.
         environment: Variables for clients, including the key of DVC's remote.
         remote: URL of the remote for DVC.
         file: Shell commands that set `environment`, readable only by its owner.
@@ -37,6 +40,7 @@ class Stack:
     """
 
     uri: str
+    relay: str
     environment: Mapping[str, str] = field(repr=False)
     remote: str
     file: Path
@@ -68,9 +72,12 @@ def run_stack(
             run_postgres(folder, settings, logs),
             run_object_store(folder, settings, logs) as wait_for_store,
             run_service(_mlflow(settings, folder, open_to_all, workers), logs) as wait_for_mlflow,  # all start at once
+            run_service(_relay(settings), logs) as wait_for_relay,
         ):
             wait_for_store()
             wait_for_mlflow()
+            wait_for_relay()
+            _register(settings, open_to_all)
             yield _write_environment(settings, folder, open_to_all)
 
 
@@ -98,6 +105,11 @@ def _mlflow(settings: Settings, folder: Path, open_to_all: bool, workers: int) -
         "MLFLOW_S3_UPLOAD_EXTRA_ARGS": '{"ContentEncoding": "identity"}',
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        # The relay is on this machine. Only administrators create webhooks, so that the server calls no other address.
+        "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
+        "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+        # Without it each worker has a key of its own, and cannot read the webhook that another one wrote.
+        "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": _storage_key(settings),
     }
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(settings.ports["mlflow"])]
     command += ["--workers", str(workers), "--uvicorn-opts", _UVICORN]
@@ -119,11 +131,35 @@ def _mlflow(settings: Settings, folder: Path, open_to_all: bool, workers: int) -
     return Service("mlflow", command, is_up, environment=environment, unset=unset)
 
 
+def _storage_key(settings: Settings) -> str:
+    """Return the key that MLflow encrypts webhooks' secrets with in its database: 32 bytes in Base64."""
+    return base64.urlsafe_b64encode(settings.secrets["webhook-storage"].encode()).decode()
+
+
+def _relay(settings: Settings) -> Service:
+    """Return the relay, which tells dispatchers that an alias moved."""
+    command = [sys.executable, "-m", "tilewise.servers.relay", "--host", HOST, "--port", str(settings.ports["relay"])]
+    is_up = partial(answers, f"{_relay_address(settings)}/health")
+    return Service("relay", command, is_up, environment={"TILEWISE_RELAY_SECRET": settings.secrets["webhook"]})
+
+
+def _relay_address(settings: Settings) -> str:
+    return f"http://{HOST}:{settings.ports['relay']}"
+
+
+def _register(settings: Settings, open_to_all: bool) -> None:
+    """Let MLflow call the relay."""
+    uri, relay = f"http://{HOST}:{settings.ports['mlflow']}", _relay_address(settings)
+    user, password = ("", "") if open_to_all else (ADMIN, settings.secrets["admin"])
+    register_webhook(uri, relay, settings.secrets["webhook"], user=user, password=password)
+
+
 def _write_environment(settings: Settings, folder: Path, open_to_all: bool) -> Stack:
     """Write the files that set the variables of clients."""
     uri = f"http://{HOST}:{settings.ports['mlflow']}"
     # A team's member looses no limit of the gate. An administrator may, with a reason.
-    client = {"MLFLOW_TRACKING_URI": uri, **s3_environment(settings, DATA)}
+    relay = _relay_address(settings)
+    client = {"MLFLOW_TRACKING_URI": uri, "TILEWISE_PUSH": relay, **s3_environment(settings, DATA)}
     member = {**client, "TILEWISE_GATE_OVERRIDE": "off"}
     file, admin_file = folder / ENVIRONMENT, folder / ADMIN_ENVIRONMENT
     write_private(file, _exports(member))
@@ -132,7 +168,7 @@ def _write_environment(settings: Settings, folder: Path, open_to_all: bool) -> S
     else:
         admin = {"MLFLOW_TRACKING_USERNAME": ADMIN, "MLFLOW_TRACKING_PASSWORD": settings.secrets["admin"]}
         write_private(admin_file, _exports({**client, **admin}))
-    return Stack(uri, member, f"s3://{DATA.bucket}/dvc", file, None if open_to_all else admin_file)
+    return Stack(uri, relay, member, f"s3://{DATA.bucket}/dvc", file, None if open_to_all else admin_file)
 
 
 def _exports(variables: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ computes whatever has no kernel (docs/running.md). :func:`optimize` replaces lay
 from __future__ import annotations
 
 from tilewise.torch._functional import conv2d, conv3d, linear, matmul
+from tilewise.torch._host_costs import HostCost
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import Conv2d, Conv3d, Linear
 from tilewise.torch._optimize import Optimized, optimize
@@ -16,6 +17,7 @@ from tilewise.torch._serving import use
 __all__ = [
     "Conv2d",
     "Conv3d",
+    "HostCost",
     "LayerReport",
     "Linear",
     "OptimizeReport",

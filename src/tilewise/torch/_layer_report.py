@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from tilewise.torch._host_costs import HostCost
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,21 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class OptimizeReport:
-    """The decisions on a network. Times are predictions for the GPU alone, without the host's part of eager calls.
+    """The decisions on a network. Times of layers are predictions for the GPU alone.
 
     Attributes:
         layers: the convolutions and linear layers, in the network's order.
         folded: (convolution, batch normalisation) that are computed as one layer for inference.
         why_not_folded: why the network was not searched for layers to fold or fuse; "" if it was.
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
+        host: host time of an eager call by kind of layer; empty if the decisions do not depend on it.
     """
 
     layers: tuple[LayerReport, ...]
     folded: tuple[tuple[str, str], ...]
     why_not_folded: str
     models: Mapping[str, str]
+    host: Mapping[str, HostCost] = field(default_factory=dict)
 
     @property
     def pytorch_ms(self) -> float:
@@ -94,7 +98,8 @@ class OptimizeReport:
     @property
     def digest(self) -> str:
         """Digest of decisions and models; processes of one job compare it to see that they chose alike."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        layers = [{**asdict(layer), "reason": ""} for layer in self.layers]  # reasons name times of this machine
+        text = json.dumps([layers, self.folded, self.why_not_folded, dict(self.models)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +115,11 @@ class OptimizeReport:
         ]
         lines += [f"{conv}: {norm} is folded into it" for conv, norm in self.folded]
         lines += [f"{layer.name}: computes {' and '.join(layer.fused)} too" for layer in self.layers if layer.fused]
+        lines += [
+            f"{name}: an eager call takes the host {cost.kernel_ms:.4f} ms by a kernel, "
+            f"{cost.pytorch_ms:.4f} ms by PyTorch"
+            for name, cost in self.host.items()
+        ]
         if self.why_not_folded:
             lines.append(f"nothing is folded or fused: {self.why_not_folded}")
         known = [layer for layer in self.layers if layer.pytorch_ms is not None]

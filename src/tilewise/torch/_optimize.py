@@ -1,7 +1,7 @@
 """Networks with those layers replaced that selected kernels compute faster than PyTorch's own calls.
 
-The decision is a pure function of the layers' shapes and the dispatchers' models and switches: measurements, clocks and
-the weights play no part. So all processes of a distributed job choose alike.
+The decision is a pure function of the layers' shapes, the dispatchers' models and switches, and the host costs of eager
+calls; the weights play no part. So all processes of a distributed job choose alike that are given the same costs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
@@ -20,9 +20,12 @@ from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
 from tilewise.torch._calls import Pass, record_calls
 from tilewise.torch._chains import Chain, find_chains
 from tilewise.torch._fused_forward import FusedForward
+from tilewise.torch._host_costs import HostCost, cost_name, host_cost
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import REPLACEMENTS, fold_layers, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
+
+Launch = Literal["eager", "graph"] | Mapping[str, HostCost]
 
 
 class Optimized(NamedTuple):
@@ -34,7 +37,7 @@ class Optimized(NamedTuple):
 
 def optimize(
     model: nn.Module, *example_inputs: Any, inplace: bool = False, fold: bool = True, fuse: bool = True,
-    min_gain: float = 0.0,
+    min_gain: float = 0.0, launch: Launch = "eager",
 ) -> Optimized:  # fmt: skip
     """Replace the layers of a network that kernels compute faster than PyTorch, by the model's predictions.
 
@@ -53,22 +56,29 @@ def optimize(
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
             proves the same.
         min_gain: least predicted gain for which a layer is replaced, as a share of its time with PyTorch.
+        launch: how the network will be called. ``eager``: from Python, where a call lasts as long as its host part or
+            its kernels, whichever is longer; the host part is measured once in a process. Costs that another process
+            measured (`report.host`) may be given instead, so that all of a job decide alike. ``graph``: captured in
+            CUDA graphs, where kernels alone count.
 
     Raises:
-        ConfigError: `min_gain` is negative.
+        ConfigError: `min_gain` is negative, or `launch` is unknown.
     """
     if min_gain < 0:
         raise ConfigError(f"min_gain must be a share of at least 0, got {min_gain}")
+    if isinstance(launch, str) and launch not in ("eager", "graph"):
+        raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
     if not inplace:
         model = copy.deepcopy(model)
     calls, models = record_calls(model, example_inputs), dict[str, str]()
     found = find_chains(model, fold=fold, fuse=fuse and len(example_inputs) == 1)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
-    layers = tuple(_judge(_Layer(n, modules[n], chains.get(n)), made, min_gain, models) for n, made in calls.items())
+    judge = _Judge(min_gain, launch, models)
+    layers = tuple(judge.decide(_Layer(n, modules[n], chains.get(n)), made) for n, made in calls.items())
     folded = _apply(model, layers, chains)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
-    return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models))
+    return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host))
 
 
 @dataclass(frozen=True)
@@ -124,31 +134,73 @@ def _is_worth_folding(conv: nn.Module, chain: Chain, replaced: Collection[str]) 
     return conv.bias is not None or chain.layer in replaced
 
 
-def _judge(
-    layer: _Layer, calls: Sequence[Sequence[Pass] | str], min_gain: float, models: dict[str, str]
-) -> LayerReport:
-    """Return the decision on a layer, and add the dispatchers' identities to `models`."""
-    name = layer.name
-    if not calls:
-        return LayerReport(name, (), False, "the example does not call it")
-    counts: Counter[Pass] = Counter()
-    for passes_of_call in calls:
-        if isinstance(passes_of_call, str):
-            return LayerReport(name, (), False, passes_of_call)
-        counts.update(passes_of_call)
-    passes = tuple(_report(made, count, layer, models) for made, count in counts.items())
-    found = LayerReport(name, passes, True, "")
-    unknown = next((p.why_unknown for p in passes if p.why_unknown), "")
-    if unknown or found.pytorch_ms is None or found.expected_ms is None:
-        return LayerReport(name, passes, False, unknown)
-    gain = 1 - found.expected_ms / found.pytorch_ms
-    if all(p.expected_ms == p.pytorch_ms for p in passes):
-        return LayerReport(name, passes, False, "PyTorch's own call is the pick")
-    if gain <= min_gain:
-        return LayerReport(
-            name, passes, False, f"the predicted gain is {gain:.1%}, more than {min_gain:.1%} is asked for"
-        )
-    return LayerReport(name, passes, True, f"the predicted gain is {gain:.1%}", _parts(layer.chain))
+class _Judge:
+    """Decides layer by layer.
+
+    Args:
+        min_gain: see :func:`optimize`.
+        launch: likewise.
+        models: takes the dispatchers' identities by target.
+
+    Attributes:
+        host: host costs that decisions were based on, by name.
+    """
+
+    def __init__(self, min_gain: float, launch: Launch, models: dict[str, str]) -> None:
+        self._min_gain, self._launch, self._models = min_gain, launch, models
+        self.host: dict[str, HostCost] = {}
+
+    def decide(self, layer: _Layer, calls: Sequence[Sequence[Pass] | str]) -> LayerReport:
+        """Return the decision on a layer."""
+        name = layer.name
+        if not calls:
+            return LayerReport(name, (), False, "the example does not call it")
+        counts: Counter[Pass] = Counter()
+        for passes_of_call in calls:
+            if isinstance(passes_of_call, str):
+                return LayerReport(name, (), False, passes_of_call)
+            counts.update(passes_of_call)
+        passes = tuple(_report(made, count, layer, self._models) for made, count in counts.items())
+        found = LayerReport(name, passes, True, "")
+        unknown = next((p.why_unknown for p in passes if p.why_unknown), "")
+        if unknown or found.pytorch_ms is None or found.expected_ms is None:
+            return LayerReport(name, passes, False, unknown)
+        if all(p.expected_ms == p.pytorch_ms for p in passes):
+            return LayerReport(name, passes, False, "PyTorch's own call is the pick")
+        floor = self._host_ms(layer, list(counts), len(calls))
+        gain = 1 - max(found.expected_ms, floor.kernel) / max(found.pytorch_ms, floor.pytorch)
+        why = f"the predicted gain is {gain:.1%}{floor.note(found)}"
+        if gain <= self._min_gain:
+            return LayerReport(name, passes, False, f"{why}, more than {self._min_gain:.1%} is asked for")
+        return LayerReport(name, passes, True, why, _parts(layer.chain))
+
+    def _host_ms(self, layer: _Layer, passes: Sequence[Pass], calls: int) -> _Floor:
+        """Return the host's part of the calls of a layer, which they take at least."""
+        if self._launch == "graph":
+            return _Floor(0.0, 0.0)
+        first = passes[0]
+        name = cost_name(layer.module, first.dtype)
+        if isinstance(self._launch, str):
+            targets = [target_name(p.problem.op, p.variant, p.dtype, p.device) for p in passes]
+            cost = host_cost(layer.module, targets, first.dtype, first.device)
+        elif name in self._launch:
+            cost = self._launch[name]
+        else:
+            raise ConfigError(f"launch has no host cost of {name}; pass report.host of a process that measured it")
+        self.host[name] = cost
+        return _Floor(calls * cost.kernel_ms, calls * (cost.pytorch_ms + len(layer.passes) * cost.pass_ms))
+
+
+class _Floor(NamedTuple):
+    """Milliseconds that the host takes for the calls of a layer."""
+
+    kernel: float
+    pytorch: float
+
+    def note(self, layer: LayerReport) -> str:
+        """Return the remark on a layer whose calls last as long as the host's part."""
+        is_bound = self.kernel > (layer.expected_ms or 0.0)
+        return f", as the host takes {self.kernel:.4f} ms to launch it" if is_bound else ""
 
 
 def _parts(chain: Chain | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _INTERPRETED_ARCH = "sm90"  # the interpreter runs this arch's kernels
 
 # All threads share one table, because autograd runs backward passes in its own threads.
 _installed: Mapping[str, Dispatcher] = {}
-_from_production: dict[str, Dispatcher | None] = {}
+_from_production: dict[str, Dispatcher | str] = {}  # or the reason for its absence
 _warnings: set[str] = set()
 
 
@@ -58,6 +58,15 @@ def dispatcher_for(op: str, variant: str, tensor: torch.Tensor) -> Dispatcher | 
 
 def dispatcher_named(name: str) -> Dispatcher | None:
     """Return the dispatcher of a target, or log a warning once and return None."""
+    found = _find(name)
+    if isinstance(found, str):
+        warn_once(found)
+        return None
+    return found
+
+
+def _find(name: str) -> Dispatcher | str:
+    """Return the dispatcher of a target, or the reason for its absence."""
     if name in _installed:
         return _installed[name]
     if name not in _from_production:
@@ -67,8 +76,9 @@ def dispatcher_named(name: str) -> Dispatcher | None:
 
 def identity_of(op: str, variants: Iterable[str], dtype: torch.dtype, device: torch.device) -> str:
     """Return a digest of the dispatchers for operands of a dtype on a device: equal ones choose alike."""
-    dispatchers = [dispatcher_named(target_name(op, variant, dtype, device)) for variant in variants]
-    return hashlib.sha256(repr([d and d.identity for d in dispatchers]).encode()).hexdigest()[:16]
+    found = [_find(target_name(op, variant, dtype, device)) for variant in variants]
+    identities = [None if isinstance(f, str) else f.identity for f in found]
+    return hashlib.sha256(repr(identities).encode()).hexdigest()[:16]
 
 
 def is_left_to_pytorch(target: str, problem: Problem, kind: EpilogueKind = EMPTY_KIND) -> bool:
@@ -106,9 +116,8 @@ def _target_name(op: str, variant: str, dtype: torch.dtype, device: int) -> str:
     return Target(op, variant, DTYPES[dtype], arch).name
 
 
-def _load_production(name: str) -> Dispatcher | None:
+def _load_production(name: str) -> Dispatcher | str:
     try:
         return Dispatcher.from_registry(name, fallback=False)
     except (TilewiseError, ImportError) as e:
-        warn_once(f"{name}: PyTorch's own operator is used, there is no model: {e}")
-        return None
+        return f"{name}: PyTorch's own operator is used, there is no model: {e}"

@@ -76,6 +76,7 @@ class CkLauncher:
         self._open: list[CkLibrary] | None = None
         self._ready: dict[Problem, tuple[str, CkLibrary]] = {}
         self._failed: set[tuple[Problem, str]] = set()
+        self.failures = 0
         self._larger: dict[Problem, Problem | None] = {}
 
     @property
@@ -146,6 +147,7 @@ class CkLauncher:
                 if len(self._failed) >= _MAX_KEPT:
                     self._failed.clear()  # so they are tried again
                 self._failed.add((problem, name))
+                self.failures += 1
                 reasons.append(str(e))
                 _log.warning("%s failed, the next in rank is launched: %s", name, e)
                 continue

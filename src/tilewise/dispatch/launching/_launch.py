@@ -88,6 +88,7 @@ class TorchLauncher:
         self._device_type = "cpu" if interpreted() else "cuda"
         self._bindings: dict[BindingKey, Binding] = {}
         self._spare = spare or {}
+        self.failures = 0
 
     def run(
         self, problem: Problem, tensors: Sequence[torch.Tensor], out: torch.Tensor | None,
@@ -294,6 +295,7 @@ class TorchLauncher:
             except Exception:
                 raise error from None
         self._bindings.pop(key, None)
+        self.failures += 1
         if not captured and not isinstance(error, torch.OutOfMemoryError):
             _failed.put(self._programs(key, kernel_name), True)
         _log.warning("%s failed, the next in rank is launched: %s", kernel_name, one_line(error))

@@ -46,7 +46,13 @@ Bindings = Mapping[BindingKey, Binding]
 
 
 class KernelLauncher(Protocol):
-    """Runs problems of one target with the kernels that a dispatcher selects."""
+    """Runs problems of one target with the kernels that a dispatcher selects.
+
+    Attributes:
+        failures: number of kernels that could not be launched.
+    """
+
+    failures: int
 
     def run(
         self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None, epilogue: Epilogue = NO_EPILOGUE

@@ -50,12 +50,16 @@ class RequestLog:
     Args:
         path: of the file.
         target: of the requests.
+
+    Attributes:
+        totals: number of requests of this process by who answered.
     """
 
     def __init__(self, path: str | Path, target: Target) -> None:
         self._path, self._target = Path(path), target.name
         self.after_fork()
         register_after_fork(self)
+        self.totals: Counter[str] = Counter()
         self._ticker = Ticker(self.flush, _PAUSE_S, f"tilewise {self._path.name}")
         call_at_exit(self.close)
 
@@ -69,6 +73,7 @@ class RequestLog:
         """Count a request; beyond :data:`MAX_REQUESTS` different ones between two writes, new ones are dropped."""
         request = Request(self._target, problem, why)
         with self._lock:
+            self.totals[why] += 1
             if len(self._counts) < MAX_REQUESTS or request in self._counts:
                 self._counts[request] += 1
             else:

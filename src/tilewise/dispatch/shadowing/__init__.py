@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewise.dispatch.shadowing._pair import expected_ms as expected_ms
     from tilewise.dispatch.shadowing._shadow import SHADOW_JOURNAL as SHADOW_JOURNAL
     from tilewise.dispatch.shadowing._shadow import Shadow as Shadow
+    from tilewise.dispatch.shadowing._shadow_figures import ShadowFigures as ShadowFigures
     from tilewise.dispatch.shadowing._timers import PendingTimes as PendingTimes
 
 __all__, __getattr__ = lazy_face(
@@ -33,6 +34,7 @@ __all__, __getattr__ = lazy_face(
             "SHADOW_JOURNAL",
             "Shadow",
         ),
+        "_shadow_figures": ("ShadowFigures",),
         "_timers": ("PendingTimes",),
     },
 )

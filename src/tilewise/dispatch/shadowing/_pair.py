@@ -46,6 +46,7 @@ class Case:
         reported: number of those calls that the journal contains.
         due: number of calls at which the case is looked at again.
         call_ms: time of a call with production's kernel, predicted or measured.
+        candidate_ms: measured time of the candidate's kernel; 0 before.
         cost_ms: expected GPU time of an observation.
         account: GPU time earned and spent by this problem.
         observed: number of observations with times.
@@ -54,8 +55,8 @@ class Case:
     """
 
     __slots__ = (
-        "account", "bound", "call_ms", "calls", "candidate", "cost_ms", "due", "error", "observed", "problem",
-        "production", "reported",
+        "account", "bound", "call_ms", "calls", "candidate", "candidate_ms", "cost_ms", "due", "error", "observed",
+        "problem", "production", "reported",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, production: Selection) -> None:
@@ -64,7 +65,7 @@ class Case:
         self.calls = self.reported = self.observed = 0
         self.due = NEVER
         self.call_ms = expected_ms(problem, production)
-        self.cost_ms = 0.0
+        self.cost_ms = self.candidate_ms = 0.0
         self.account = TimeAccount()
         self.error: str | None = None
         self.bound: dict[int, BoundKernel] = {}

@@ -24,6 +24,7 @@ from tilewise.dispatch.background import Appender, Ticker, register_after_fork
 from tilewise.dispatch.measuring import Measurer, is_capturing
 from tilewise.dispatch.shadowing._challenger import Challenger
 from tilewise.dispatch.shadowing._pair import Case, Pair, PairTimes
+from tilewise.dispatch.shadowing._shadow_figures import ShadowFigures, shadow_figures
 from tilewise.dispatch.shadowing._time_budget import NEVER, TimeAccount
 from tilewise.dispatch.shadowing._timers import PendingTimes, ReplayTimer, Timer
 from tilewise.dispatch.sources import Origin, cache_folder
@@ -102,6 +103,10 @@ class Shadow:
     def served_ms(self) -> float:
         """GPU time that calls took, predicted or measured, in milliseconds."""
         return self._pool.served_ms
+
+    def figures(self) -> ShadowFigures:
+        """Return the figures of the present pair, for monitoring."""
+        return shadow_figures(self._pair, self._pool.served_ms, self.spent_ms)
 
     def follow(self, production: Generation) -> None:
         """Compare with this generation from now on; a thread looks for the candidate if it is not loaded yet."""
@@ -266,7 +271,7 @@ class Shadow:
         self.spent_ms += times.cost_ms
         case.cost_ms = times.cost_ms
         if times.production:
-            case.call_ms = statistics.median(times.production)
+            case.call_ms, case.candidate_ms = map(statistics.median, (times.production, times.candidate))
             case.observed += 1
             self._report(pair, case, times)
         wait = case.account.calls_until(case.cost_ms, self._half_share, case.call_ms)

@@ -15,7 +15,8 @@ import json
 import logging
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,12 +59,14 @@ class FetchedModel:
         folder: of its local copy.
         version: its number in the registry.
         from_registry: whether the registry confirmed the version; False for a last good copy.
+        registered_ms: when the version was registered, in ms since 1970; 0: unknown.
     """
 
     model: TrainedModel
     folder: Path
     version: int
     from_registry: bool
+    registered_ms: int = 0
 
 
 class _AliasNote(NamedTuple):
@@ -92,9 +95,11 @@ def fetch_model(target: str, alias: str = PRODUCTION, *, uri: str | None = None)
         missing = f"there is no registry at {hide_password(resolved)}; train and promote a model of {target}"
         return _last_good(copies, alias, UnknownTargetError(missing))
     try:
-        return _fetch(copies, target, alias, resolved)
+        fetched = _fetch(copies, target, alias, resolved)
     except (RegistryUnavailableError, ArtefactError) as e:
         return _last_good(copies, alias, e)
+    assert fetched is not None  # there was no other to compare with
+    return fetched
 
 
 def fetch_newer_model(
@@ -116,15 +121,7 @@ def fetch_newer_model(
     resolved = resolve_tracking_uri(uri)
     if is_missing_store(resolved):
         raise RegistryUnavailableError(f"there is no registry at {hide_password(resolved)}; train and promote a model")
-
-    def find() -> Version:
-        return _version_named(target, alias)
-
-    prepare_reader(resolved)
-    version = call_within(ANSWER_S, resolved, find, f"the version of {target} with alias {alias} cannot be read")
-    if than == (version.content_hash, version.number):
-        return None
-    return _fetch(LocalCopies.of(resolved, target), target, alias, resolved)
+    return _fetch(LocalCopies.of(resolved, target), target, alias, resolved, than)
 
 
 def fetch_model_by_hash(target: str, content_hash: str, *, uri: str | None = None) -> FetchedModel | None:
@@ -148,22 +145,25 @@ def last_good_copy(target: str, alias: str = PRODUCTION, *, uri: str | None = No
     return LocalCopies.of(resolve_tracking_uri(uri), target).last_good(alias)
 
 
-def _fetch(copies: LocalCopies, target: str, alias: str, uri: str) -> FetchedModel:
-    """Load the version that the alias names now, from its local copy or the registry."""
+def _fetch(
+    copies: LocalCopies, target: str, alias: str, uri: str, than: tuple[str | None, int | None] = (None, None)
+) -> FetchedModel | None:
+    """Load the version that the alias names now, from its local copy or the registry; return None if it is `than`."""
 
-    def find() -> Version:
+    def find() -> Version | None:
         version = _version_named(target, alias)
+        if than == (version.content_hash, version.number):
+            return None
         if alias == PRODUCTION:
             _require_gate(version)
         return version
 
-    def download() -> FetchedModel:
-        return copies.download(version)
-
     prepare_reader(uri)
     version = call_within(ANSWER_S, uri, find, f"the version of {target} with alias {alias} cannot be read")
+    if version is None:
+        return None
     fetched = copies.load(version) or call_within(
-        DOWNLOAD_S, uri, download, f"{version} cannot be downloaded", patient=True
+        DOWNLOAD_S, uri, partial(copies.download, version), f"{version} cannot be downloaded", patient=True
     )
     copies.note_alias(alias, version)
     return fetched
@@ -215,7 +215,8 @@ class LocalCopies:
 
     def load(self, version: Version) -> FetchedModel | None:
         """Load the copy with this version's content, or return None if it is missing or damaged."""
-        return self._load(version.content_hash, version.number, from_registry=True)
+        found = self._load(version.content_hash, version.number, from_registry=True)
+        return None if found is None else replace(found, registered_ms=version.created_ms)
 
     def download(self, version: Version) -> FetchedModel:
         """Download a version, verify it, and keep a copy.
@@ -232,7 +233,7 @@ class LocalCopies:
                     write_files(fresh, model.files)
             except OSError as e:  # a full or read-only disk costs the copy, not the selection
                 _log.warning("%s: no local copy could be kept: %s", version, e)
-        return FetchedModel(model, folder, version.number, from_registry=True)
+        return FetchedModel(model, folder, version.number, True, version.created_ms)
 
     def note_alias(self, alias: str, version: Version) -> None:
         """Note the content that the alias names, for times when the registry is unavailable."""

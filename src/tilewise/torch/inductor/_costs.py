@@ -1,0 +1,69 @@
+"""Predicted times of the ways in which a site and the nodes after it can be computed in a compiled graph.
+
+A plain ATen call is followed by one pass over its result that computes all of the ending, as Inductor fuses it. The
+pass costs nothing where the result is read by a node that Inductor computes anyway and fuses it into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewise.arch import load_arch
+from tilewise.errors import KernelError
+from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
+from tilewise.torch._serving import dispatcher_named, warn_no_kernel
+from tilewise.torch.inductor._endings import Ending, is_written
+from tilewise.torch.inductor._sites import Site
+
+
+class Choice(NamedTuple):
+    """The fastest way to compute a site.
+
+    Attributes:
+        ending: the part that tilewise's operator computes; None where the plain ATen call is as fast or nothing
+            compares the two.
+        pytorch_ms: predicted time of the plain call with its pass; None if it is unknown.
+        expected_ms: predicted time of the choice.
+    """
+
+    ending: Ending | None
+    pytorch_ms: float | None = None
+    expected_ms: float | None = None
+
+
+def choose(site: Site, endings: Sequence[Ending]) -> Choice:
+    """Return the choice for a site by the model's predictions: a pure function of shapes, models and switches."""
+    dispatcher = dispatcher_named(site.target)
+    if dispatcher is None:
+        return Choice(None)
+    whole, arch = endings[-1], load_arch(dispatcher.target.arch)
+    is_pass_needed = is_written(whole.nodes[-1])
+
+    def left_ms(done: EpilogueKind) -> float:
+        left = _without(whole.kind, done)
+        return pass_ms(left, site.problem, site.variant, arch) if is_pass_needed else 0.0
+
+    try:
+        found = [dispatcher.compare_with_pytorch(site.problem, ending.kind) for ending in endings]
+    except KernelError as e:
+        warn_no_kernel(dispatcher, e)
+        return Choice(None)
+    if any(f.pick_ms is None or f.pytorch_ms is None for f in found):
+        return Choice(None)
+    times = [(f.pick_ms or 0.0) + left_ms(e.kind) for f, e in zip(found, endings, strict=True)]
+    # PyTorch's products add a bias in the library's call.
+    own = EpilogueKind(whole.kind.has_bias) if site.is_product else EMPTY_KIND
+    pytorch_ms, expected_ms = (found[0].pytorch_ms or 0.0) + left_ms(own), min(times)
+    if expected_ms >= pytorch_ms:
+        return Choice(None, pytorch_ms, pytorch_ms)
+    best = max(i for i, time in enumerate(times) if time == expected_ms)
+    return Choice(endings[best], pytorch_ms, expected_ms)
+
+
+def _without(kind: EpilogueKind, done: EpilogueKind) -> EpilogueKind:
+    return EpilogueKind(
+        kind.has_bias and not done.has_bias,
+        kind.has_residual and not done.has_residual,
+        "" if done.activation else kind.activation,
+    )

@@ -1,0 +1,112 @@
+"""Eager calls last as long as their host part: it is measured once, and decides with the predicted times."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import tilewise.torch as ours
+from tilewise.errors import ConfigError
+from tilewise.kernels.triton.programs import interpreted
+from tilewise.torch import HostCost
+from tilewise.torch import _host_costs as host_costs
+from tilewise.torch import _optimize as optimizing
+from tilewise.torch import _serving as serving
+from torch_functions.compare import half
+from torch_functions.predicting import predicting
+
+pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
+
+NAME = "Conv2d float16 inference"
+TARGETS = {nn.Conv2d: "grouped_conv_forward_fp16_sm90", nn.Linear: "gemm_universal_fp16_sm90"}
+
+
+def net(*after: nn.Module) -> nn.Module:
+    """Return a network of one layer, which PyTorch is predicted to compute in 2 ms and a kernel in 1 ms."""
+    return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), *after).half().eval()
+
+
+def optimised(model: nn.Module, launch: optimizing.Launch) -> ours.OptimizeReport:
+    with ours.use(*predicting()):
+        return ours.optimize(model, half(1, 8, 4, 4), launch=launch).report
+
+
+def cost(kernel: float, pytorch: float, one_pass: float = 0.0) -> dict[str, HostCost]:
+    return {NAME: HostCost(kernel, pytorch, one_pass)}
+
+
+class TestDecisions:
+    @pytest.mark.parametrize(
+        ("costs", "replaced"),
+        [
+            (cost(0.5, 0.1), True),  # the kernels take longer than the host on both sides
+            (cost(1.9, 0.1), True),
+            (cost(2.1, 0.1), False),
+            (cost(2.1, 2.2), True),
+            (cost(2.1, 2.0, 0.2), True),  # PyTorch adds the bias in a pass of its own
+        ],
+    )
+    def test_a_call_lasts_as_long_as_the_longer_part(self, costs: dict[str, HostCost], replaced: bool) -> None:
+        report = optimised(net(), costs)
+        assert report.layers[0].replaced is replaced
+        assert report.host == costs
+        assert ("the host takes" in report.layers[0].reason) is (costs[NAME].kernel_ms > 1)
+
+    def test_graphs_cost_the_host_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(optimizing, "host_cost", None)  # not called
+        report = optimised(net(), "graph")
+        assert report.layers[0].replaced
+        assert report.host == {}
+
+    def test_functions_that_a_kernel_spares_cost_pytorch_a_launch_each(self) -> None:
+        assert not optimised(net(), cost(2.3, 2.0, 0.2)).layers[0].replaced
+        assert optimised(net(nn.ReLU()), cost(2.3, 2.0, 0.2)).layers[0].replaced
+
+    def test_equal_decisions_have_equal_digests(self) -> None:
+        digests = [optimised(net(), cost(*c)).digest for c in ((1.5, 0.1), (1.6, 0.2), (2.5, 0.1))]
+        assert digests[0] == digests[1] != digests[2]
+
+    def test_measured_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(optimizing, "host_cost", lambda *args: HostCost(5.0, 0.1, 0.1))
+        with ours.use(*predicting()):
+            report = ours.optimize(net(), half(1, 8, 4, 4)).report
+        assert not report.layers[0].replaced
+        assert f"{NAME}: an eager call takes the host 5.0000 ms by a kernel, 0.1000 ms by PyTorch" in str(report)
+
+    def test_mistakes(self) -> None:
+        with pytest.raises(ConfigError, match="launch must be 'eager', 'graph' or measured host costs, got 'jit'"):
+            optimised(net(), "jit")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"launch has no host cost of {NAME}; pass report.host"):
+            optimised(net(), {})
+
+
+class TestMeasuring:
+    @pytest.fixture(autouse=True)
+    def _short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(host_costs, "_known", {})
+        monkeypatch.setattr(host_costs, "_BATCHES", 1)
+        monkeypatch.setattr(host_costs, "_CALLS", 2)
+
+    @pytest.mark.parametrize("layer", [nn.Conv2d(8, 8, 3), nn.Linear(8, 8)])
+    @pytest.mark.parametrize("training", [False, True])
+    def test_kernels_and_pytorch(self, layer: nn.Module, training: bool) -> None:
+        state = torch.random.get_rng_state()
+        dispatchers = predicting()
+        with ours.use(*dispatchers):
+            installed = dict(serving._installed)
+            layer.train(training)
+            found = host_costs.host_cost(layer, [TARGETS[type(layer)]], torch.float16, torch.device("cpu"))
+            assert serving._installed == installed
+        assert found.kernel_ms > found.pytorch_ms > 0  # an interpreted kernel takes longer than anything
+        assert found.pass_ms > 0
+        assert torch.equal(torch.random.get_rng_state(), state)
+
+    def test_once_for_each_kind_of_layer(self) -> None:
+        layer = nn.Linear(8, 8).eval()
+        with ours.use(*predicting()):
+            first, second = (
+                host_costs.host_cost(layer, [TARGETS[nn.Linear]], torch.float16, torch.device("cpu")) for _ in range(2)
+            )
+        assert first is second
+        assert list(host_costs._known) == [("Linear float16 inference", torch.device("cpu"))]
