@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,17 +31,20 @@ def blocks(page: Path) -> list[ast.Module]:
 def missing(tree: ast.Module) -> Iterator[str]:
     """Yield the names of tilewise that a block uses and that do not exist."""
     modules: dict[str, str] = {}
+    used: list[tuple[str, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewise"):
-            found = importlib.import_module(str(node.module))
-            yield from (f"{node.module}.{a.name}" for a in node.names if not hasattr(found, a.name))
+            used += [(str(node.module), alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
             modules |= {a.asname or a.name: a.name for a in node.names if a.name.startswith("tilewise")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
-            module = modules[ast.unparse(node.value)]
-            if not hasattr(importlib.import_module(module), node.attr):
-                yield f"{module}.{node.attr}"
+            used.append((modules[ast.unparse(node.value)], node.attr))
+    yield from (f"{module}.{name}" for module, name in used if not _exists(module, name))
+
+
+def _exists(module: str, name: str) -> bool:
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
 @pytest.mark.parametrize("page", _QUOTING, ids=lambda page: page.stem)
