@@ -1,4 +1,4 @@
-"""Fill docs/benchmarks.md from the files in results/: ``python -m benchmarks.report``."""
+"""Fill docs/benchmarks.md and docs/leaderboard.md from the files in results/: ``python -m benchmarks.report``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.autotune import figures as autotune_figures
+from benchmarks.leaderboard import figures as leaderboard_figures
 from benchmarks.learning import tuning
 from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.networks import figures as network_figures
@@ -19,7 +20,8 @@ from tilewise.errors import TilewiseError
 from tilewise.files import write_text
 from tilewise.markdown import fill, table
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+_DOCS = Path(__file__).parents[1] / "docs"
+PAGE, LEADERBOARD = _DOCS / "benchmarks.md", _DOCS / "leaderboard.md"
 _NOT_YET = "Not measured yet."
 _MOST_REASONS = 6
 _RATIOS = ("geomean", "p10", "least")
@@ -168,10 +170,11 @@ def main() -> int:
     """Run the command and return its exit status: 0 done, 2 a result file or the page is damaged."""
     try:
         write_text(PAGE, page(PAGE.read_text(), RESULTS))
+        write_text(LEADERBOARD, fill(LEADERBOARD.read_text(), leaderboard_figures.blocks(RESULTS)))
     except TilewiseError as e:
         print(f"report: error: {e}", file=sys.stderr)
         return 2
-    print(PAGE)
+    print(PAGE, LEADERBOARD, sep="\n")
     return 0
 
 

@@ -18,9 +18,11 @@ import pandas as pd
 
 from benchmarks.results import RESULTS, save
 from tilewise.data import TargetTable, read_measurements
+from tilewise.evaluate import MIN_PROBLEMS_SHOWN
 from tilewise.metrics import ratio_figures
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.ops import Target
+from tilewise.publish import slice_in_words, weakest_slices
 
 HOLDOUT = 0.18  # share of the problems, as conf/config.yaml has it
 METRICS = (
@@ -51,6 +53,7 @@ def measure(target: Target, n_splits: int, scratch: Path) -> dict[str, Any]:
         "holdout": {name: metrics["holdout"][name] for name in METRICS},
         "whole_pool": metrics["holdout"].get("whole_pool"),
         "vendor": against_vendor(loaded, table.holdout(HOLDOUT)),
+        "weakest": [slice_in_words(s) for s in weakest_slices(metrics["slices"], MIN_PROBLEMS_SHOWN)],
     }
 
 

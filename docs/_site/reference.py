@@ -1,4 +1,4 @@
-"""Write the generated pages: the Python API from the faces, the command line from the verbs and conf/, the notebook.
+"""Write the generated pages: Python from the faces, commands from verbs and conf/, cards from results, the notebook.
 
 MkDocs runs this at each build (``gen-files``), so the pages cannot differ from the code, and no page is committed.
 """
@@ -15,8 +15,10 @@ import yaml
 
 from tilewise.cli._verbs import VERBS
 
-sys.path.insert(0, str(Path(__file__).parent))  # MkDocs runs this file by its path
+sys.path.insert(0, str(Path(__file__).parents[2]))  # MkDocs runs this file by its path
+sys.path.insert(0, str(Path(__file__).parent))
 import notebook
+from benchmarks.leaderboard.cards import cards_page, dataset_page
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
@@ -24,8 +26,8 @@ SOURCES = ROOT / "src"
 FACES = tuple(
     f"tilewise{package}"
     for package in (
-        "", ".dispatch", ".torch", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data", ".collect",
-        ".campaigns", ".train", ".evaluate", ".gate", ".registry",
+        "", ".dispatch", ".torch", ".torch.inductor", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data",
+        ".collect", ".campaigns", ".train", ".evaluate", ".publish", ".gate", ".registry",
     )
 )  # fmt: skip
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
@@ -108,6 +110,7 @@ def _copy(source: str) -> str:
 def main() -> None:
     """Write all pages into MkDocs' virtual folder."""
     pages = {f"reference/python/{face}.md": python_page(face) for face in FACES}
+    pages |= {"reference/model-cards.md": cards_page(), "reference/dataset-card.md": dataset_page()}
     pages |= {"reference/command-line.md": verbs_page(), "reference/settings.md": settings_page()}
     pages |= {page: _copy(source) for source, page in COPIES.items()}
     for path, text in pages.items():

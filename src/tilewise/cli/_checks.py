@@ -26,6 +26,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "data merge": ("input",),
     "data describe": ("input|data",),
     "data export": ("input|data",),
+    "data publish": ("input|data",),
     "train": ("data", "warm_start"),
     "evaluate": ("model_dir", "data"),
     "compare": ("a", "b", "data"),

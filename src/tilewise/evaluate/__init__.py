@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tilewise.evaluate._compare import CompareSettings as CompareSettings
     from tilewise.evaluate._compare import Comparison as Comparison
     from tilewise.evaluate._compare import compare_models as compare_models
+    from tilewise.evaluate._drift import DriftRow as DriftRow
+    from tilewise.evaluate._drift import TimedPick as TimedPick
+    from tilewise.evaluate._drift import drift_rows as drift_rows
     from tilewise.evaluate._evaluation import Evaluation as Evaluation
     from tilewise.evaluate._evaluation import NoiseCeiling as NoiseCeiling
     from tilewise.evaluate._evaluation_report import report_summary as report_summary
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from tilewise.evaluate._evaluation_report import write_plots as write_plots
     from tilewise.evaluate._holdout import evaluate as evaluate
     from tilewise.evaluate._noise import noise_ceiling as noise_ceiling
+    from tilewise.evaluate._predictions import PREDICTION_FORMATS as PREDICTION_FORMATS
     from tilewise.evaluate._predictions import Predictions as Predictions
     from tilewise.evaluate._predictions import compare_predictions as compare_predictions
     from tilewise.evaluate._predictions import is_predictions as is_predictions
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from tilewise.evaluate._predictions import read_predictions as read_predictions
     from tilewise.evaluate._predictions import with_efficiency as with_efficiency
     from tilewise.evaluate._predictions import write_predictions as write_predictions
+    from tilewise.evaluate._scored_table import ScoredTable as ScoredTable
+    from tilewise.evaluate._scored_table import judged_rows as judged_rows
     from tilewise.evaluate._slices import CK_M_SIZE as CK_M_SIZE
     from tilewise.evaluate._slices import MIN_PROBLEMS_SHOWN as MIN_PROBLEMS_SHOWN
     from tilewise.evaluate._slices import SLICES_OF_TABLE as SLICES_OF_TABLE
@@ -55,6 +61,11 @@ __all__, __getattr__ = lazy_face(
             "Comparison",
             "compare_models",
         ),
+        "_drift": (
+            "DriftRow",
+            "TimedPick",
+            "drift_rows",
+        ),
         "_evaluation": (
             "Evaluation",
             "NoiseCeiling",
@@ -67,6 +78,7 @@ __all__, __getattr__ = lazy_face(
         "_holdout": ("evaluate",),
         "_noise": ("noise_ceiling",),
         "_predictions": (
+            "PREDICTION_FORMATS",
             "Predictions",
             "compare_predictions",
             "is_predictions",
@@ -74,6 +86,10 @@ __all__, __getattr__ = lazy_face(
             "read_predictions",
             "with_efficiency",
             "write_predictions",
+        ),
+        "_scored_table": (
+            "ScoredTable",
+            "judged_rows",
         ),
         "_slices": (
             "CK_M_SIZE",

@@ -11,7 +11,7 @@ from tilewise.evaluate._confidence_coverage import confidence_columns
 from tilewise.evaluate._distance import distance_labels, training_keys
 from tilewise.evaluate._evaluation import Evaluation, WholePool
 from tilewise.evaluate._noise import measured_apart, noise_ceiling, repeat_noise
-from tilewise.evaluate._scored_table import ScoredTable
+from tilewise.evaluate._scored_table import ScoredTable, judged_rows
 from tilewise.evaluate._slices import slice_labels
 from tilewise.evaluate._unseen import require_unseen_problems
 from tilewise.features import nearest_shape_distances
@@ -45,7 +45,7 @@ def evaluate(
         if require_unseen:
             require_unseen_problems(model, rows, holdout_fraction)
         rule, rows = split_rule(target, holdout_fraction), rows.holdout(holdout_fraction)
-    table, n_unjudged = _judged(rows.labelled().ordered(model.pool), model)
+    table, n_unjudged = judged_rows(model, rows)
     if not len(table):
         raise DataError(f"no problem of {target.name} to judge by ({rule}): none has a valid kernel of the pool")
     scored = ScoredTable.of(model, table)
@@ -69,13 +69,6 @@ def evaluate(
         predicted=scored.predicted[scored.candidate],
         extras=_extra_errors(scored),
     )
-
-
-def _judged(labels: TargetTable, model: TrainedModel) -> tuple[TargetTable, int]:
-    """Return the rows of problems with a candidate, and the number of problems without one."""
-    candidate, number = labels.support(model.pool)[0], labels.problem
-    has_candidate = np.isin(number, number[candidate])
-    return labels.take(has_candidate), len(np.unique(number[~has_candidate]))
 
 
 _MEASURED = {"latency": "latency_ms", "bandwidth": "bandwidth_gb_s"}  # columns of the additional labels

@@ -43,6 +43,14 @@ class ScoredTable:
         return self.table.take(self.candidate)
 
 
+def judged_rows(model: TrainedModel, rows: TargetTable) -> tuple[TargetTable, int]:
+    """Return the labels of the problems with a candidate, in order, and the number of problems without one."""
+    labels = rows.labelled().ordered(model.pool)
+    candidate, number = labels.support(model.pool)[0], labels.problem
+    has_candidate = np.isin(number, number[candidate])
+    return labels.take(has_candidate), len(np.unique(number[~has_candidate]))
+
+
 def _predict(model: TrainedModel, table: TargetTable, candidate: Bools) -> tuple[Floats, Floats]:
     """Return score and TFLOPS of each row; other rows than candidates have minus infinity and NaN."""
     score, tflops = np.full(len(table), -np.inf), np.full(len(table), np.nan)

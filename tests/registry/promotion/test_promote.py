@@ -35,6 +35,7 @@ from tilewise.registry.promotion import Override, Promotion, PromotionRules, pro
 from tilewise.registry.promotion import _promote as promotion_module
 from tilewise.registry.promotion import judge as judge_candidate
 from tilewise.registry.promotion._judge import fair_fraction
+from tilewise.registry.promotion._log_decision import log_plots
 
 # Seven held-out problems of which the small models know the answers: any floor between good and bad will do.
 THRESHOLDS = Thresholds(floor_mean=80, floor_p10=50, min_problems=5)
@@ -87,6 +88,17 @@ class TestFirstModel:
         assert "grouped_conv forward in bf16 on sm90" in str(page.description)
         assert page.tags["tilewise.kind"] == "model"
         assert (page.tags["tilewise.op"], page.tags["tilewise.dtype"]) == ("grouped_conv", "bf16")
+
+    def test_mlflow_has_the_explorer_of_the_holdout(self, go: Promote, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(promotion_module, "log_plots", log_plots)
+        monkeypatch.setattr("tilewise.evaluate.write_plots", lambda *_: [], raising=False)
+        monkeypatch.setattr("tilewise.registry.promotion._decision_plots.write_comparison", lambda *_: [])
+        version = go(GOOD).version
+        page = mlflow.artifacts.load_text(f"runs:/{version.run_id}/evaluation/explorer.html")
+        assert f'"target":"{CONV}","model":"{version.content_hash[:12]}"' in page
+        card = mlflow.MlflowClient().get_model_version(CONV, str(version.number)).description
+        assert "| P10 |" in str(card)
+        assert "**Data's licence**" in str(card)
 
     def test_above_the_floors_it_goes_into_production(self, go: Promote) -> None:
         promotion = go(GOOD)

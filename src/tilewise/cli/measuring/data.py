@@ -1,9 +1,10 @@
-"""Check measurements and write the training table, merge tables, or describe the measurements.
+"""Check measurements and write the training table, merge tables, describe or publish the measurements.
 
 tilewise data prepare [input=FILE_OR_FOLDER] [output=FILE] [target=NAME]
 tilewise data merge 'input=[FILE_OR_FOLDER,...]' output=FILE [target=NAME]
 tilewise data describe [target=NAME] [data=FILE_OR_FOLDER] [output=FOLDER] [out=PAGE.md]
 tilewise data describe stages=all [...]      every target of the tables
+tilewise data publish output=FOLDER [stages=all] [target=NAME] [data=FILE_OR_FOLDER]
 tilewise data export output=FILE.csv|.json [input=FILE_OR_FOLDER] [target=NAME]
 
 prepare keeps the good rows of one target. Rows that break a rule, and labels that cannot be trusted (above the
@@ -16,6 +17,9 @@ rule, key, reason, decided_by). prepare applies them as well, and both record th
 
 export writes measurements of CK Tile's kernels as its own benchmark file: CSV for convolutions, JSON for matrix
 products.
+
+publish writes a data set for others into a new folder: a table per target with a column `split`, SHA256SUMS and a card.
+`tilewise score` judges selections by it.
 
 describe prints the measurements of the target: problems, rows by status, reasons, spread, runs, and how well a second
 run agrees. output= draws plots in a folder. out= fills a page's blocks `<!-- begin NAME -->` ... `<!-- end NAME -->`
@@ -37,14 +41,14 @@ from rich.table import Table
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import ProgressLine
-from tilewise.data import parquet_bytes, read_measurements, read_raw_measurements, to_ck_text
+from tilewise.data import open_rows, parquet_bytes, read_measurements, to_ck_text
 from tilewise.data.quality import (
     Exclusion,
     Prepared,
     find_exclusions,
     merge_measurements,
     prepare_measurements,
-    prepared_metadata,
+    write_prepared,
 )
 from tilewise.errors import ConfigError, DataError
 from tilewise.files import create_bytes, write_bytes, write_text
@@ -74,8 +78,24 @@ def run(cfg: DictConfig) -> None:
         _merge(cfg)
     elif cfg.action == "export":
         _export(cfg)
+    elif cfg.action == "publish":
+        _publish(cfg)
     else:
-        raise ConfigError(f"data needs an action, prepare, describe, merge or export; got {cfg.action!r}")
+        raise ConfigError(f"data needs an action, prepare, describe, merge, export or publish; got {cfg.action!r}")
+
+
+def _publish(cfg: DictConfig) -> None:
+    from tilewise.publish import write_tables
+
+    if not cfg.output:
+        raise ConfigError("output: missing; name the folder to write, e.g. output=build/published")
+    folder, source = Path(cfg.output), Path(cfg.input or cfg.data)
+    targets = [Target.parse(name) for name in cfg.targets]
+    published = write_tables(source, targets, float(cfg.holdout.fraction), folder)
+    console = plain_console()
+    for table in published:
+        console.print(f"{folder / table.file}: {table.n_rows} rows", soft_wrap=True, highlight=False)
+    write_result({"output": folder, "tables": {t.target.name: t.sha256 for t in published}})
 
 
 def _export(cfg: DictConfig) -> None:
@@ -92,7 +112,8 @@ def _prepare(cfg: DictConfig) -> None:
     target, source = Target.parse(cfg.target), Path(cfg.input or cfg.data)
     output = Path(cfg.output or f"build/prepared/{target.name}.parquet")
     require_format(output, ".parquet")
-    prepared = prepare_measurements(read_raw_measurements(source, target), target, find_exclusions([source]))
+    rows = open_rows(source, target, cfg.chunk_rows)
+    prepared = prepare_measurements(rows, target, find_exclusions([source]))
     quarantine = output.with_suffix(".quarantined.parquet")
     if len(prepared.quarantined):
         write_bytes(quarantine, parquet_bytes(prepared.quarantined))
@@ -106,11 +127,10 @@ def _prepare(cfg: DictConfig) -> None:
             f"{source}: {prepared.quarantined_share:.2%} of the rows are bad, more than {MAX_QUARANTINED:.0%}; "
             f"{quarantine} has the reasons. Measure them again, or exclude them (NAME.exclusions.yaml beside the data)"
         )
-    write_bytes(output, parquet_bytes(prepared.frame, prepared_metadata(prepared)))
-    valid = int(prepared.frame["is_valid"].sum())
-    console.print(f"{output}: {len(prepared.frame)} rows, {valid} of them valid", soft_wrap=True, highlight=False)
+    valid, good = write_prepared(output, prepared), prepared.screened.n_good
+    console.print(f"{output}: {good} rows, {valid} of them valid", soft_wrap=True, highlight=False)
     quarantined = len(prepared.quarantined)
-    write_result({"output": output, "rows": len(prepared.frame), "valid": valid, "quarantined": quarantined})
+    write_result({"output": output, "rows": good, "valid": valid, "quarantined": quarantined})
 
 
 def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:

@@ -1,10 +1,11 @@
 """Judge a model on the holdout problems, which no training or tuning sees.
 
 tilewise evaluate [model_dir=FOLDER] [data=FILE_OR_FOLDER] [out=FOLDER] [holdout.fraction=0.18]
-                  [output=PREDICTIONS.csv|.parquet] ['slices={pipeline: compv4, layout: rcr}']
+                  [output=PREDICTIONS.csv|.parquet] [html=EXPLORER.html] ['slices={pipeline: compv4, layout: rcr}']
 
 Writes metrics.json, predictions.parquet (one row per problem) and plots. data= may also be a file of CK Tile's. output=
 writes the predictions with their target, for `tilewise compare`; slices= judges these problems only, and prints.
+html= writes one page in which a problem can be picked, with its ranking and its measurements.
 holdout.fraction=0 judges every problem of the table; make sure that the model was not trained on them.
 docs/evaluation.md explains each figure.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from rich.console import Console
 
+from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.cli._figures import show_confidence, show_figures, show_regret, show_slices
 from tilewise.data.importers import read_table_or_import
@@ -34,6 +36,7 @@ from tilewise.evaluate import (
     write_evaluation_report,
     write_predictions,
 )
+from tilewise.files import write_text
 from tilewise.model import load_artefact
 from tilewise.ops import OPS, Target
 
@@ -55,7 +58,10 @@ def run(cfg: DictConfig) -> None:
     model = load_artefact(cfg.model_dir)
     console = plain_console()
     frame = read_table(Path(cfg.data), model.target, console)
-    evaluation = evaluate(model, frame, float(cfg.holdout.fraction) or None)
+    fraction = float(cfg.holdout.fraction) or None
+    if cfg.html:
+        require_format(Path(cfg.html), ".html")
+    evaluation = evaluate(model, frame, fraction)
     if cfg.slices:
         _show_only(cfg, evaluation, console)
         return
@@ -63,6 +69,10 @@ def run(cfg: DictConfig) -> None:
     write_evaluation_report(folder, evaluation, model.cv_metrics)
     if cfg.output:
         write_predictions(Path(cfg.output), evaluation)
+    if cfg.html:
+        from tilewise.publish import explorer_page  # only needed for the page
+
+        write_text(cfg.html, explorer_page(model, frame, fraction))
     show_figures(
         console,
         f"{model.target.name}, {cfg.model_dir}",
@@ -90,6 +100,8 @@ def run(cfg: DictConfig) -> None:
         )
     if evaluation.n_unjudged:
         console.print(f"{evaluation.n_unjudged} problems left out: no kernel of the model's pool is valid for them")
+    if cfg.html:
+        console.print(f"explorer: {cfg.html}", soft_wrap=True, highlight=False)
     console.print(f"report: {folder}", soft_wrap=True, highlight=False)
     write_result({**report, "ck_slices": ck_slices(evaluation)})
 
@@ -116,8 +128,8 @@ def _show_only(cfg: DictConfig, evaluation: Evaluation, console: Console) -> Non
     """Print the figures of the problems in ``cfg.slices``; a report is not written, as its figures would be partial."""
     from omegaconf import OmegaConf
 
-    if cfg.out:
-        raise ConfigError("slices: prints the figures of some problems, and writes no report; leave out out=")
+    if cfg.out or cfg.html:
+        raise ConfigError("slices: prints the figures of some problems, and writes no report; leave out out= and html=")
     wanted = cast("dict[str, object]", OmegaConf.to_container(cfg.slices, resolve=True))
     table = with_ck_slices(evaluation.per_problem, evaluation.target.op)
     chosen = table[only_slices(table, evaluation.target.op, {k: str(v) for k, v in wanted.items()})]

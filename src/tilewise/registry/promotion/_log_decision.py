@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tilewise.evaluate import slice_names, sliced_metrics
 from tilewise.gate import DECISION_FILE, DECISION_PAGE, decision_to_html, parse_decision
+from tilewise.publish import slice_in_words, weakest_slices
 from tilewise.registry._tracking import translate_errors
-from tilewise.registry._version_description import describe_version, model_page, weakest_slices
+from tilewise.registry._version_description import describe_version, model_page
 from tilewise.registry._versions import (
     DECISION_TAG,
     HOLDOUT_TAG,
@@ -24,6 +26,8 @@ from tilewise.registry.promotion._judgement import Judgement
 from tilewise.registry.promotion._logged_files import FOLDER, HOLDOUT_FILE, RECORD_TAG
 from tilewise.registry.promotion._publish import open_run
 from tilewise.registry.training_runs import UsedData, log_dataset, log_model_figures
+
+EXPLORER = "evaluation/explorer.html"
 
 
 def log_decision(judgement: Judgement, text: str, experiment: str) -> tuple[str, bool]:
@@ -70,7 +74,8 @@ def _describe(judgement: Judgement, text: str) -> None:
         sliced_metrics(judgement.both, slice_names(judgement.ours.target.op, judgement.both)),
         judgement.gate.thresholds.slices.min_problems,
     )
-    page = describe_version(judgement.model, parse_decision(text), weak)
+    origins = judgement.ours.per_problem["origin"].unique().tolist()
+    page = describe_version(judgement.model, parse_decision(text), [slice_in_words(s) for s in weak], origins)
     write_description(version.target, version.number, page)
     summary = f"{judgement.outcome}: {'; '.join(judgement.reasons)}"[:1000]
     set_tag(version.target, version.number, DECISION_TAG, summary)
@@ -85,8 +90,15 @@ def _describe(judgement: Judgement, text: str) -> None:
         set_tag(version.target, version.number, OVERRIDE_TAG, judgement.override)
 
 
-def log_plots(judgement: Judgement, run_id: str) -> None:
-    """Draw and log the plots of a decision. Drawing takes a second, so it waits until the decision is final.
+def log_plots(judgement: Judgement, run_id: str, explorer: Callable[[], str]) -> None:
+    """Draw and log the plots of a decision, and the explorer of the candidate's holdout.
+
+    That takes seconds, so it waits until the decision is final.
+
+    Args:
+        judgement: The judgement.
+        run_id: The run of the candidate.
+        explorer: Returns the explorer's page.
 
     Raises:
         RegistryUnavailableError: The registry does not answer any more.
@@ -103,6 +115,7 @@ def log_plots(judgement: Judgement, run_id: str) -> None:
             client.log_artifact(run_id, str(plot), "plots/holdout")
         for plot in write_comparison(Path(scratch) / "against_production", judgement):
             client.log_artifact(run_id, str(plot), "plots/against_production")
+        client.log_text(run_id, explorer(), EXPLORER)
 
 
 def _figures(judgement: Judgement) -> dict[str, float]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilewise.errors import ArtefactError, ConfigError, RegistryUnavailableError
 from tilewise.gate import (
@@ -27,8 +28,9 @@ from tilewise.gate import (
     write_decision_text,
 )
 from tilewise.model import TrainedModel, load_artefact
+from tilewise.publish import explorer_page
 from tilewise.registry._gate_standing import gate_standing, published_content
-from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
+from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
 from tilewise.registry._versions import (
     HISTORY_TAG,
     Version,
@@ -41,7 +43,7 @@ from tilewise.registry.promotion._judge import judge
 from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
 from tilewise.registry.promotion._logged_files import logged_decision
-from tilewise.registry.promotion._override import Override, waived_limits
+from tilewise.registry.promotion._override import waived_limits
 from tilewise.registry.promotion._publish import publish
 from tilewise.registry.promotion._standing import model_identity
 
@@ -74,7 +76,14 @@ class Promotion:
     @property
     def in_production(self) -> bool:
         """Return whether the candidate is in production now."""
-        return self.outcome != "refused"
+        return self.outcome in ("promoted", "already_production")
+
+
+class _Log(NamedTuple):
+    """The experiment of a new run, and a function that returns the explorer's page for it."""
+
+    experiment: str
+    explorer: Callable[[], str]
 
 
 def promote(
@@ -86,7 +95,7 @@ def promote(
     experiments: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
 ) -> Promotion:
-    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``.
+    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``, or is a canary.
 
     Args:
         model_dir: The candidate's folder.
@@ -99,8 +108,8 @@ def promote(
 
     Raises:
         ArtefactError: The candidate or production is not sound, or the candidate's folder changes meanwhile.
-        ConfigError: The candidate was trained on some of that holdout, the holdout lacks problems that production was
-            judged on, limits are weaker than the shipped ones, or production was moved or removed by hand.
+        ConfigError: A canary without a production, a candidate that was trained on some of that holdout, a holdout that
+            lacks production's problems, limits weaker than the shipped ones, or production moved or removed by hand.
         DataError: There are too few problems to judge by.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
@@ -110,7 +119,7 @@ def promote(
     folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
-        production, waived = _find_production(head, rules.override)
+        production, waived = _find_production(head, rules)
         same = production is not None and _is_in_production(version, production)
         if same is None:
             if _repair(head, version):
@@ -121,8 +130,8 @@ def promote(
         if callable(frame):
             frame = frame()
         judgement = judge(version, candidate, production, frame, rules, waived)
-        is_current = settle_history(target) == head
-        if is_current and (promotion := _carry_out(judgement, head, folder, next(iter(experiments), target))):
+        log = _Log(next(iter(experiments), target), partial(explorer_page, candidate, frame, rules.holdout_fraction))
+        if settle_history(target) == head and (promotion := _carry_out(judgement, head, folder, log)):
             return promotion
         # Another process changed production, so the judgement is out of date.
         version = find_by_number(target, version.number) or version
@@ -162,7 +171,7 @@ def leave_unpublished(model_dir: str | Path, reports: str | Path, reason: str) -
     return Path(reports) / DECISION_FILE
 
 
-def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experiment: str) -> Promotion | None:
+def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, log: _Log) -> Promotion | None:
     """Log the decision, move the aliases, write the files; return None after a write conflict.
 
     The next call completes an interrupted one.
@@ -171,7 +180,7 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
     if judgement.outcome == "promoted" and head.production is None:
         decision = _confirmed(path, decision) or decision
     text = decision_to_json(decision)
-    run_id, is_new = log_decision(judgement, text, experiment)
+    run_id, is_new = log_decision(judgement, text, log.experiment)
     if judgement.outcome == "promoted":
         reason = "; ".join(judgement.reasons)
         number = judgement.version.number
@@ -180,23 +189,37 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, experimen
         if entry is None:
             return None
         set_tag(entry.target, number, HISTORY_TAG, str(entry.number))
+    elif judgement.outcome == "canary" and not _start_canary(head, judgement):
+        return None
     _write_files(folder, text, decision)
     if is_new:
-        log_plots(judgement, run_id)
+        log_plots(judgement, run_id, log.explorer)
     return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
 
 
-def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
+def _start_canary(head: HistoryEntry, judgement: Judgement) -> bool:
+    """Start the candidate as a canary unless it is one already; return False after a write conflict."""
+    version = judgement.version
+    if (head.canary, head.canary_content) == (version.number, version.content_hash):
+        return True
+    return commit_canary(head, version, "; ".join(judgement.reasons)) is not None
+
+
+def _find_production(head: HistoryEntry, rules: PromotionRules) -> tuple[Version | None, list[str]]:
     """Return the version in production, and the waived rules in words.
 
     Without a production, for the first model of a target or by an override, it is missing.
 
     Raises:
-        ConfigError: The target had a production, whose alias was moved or removed by hand.
+        ConfigError: The target had a production, whose alias was moved or removed by hand, or a canary is asked for and
+            the target has no production.
     """
+    override = rules.override
     production = None if head.production is None else find_by_number(head.target, head.production)
     if production is None:
         last = _last_production(head.target)
+        if last is None and rules.canary:
+            raise ConfigError(f"{head.target}: a canary serves beside production; promote a first model before")
         if last is None:
             return None, []
         fault = f"version {last} was removed from it by hand"
