@@ -113,7 +113,7 @@ fingerprints: $(TRAIN)  ## after `make repro` of changed sources: record the ref
 
 .PHONY: show
 show: $(TRAIN)
-	@MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR=false python -m tilewise.cli.summary 'problem=$(PROBLEM)'
+	@python -m tilewise.cli.summary 'problem=$(PROBLEM)'
 
 ##### One iteration of the closed loop (docs/closed-loop.md). Steps with an existing file are skipped, so the same command
 ##### continues after an interruption, or after the plan was measured on another machine.

@@ -33,13 +33,14 @@ def test_everything_is_drawn_for_a_study_of_two_objectives(tmp_path: Path) -> No
     assert names(tuning, tmp_path) == {f"tuning_{part}.png" for part in parts}
 
 
-def test_a_single_pruned_trial_is_drawn_too(tmp_path: Path) -> None:
-    only = TrialResult(0, {"num_leaves": 3}, 0.5, (0.5,), "pruned", {"efficiency": 0.5}, is_initial=True)
-    tuning = TuningResult(ModelSettings(), (only,), "mine")
-    assert names(tuning, tmp_path) == {
-        "tuning_history.png",
-        "tuning_parameters.png",
-    }
+def test_pruned_trials_alone_are_drawn_too_from_three_on(tmp_path: Path) -> None:
+    pruned = tuple(
+        TrialResult(n, {"num_leaves": 3 + n}, 0.5, (0.5,), "pruned", {"efficiency": 0.5}, is_initial=n == 0)
+        for n in range(3)
+    )
+    drawn = {"tuning_history.png", "tuning_parameters.png"}
+    assert names(TuningResult(ModelSettings(), pruned, "mine"), tmp_path) == drawn
+    assert names(TuningResult(ModelSettings(), pruned[:2], "mine"), tmp_path) == set()
 
 
 def test_without_trials_there_is_nothing_to_draw(tmp_path: Path) -> None:

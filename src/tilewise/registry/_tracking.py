@@ -93,7 +93,7 @@ def connect(uri: str | None = None) -> str:
         RegistryUnavailableError: No MLflow server answers at the URI.
     """
     resolved = resolve_tracking_uri(uri)
-    _quiet_mlflow()
+    quiet_mlflow()
     import mlflow
 
     if _is_database(resolved):
@@ -117,7 +117,7 @@ def registry_session(uri: str | None = None) -> Iterator[str]:
     Raises:
         ConfigError, RegistryUnavailableError: As :func:`connect`.
     """
-    _quiet_mlflow()
+    quiet_mlflow()
     import mlflow
 
     with _session_lock:
@@ -148,7 +148,7 @@ def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
     """
     with open_reader(uri) as plain:
         if plain is None:
-            _quiet_mlflow()
+            quiet_mlflow()
             if _is_database(uri):
                 _require_database(uri)
         if not _session_lock.acquire(timeout=TURN_S):  # the thread that holds it may enter again
@@ -169,7 +169,7 @@ def prepare_reader(uri: str) -> None:
     """Import MLflow now if a :func:`registry_reader` of `uri` will need it, so that no deadline counts the import."""
     with open_reader(uri) as plain:
         if plain is None:
-            _quiet_mlflow()
+            quiet_mlflow()
 
 
 def plain_reader_in_use() -> PlainReader | None:
@@ -237,7 +237,7 @@ def sqlite_path(uri: str) -> Path:
     return Path(uri.partition("///")[2].partition("?")[0] or DATABASE)
 
 
-def _quiet_mlflow() -> None:
+def quiet_mlflow() -> None:
     """Keep mlflow's hints, migration logs and telemetry out of the output. Call it before importing mlflow."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tilewise.errors import ArtefactError
 from tilewise.model import TrainedModel, folder_hash, load_artefact
 from tilewise.registry._plain_reader import Row
-from tilewise.registry._tracking import client_in_use, plain_reader_in_use, translate_errors, uri_in_use
+from tilewise.registry._tracking import client_in_use, plain_reader_in_use, quiet_mlflow, translate_errors, uri_in_use
 from tilewise.registry._write_conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -257,6 +257,7 @@ def download_version(version: Version, folder: str | Path) -> Path:
     Raises:
         ArtefactError: The registry has no files for the version, or tilewise did not write them.
     """
+    quiet_mlflow()
     import mlflow
 
     names = _file_names(version)

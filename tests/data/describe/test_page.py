@@ -41,7 +41,7 @@ def test_a_page_without_a_block_is_said() -> None:
 
 
 def test_every_link_of_the_page_leads_to_a_file() -> None:
-    links = [part.split(")")[0] for part in PAGE.read_text().split("](")[1:]]
+    links = [part.split(")")[0].partition("#")[0] for part in PAGE.read_text().split("](")[1:]]
     assert [link for link in links if not (PAGE.parent / link).is_file()] == []
 
 

@@ -57,7 +57,7 @@ _COLUMNS = 3
 _PANEL, _LEGEND = (3.9, 3.3), 2.2  # inches
 _COLOURS = 128  # of the PNG's palette; this divides the size by three without a visible difference
 _HEXAGONS = 36  # along an axis
-_MOST_VALIDATION = 250  # problems that are drawn one by one
+_MOST_VALIDATION = 80  # problems that are drawn one by one
 _CELL = 2  # octaves of a region
 _FEWEST = 3  # problems of a region that is shown
 _MOST_NAMES = 8  # pipelines or solvers with a colour of their own
@@ -86,7 +86,7 @@ def _coverage(axes: Axes, d: Description, panels: Sequence[Description]) -> None
     p = d.problems
     _density(axes, p["intensity"], p["flops"])
     some = p[p["validation"]]
-    some = some.iloc[:: max(1, len(some) // _MOST_VALIDATION)]
+    some = some.iloc[:: max(1, -(-len(some) // _MOST_VALIDATION))]
     axes.scatter(
         some["intensity"], some["flops"], s=9, marker="D", facecolors="none", edgecolors=_PALETTE[1], linewidths=0.6,
         label="validation problems (some)",
@@ -112,7 +112,7 @@ def _density(axes: Axes, x: pd.Series, y: pd.Series) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
     bar = figure.colorbar(cells, ax=axes, pad=0.01, aspect=35)
-    bar.outline.set_visible(False)  # type: ignore[operator] # a Spine; matplotlib's stubs say more
+    bar.outline.set_visible(False)
     bar.ax.set_title("problems", fontsize=7)
     bar.ax.tick_params(labelsize=7)
 

@@ -13,12 +13,13 @@ from tilewise.train import TrialResult, TuningResult
 from tilewise.train.tuning import LOWER_IS_BETTER, pareto_front
 
 _COLOURS = {"complete": "tab:blue", "pruned": "tab:gray"}
+_FEWEST_TRIALS = 3  # two show neither a history nor a trade-off
 
 
 def plot_study(tuning: TuningResult, folder: Path) -> list[Path]:
     """Write the plots for which the study has enough trials into `folder`, and return their paths."""
     seen = [t for t in tuning.trials if t.state in _COLOURS]
-    if not seen:
+    if len(seen) < _FEWEST_TRIALS:
         return []
     paths = [plot_history(seen, folder / "tuning_history.png"), plot_parallel(seen, folder / "tuning_parameters.png")]
     if tuning.importances:
