@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import load_arch
@@ -17,6 +18,9 @@ from tilewise.data import measurement_columns, parquet_bytes
 from tilewise.files import write_bytes
 from tilewise.kernels import Pool, load_pool
 from tilewise.ops import Target
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 TARGET = Target.parse("gemm_universal_bf16_sm90")
 PART_ROWS = 1_000_000  # rows of a file
@@ -43,7 +47,7 @@ def parts(pool: Pool, rows: int) -> Iterator[pd.DataFrame]:
         yield _part(pool, np.arange(start, min(start + each, count)))
 
 
-def _part(pool: Pool, number: np.ndarray) -> pd.DataFrame:
+def _part(pool: Pool, number: Ints) -> pd.DataFrame:
     rng = np.random.default_rng([0, int(number[0])])
     sizes = {
         "M": 512 + 16 * (number % _SIZES),
@@ -52,7 +56,7 @@ def _part(pool: Pool, number: np.ndarray) -> pd.DataFrame:
     }
     problem = {name: np.repeat(values, len(pool)) for name, values in sizes.items()}
     kernel = {name: np.tile(values, len(number)) for name, values in pool.columns.items()}
-    m, n, k = problem.values()
+    m, n, k = (values.astype(np.float64) for values in problem.values())
     flops, moved = 2 * m * n * k, 2 * (m * k + k * n + m * n)
     latency = _latency(flops, moved, _padding(m, kernel.get("tile_m")) * _padding(n, kernel.get("tile_n")))
     factor = 1 + np.random.default_rng(1).random(len(pool))
@@ -75,14 +79,15 @@ def _part(pool: Pool, number: np.ndarray) -> pd.DataFrame:
     return frame.astype({c.name: _TYPES[c.kind] if c.nullable or c.kind != "int" else "int64" for c in columns})
 
 
-def _latency(flops: np.ndarray, moved: np.ndarray, padding: np.ndarray) -> np.ndarray:
+def _latency(flops: Floats, moved: Floats, padding: Floats) -> Floats:
     arch = load_arch(TARGET.arch)
     return flops * padding / (0.7 * arch.peak(TARGET.dtype) * 1e9) + moved / (0.8 * arch.dram_gb_s * 1e6) + 3e-3
 
 
-def _padding(size: np.ndarray, tile: np.ndarray | None) -> np.ndarray:
+def _padding(size: Floats, tile: Floats | None) -> Floats:
     """Return the factor by which tiles exceed the problem; 1 for kernels without tiles."""
     if tile is None:
         return np.ones(len(size))
-    tile = np.maximum(tile, 1)
-    return -(-size // tile) * tile / size
+    tile = np.maximum(tile, 1).astype(np.float64)
+    padded: Floats = np.ceil(size / tile) * tile / size
+    return padded

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alone import run_alone
-from cluster.tasks import die, die_once, divide, process
+from cluster.tasks import die, die_once, divide, meet, process
 from tilewise.cluster import LOCAL, ClusterSettings, Executor, open_executor
 from tilewise.errors import ConfigError, DataError, TilewiseError
 
@@ -59,6 +59,22 @@ def test_a_task_that_kills_every_worker_ends_with_the_remedy(dask: Any) -> None:
     settings = ClusterSettings(kind="dask", address=dask.scheduler_address, retries=0)
     with open_executor(settings) as executor, pytest.raises(TilewiseError, match="1 of 1 tasks lost their workers 1"):
         executor.map(die, None, [1])
+
+
+@pytest.mark.long
+def test_tasks_run_together_and_again_if_a_worker_is_lost(dask: Any, tmp_path: Path) -> None:
+    settings = ClusterSettings(kind="dask", address=dask.scheduler_address, machines=2)
+    with open_executor(settings) as executor:
+        results = executor.together(meet, tmp_path, [7, 8])
+    assert [task for task, _, _ in results] == [7, 8]
+    assert len({process for _, process, _ in results}) == len({peer for _, _, peer in results}) == 2
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.long
+def test_more_machines_than_workers_are_refused(executor: Executor, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.machines=9 needs as many worker processes, there are 2"):
+        executor.together(meet, tmp_path, [0] * 9)
 
 
 @pytest.mark.long

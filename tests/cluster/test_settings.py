@@ -28,6 +28,7 @@ def test_each_choice_of_conf_is_valid(kind: str) -> None:
         ({"kind": "slurm", "workers": 0}, "cluster.workers must be an integer of at least 1, got 0"),
         ({"kind": "slurm", "gpus": 2}, "cluster.gpus must be 0 or 1, got 2"),
         ({"kind": "dask", "address": "tcp://a:1", "wait_s": 0}, "cluster.wait_s must be positive, got 0"),
+        ({"machines": 2}, "cluster.machines above 1 needs a cluster of dask, slurm or ssh, got 2"),
         ({"queue": "gpu"}, "cluster has the keys kind, address,"),
     ],
 )

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -20,7 +21,7 @@ from campaigns.plan.test_propose import SETTINGS as PLAN
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.campaigns.plan import propose
-from tilewise.cluster import LOCAL, Executor
+from tilewise.cluster import LOCAL, ClusterSettings, Executor, open_executor
 from tilewise.model import write_artefact
 from tilewise.ops import Target
 from tilewise.train import (
@@ -69,6 +70,17 @@ def test_the_model_has_the_same_bytes(frame: pd.DataFrame, executor: Executor, t
     files = sorted(path.name for path in (tmp_path / "here").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "there").iterdir())
     assert [n for n in files if (tmp_path / "here" / n).read_bytes() != (tmp_path / "there" / n).read_bytes()] == []
+
+
+def test_two_workers_learn_one_model_as_good_as_that_of_one(frame: pd.DataFrame, dask: Any) -> None:
+    address = dask.scheduler_address
+    with open_executor(ClusterSettings(kind="dask", address=address, machines=2)) as together:
+        there = trained(frame, SETTINGS, together)
+    here = trained(frame, SETTINGS, LOCAL)
+    assert abs(there.cv_metrics["mean_efficiency"] - here.cv_metrics["mean_efficiency"]) < 0.02
+    assert there.parts.booster_text != here.parts.booster_text
+    assert there.parts.booster_text.count("Tree=") == here.parts.booster_text.count("Tree=")
+    assert [f.metrics.keys() for f in there.folds] == [f.metrics.keys() for f in here.folds]
 
 
 def test_a_plan_is_the_same(executor: Executor) -> None:

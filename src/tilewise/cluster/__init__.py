@@ -8,8 +8,8 @@ Used by training, collecting and the command line.
 
 from __future__ import annotations
 
-from tilewise.cluster._executor import LOCAL, Executor, LocalExecutor
+from tilewise.cluster._executor import LOCAL, Executor, LocalExecutor, Peers
 from tilewise.cluster._open import open_executor
 from tilewise.cluster._settings import ClusterSettings
 
-__all__ = ["LOCAL", "ClusterSettings", "Executor", "LocalExecutor", "open_executor"]
+__all__ = ["LOCAL", "ClusterSettings", "Executor", "LocalExecutor", "Peers", "open_executor"]

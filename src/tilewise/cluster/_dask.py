@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import socket
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
-from tilewise.cluster._executor import GPU, Result, Shared, Task
+from tilewise.cluster._executor import GPU, Peers, Result, Shared, Task
 from tilewise.cluster._settings import ClusterSettings
 from tilewise.errors import ConfigError, TilewiseError
 
@@ -26,6 +29,9 @@ _ALIKE = ("tilewise", "lightgbm", "numpy", "optuna", "pandas", "pyarrow", "sciki
 # was cut off is given up after five minutes.
 _CONFIG = {"distributed.worker.daemon": False, "distributed.scheduler.worker-ttl": "60s"}
 _WORKER_LOCK = threading.Lock()
+POLL_S = 0.1
+RETURN_S = 120.0  # for the workers that replace lost ones
+NOTICE_S = 3.0  # after an error, for the scheduler to notice that its cause was the loss of a peer
 
 
 class DaskExecutor:
@@ -34,12 +40,13 @@ class DaskExecutor:
     Args:
         client: connected to the scheduler.
         retries: how often a task is repeated whose worker was lost.
+        machines: see :attr:`tilewise.cluster.Executor.machines`.
     """
 
     is_local = False
 
-    def __init__(self, client: Client, retries: int) -> None:
-        self.client = client
+    def __init__(self, client: Client, retries: int, machines: int = 1) -> None:
+        self.client, self.machines = client, machines
         self._retries = retries
 
     @property
@@ -84,6 +91,52 @@ class DaskExecutor:
             )
         return [done[i] for i in range(len(tasks))]
 
+    def together(
+        self, function: Callable[[Shared, Task, Peers, int], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> list[Result]:
+        """Run all tasks at once; see :meth:`tilewise.cluster.Executor.together`."""
+        for attempt in range(self._retries + 1):
+            if attempt:
+                with suppress(TimeoutError):  # a worker that was lost is often started again
+                    self.client.wait_for_workers(len(tasks), timeout=RETURN_S)
+            results = self._attempt_together(function, shared, tasks)
+            if results is not None:
+                return results
+        raise TilewiseError(
+            f"{len(tasks)} workers that learn together lost one of them {self._retries + 1} times; look into the "
+            "workers' logs (often memory), or raise cluster.retries"
+        )
+
+    def _attempt_together(
+        self, function: Callable[[Shared, Task, Peers, int], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> list[Result] | None:
+        """Run the tasks once; return None if a worker was lost."""
+        chosen = _spread(list(self._workers()), len(tasks))
+        ports = self.client.run(_free_port, workers=chosen)
+        peers = tuple(f"{_host(worker)}:{ports[worker]}" for worker in chosen)
+        sent = self.client.scatter(list(tasks), hash=False)
+        [common] = self.client.scatter([shared], broadcast=True, hash=False)
+        futures = [
+            self.client.submit(_together, (function, peers, i), common, task, workers=[worker], pure=False)
+            for i, (worker, task) in enumerate(zip(chosen, sent, strict=True))
+        ]
+        try:
+            while not all(future.done() for future in futures):
+                if self._lost(chosen) or any(future.status == "error" for future in futures):
+                    break
+                time.sleep(POLL_S)
+            failed = [future for future in futures if future.status == "error"]
+            if failed and not self._lost(chosen):
+                time.sleep(NOTICE_S)
+            if self._lost(chosen):
+                return None
+            return [future.result() for future in (*failed, *futures)][len(failed) :]
+        finally:
+            self.client.cancel([future for future in futures if not future.done()])
+
+    def _lost(self, workers: Sequence[str]) -> bool:
+        return not set(workers) <= set(self._workers())
+
     def _attempt(
         self,
         begin: Callable[..., Future],
@@ -118,6 +171,42 @@ def _alone(function: Callable[[Shared, Task], Result], shared: Shared, task: Tas
         return function(shared, task)
 
 
+def _together(
+    call: tuple[Callable[[Shared, Task, Peers, int], Result], Peers, int], shared: Shared, task: Task
+) -> Result:
+    function, peers, number = call
+    with _WORKER_LOCK:
+        return function(shared, task, peers, number)
+
+
+def _spread(workers: Sequence[str], count: int) -> list[str]:
+    """Return `count` workers, on as many hosts as possible.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    if len(workers) < count:
+        raise ConfigError(f"cluster.machines={count} needs as many worker processes, there are {len(workers)}")
+    seen: Counter[str] = Counter()
+    ranked = []
+    for worker in sorted(workers):
+        ranked.append((seen[_host(worker)], worker))
+        seen[_host(worker)] += 1
+    return [worker for _, worker in sorted(ranked)[:count]]
+
+
+def _host(address: str) -> str:
+    """Return the host of an address such as ``tcp://127.0.0.1:8786``."""
+    return address.rpartition("://")[2].rpartition(":")[0]
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 @contextmanager
 def dask_executor(settings: ClusterSettings) -> Iterator[DaskExecutor]:
     """Connect to a scheduler, or start one with its workers, and yield the executor.
@@ -127,7 +216,7 @@ def dask_executor(settings: ClusterSettings) -> Iterator[DaskExecutor]:
     """
     with dask.config.set(_CONFIG), _connected(settings) as client:
         _require_workers(client, settings)
-        yield DaskExecutor(client, settings.retries)
+        yield DaskExecutor(client, settings.retries, settings.machines)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+Peers = tuple[str, ...]  # HOST:PORT of each process of a group, with ports that were free
 GPU = "GPU"  # Dask's name for the resource of workers that own a GPU
 
 
@@ -51,12 +52,38 @@ class Executor(Protocol):
             TilewiseError: the workers of a task were lost again and again.
         """
 
+    @property
+    def machines(self) -> int:
+        """Number of worker processes that learn one model together; 1: each model is learnt in one process."""
+
+    def together(
+        self, function: Callable[[Shared, Task, Peers, int], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> list[Result]:
+        """Call ``function(shared, task, peers, number)`` for all tasks at once, each in a worker process of its own.
+
+        A process may listen at ``peers[number]``, and connect to the others. If a worker is lost, all calls are
+        repeated.
+
+        Args:
+            function: a function of a module. It must fail soon where a peer is lost.
+            shared: an argument of all calls.
+            tasks: at most :attr:`machines` of them.
+
+        Returns:
+            The results in the order of `tasks`.
+
+        Raises:
+            ConfigError: there are fewer worker processes than tasks.
+            TilewiseError: workers were lost again and again.
+        """
+
 
 class LocalExecutor:
     """Executor that calls the function in this process, one task after another."""
 
     slots = 1
     is_local = True
+    machines = 1
 
     def map(
         self,
@@ -74,6 +101,13 @@ class LocalExecutor:
             if on_result:
                 on_result(results[-1])
         return results
+
+    def together(
+        self, function: Callable[[Shared, Task, Peers, int], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> list[Result]:
+        """Call the function for the only task; see :meth:`Executor.together`."""
+        [task] = tasks
+        return [function(shared, task, (), 0)]
 
 
 LOCAL: Executor = LocalExecutor()

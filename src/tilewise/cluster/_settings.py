@@ -25,6 +25,7 @@ class ClusterSettings:
         gpus: 1 if each worker process owns a GPU.
         wait_s: seconds to wait for the first worker.
         retries: how often a task is repeated whose worker was lost.
+        machines: worker processes that learn one model together, on hosts of their own where there are as many.
         options: further arguments of Dask's own cluster class.
 
     Raises:
@@ -39,17 +40,20 @@ class ClusterSettings:
     gpus: int = 0
     wait_s: float = 60
     retries: int = 3
+    machines: int = 1
     options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(f"cluster.kind must be one of {', '.join(KINDS)}", self.kind in KINDS, self.kind)
-        for name, least in (("workers", 1), ("retries", 0)):
+        for name, least in (("workers", 1), ("retries", 0), ("machines", 1)):
             value = getattr(self, name)
             require(f"cluster.{name} must be an integer of at least {least}", is_whole(value) and value >= least, value)
         require("cluster.gpus must be 0 or 1", self.gpus in (0, 1), self.gpus)
         require("cluster.wait_s must be positive", self.wait_s > 0, self.wait_s)
         addressed = self.kind != "dask" or (isinstance(self.address, str) and "://" in self.address)
         require("cluster.address must be that of a scheduler, e.g. tcp://127.0.0.1:8786", addressed, self.address)
+        grouped = self.kind != "local" or self.machines == 1
+        require("cluster.machines above 1 needs a cluster of dask, slurm or ssh", grouped, self.machines)
         hosted = self.kind != "ssh" or len(self.hosts) >= 2
         require("cluster.hosts must name the scheduler's host and at least one worker's", hosted, self.hosts)
         secured = self.tls is None or str(self.address).startswith("tls://")

@@ -202,8 +202,8 @@ class FileSource:
         for group, places, _ in self._places(rows):
             source = pq.ParquetFile(group.file)
             names = [n for n in defaults if n in source.schema_arrow.names and n not in found]
-            table = source.read_row_group(group.number, columns=names).take(places) if names else None
-            found |= {n for n in names if set(table[n].unique().to_pylist()) != {defaults[n]}}
+            table = source.read_row_group(group.number, columns=names)
+            found |= {n for n in names if set(table[n].take(places).unique().to_pylist()) != {defaults[n]}}
         return found
 
     def _places(self, rows: _Bools) -> Iterator[tuple[_Group, _Ints, _Ints]]:
@@ -287,4 +287,5 @@ def _codes(column: arrow.Array, kind: str) -> _Hashes:
         return np.asarray(column.cast(arrow.float64()).fill_null(-1)).astype(np.int64).view(np.uint64)
     encoded = column.cast(arrow.string()).fill_null("").dictionary_encode()
     words = np.array([zlib.crc32(word.encode()) for word in encoded.dictionary.to_pylist()], dtype=np.uint64)
-    return words[np.asarray(encoded.indices)]
+    codes: _Hashes = words[np.asarray(encoded.indices)]
+    return codes

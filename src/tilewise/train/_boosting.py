@@ -87,11 +87,22 @@ class Growth(NamedTuple):
 
 
 class Bins:
-    """A feature matrix cut into bins once; boosters are fitted on subsets of its rows. Not thread-safe."""
+    """A feature matrix cut into bins once; boosters are fitted on subsets of its rows. Not thread-safe.
 
-    def __init__(self, matrix: Floats, names: tuple[str, ...], max_bin: int, threads: int) -> None:
+    Args:
+        matrix: feature values of shape (rows, features).
+        names: of the features.
+        max_bin: most bins of a feature.
+        threads: of LightGBM, 0 for all cores.
+        network: further parameters where several processes learn together, each from rows of its own.
+    """
+
+    def __init__(
+        self, matrix: Floats, names: tuple[str, ...], max_bin: int, threads: int, network: Params | None = None
+    ) -> None:
         self._arguments = (matrix, names, max_bin, threads)
-        params = {**_FIXED, "max_bin": max_bin, "num_threads": threads}
+        self._network = network or {}
+        params = {**_FIXED, "max_bin": max_bin, "num_threads": threads, **self._network}
         # LightGBM requires labels before it builds subsets; each fit sets its own.
         self._full = lgb.Dataset(matrix, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
         self._full.construct()
@@ -131,7 +142,7 @@ class Bins:
         self, settings: ModelSettings, labels: Labels, rows: Ints, fit: Fit
     ) -> tuple[lgb.Booster, Callable[[], object]]:
         """Return an empty booster over `rows` and the function that adds one tree."""
-        params, data = dict(lightgbm_params(settings, fit)), self._labelled(rows, labels)
+        params, data = {**lightgbm_params(settings, fit), **self._network}, self._labelled(rows, labels)
         if labels.objective is None:
             booster = lgb.Booster(params, data)
             return booster, booster.update

@@ -21,6 +21,7 @@ from tilewise.train._training_labels import Labels, make_labels, to_tflops
 from tilewise.train._training_result import FoldResult, OutOfFold
 from tilewise.train._warm_start import BaseModel
 from tilewise.train.cost_model import Baselines
+from tilewise.train.hosts import Learning, grow_model
 
 # Selections of a fold are evaluated this often while its trees grow, for the learning curve.
 CURVE_POINTS = 8
@@ -129,13 +130,14 @@ def cross_validate(
         folds: from :func:`make_folds`.
         model: settings of the trees.
         on_fold: called with the result of each fold when it is done.
-        executor: runs the folds.
+        executor: runs the folds, or the processes that learn each of them together.
     """
-    table = data.table
+    table, together = data.table, executor.machines > 1
     score, log_scale = np.empty(len(table.problem)), np.full(len(table.problems), np.nan)
     grown: defaultdict[int, Floats] = defaultdict(lambda: np.full(len(table.problems), np.nan))
     report = (lambda run: on_fold(run.result)) if on_fold else None
-    runs = executor.map(_run_fold, (data, model), list(enumerate(folds)), report)
+    shared = (data, model, executor if together else LOCAL)
+    runs = (LOCAL if together else executor).map(_run_fold, shared, list(enumerate(folds)), report)
     for fold, run in zip(folds, runs, strict=True):
         score[table.measured_rows_of(fold.test)], log_scale[fold.test] = run.score, run.log_scale
         for n_trees, efficiency in run.grown.items():
@@ -149,10 +151,10 @@ def cross_validate(
     return CrossValidation(out_of_fold, tuple(run.result for run in runs), metrics, log_scale, dict(grown))
 
 
-def _run_fold(shared: tuple[TrainingData, ModelSettings], numbered: tuple[int, Fold]) -> _FoldRun:
-    (data, model), (number, fold) = shared, numbered
+def _run_fold(shared: tuple[TrainingData, ModelSettings, Executor], numbered: tuple[int, Fold]) -> _FoldRun:
+    (data, model, executor), (number, fold) = shared, numbered
     table, rows, grown = data.table, data.table.measured_rows_of(fold.test), dict[int, Floats]()
-    for growth in fold_growth(data, fold, model, every=max(1, model.n_estimators // CURVE_POINTS)):
+    for growth in fold_growth(data, fold, model, every=max(1, model.n_estimators // CURVE_POINTS), executor=executor):
         chosen = selections_by_score(table, rows, growth.scores)
         grown[growth.n_trees] = chosen.efficiency
     log_scale = np.log(table.tflops[rows[chosen.selected]]) - growth.scores[chosen.selected]
@@ -170,12 +172,22 @@ def fold_score(data: TrainingData, fold: Fold, model: ModelSettings) -> Floats:
     return last.scores
 
 
-def fold_growth(data: TrainingData, fold: Fold, model: ModelSettings, *, every: int) -> Iterator[Growth]:
-    """Yield the ranking scores of the fold's test rows after each `every` trees and after the last."""
+def fold_growth(
+    data: TrainingData, fold: Fold, model: ModelSettings, *, every: int, executor: Executor = LOCAL
+) -> Iterator[Growth]:
+    """Yield the ranking scores of the fold's test rows after each `every` trees and after the last.
+
+    Args:
+        data: the prepared table.
+        fold: one of its folds.
+        model: settings of the trees.
+        every: number of trees.
+        executor: where several processes learn the model together.
+    """
     table, baselines = data.table, data.baselines
     train, test = baselines.training_rows(fold.train), table.measured_rows_of(fold.test)
     labels = make_labels(table, model, baselines.of(fold.train).scores)
-    for growth in data.bins.grow(model, labels, train, test, data.fit, every=every):
+    for growth in grow_model(executor, data.bins, Learning(table, model, data.fit, labels, train, test), every=every):
         yield growth._replace(scores=baselines.ranking(fold.train, test, growth.scores))
 
 

@@ -40,6 +40,7 @@ from tilewise.train._training_labels import Labels, make_labels
 from tilewise.train._training_pool import pool_of
 from tilewise.train._training_result import CurvePoint, FoldResult, TrainingResult, TrialResult, TuningResult
 from tilewise.train._warm_start import BaseModel, append_trees
+from tilewise.train.hosts import Learning, fit_model
 from tilewise.train.tuning import tune
 
 SELFTEST_PROBLEMS = 5
@@ -275,7 +276,7 @@ def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash
     validated = cross_validate(data, folds, tuning.model, callbacks.on_fold, callbacks.executor)
     labels = make_labels(table, tuning.model, data.baselines.of_all().scores)
     rows = data.baselines.training_rows(np.arange(len(table.problems)))
-    booster = data.bins.fit(tuning.model, labels, data.fit, rows)
+    booster = fit_model(callbacks.executor, data.bins, Learning(table, tuning.model, data.fit, labels, rows))
     return _Fit(data, folds, tuning, validated, booster, rule, data_hash)
 
 

@@ -7,7 +7,7 @@ correction of the trees.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,11 @@ class ExpectedRegret:
         """Return LightGBM's dataset fields for these rows, besides labels and weights."""
         return {}
 
+    def take(self, rows: Ints) -> ExpectedRegret:
+        """Return the objective of some rows."""
+        names = ("baseline", "log_rate", "regret", "weight", "problem")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
     def gradients(self, rows: Ints) -> Gradients:
         """Return the function that computes first and second derivatives by the scores of these rows."""
         first, problem = _problems(self.problem[rows])
@@ -114,6 +119,10 @@ class LambdaRank:
         """Return LightGBM's dataset fields for these rows, besides labels and weights."""
         first, _ = _problems(self.problem[rows])
         return {"group": np.diff(first, append=len(rows)).astype(np.int32), "init_score": self.baseline[rows]}
+
+    def take(self, rows: Ints) -> LambdaRank:
+        """Return the objective of some rows."""
+        return replace(self, baseline=self.baseline[rows], problem=self.problem[rows])
 
     def gradients(self, rows: Ints) -> None:
         """Return None: LightGBM computes them."""

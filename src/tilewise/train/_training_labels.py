@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewise.metrics import select
-from tilewise.train._dataset import Floats, Table
+from tilewise.train._dataset import Floats, Ints, Table
 from tilewise.train._ranking import MOST_RESIDUAL, ExpectedRegret, LambdaRank, Objective, grades
 from tilewise.train._settings import ModelSettings
 
@@ -22,6 +22,11 @@ class Labels:
     values: Floats
     weight: Floats | None
     objective: Objective | None = None
+
+    def take(self, rows: Ints) -> Labels:
+        """Return the labels of some rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Labels(self.values[rows], weight, self.objective and self.objective.take(rows))
 
 
 def make_labels(table: Table, settings: ModelSettings, baseline: Floats) -> Labels:
