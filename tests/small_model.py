@@ -20,7 +20,7 @@ from tilewise.arch import load_arch
 from tilewise.data._backends import unify
 from tilewise.kernels import KernelBase, Pool, backend
 from tilewise.kernels.vendor import VendorCall
-from tilewise.model import ArtefactParts, TrainedModel, write_artefact
+from tilewise.model import ArtefactParts, Calibration, TrainedModel, write_artefact
 from tilewise.ops import OPS, Target
 from tilewise.train import ModelSettings, TrainingData, TrainSettings, build_table, make_labels
 from tilewise.train._boosting import model_text
@@ -37,7 +37,14 @@ def table(target: str = CONV, failures: float = 0.002) -> pd.DataFrame:
 
 
 def write_model(
-    folder: Path, *, trees: int = 60, sign: float = 1.0, target: str = CONV, note: str = "", vendor: bool = False
+    folder: Path,
+    *,
+    trees: int = 60,
+    sign: float = 1.0,
+    target: str = CONV,
+    note: str = "",
+    vendor: bool = False,
+    calibration: Calibration | None = None,
 ) -> Path:
     """Write a model folder, and return it.
 
@@ -48,8 +55,9 @@ def write_model(
         target: name of the target.
         note: added to the manifest, so that models of equal skill differ in content.
         vendor: add the vendor's convolution to the pool and the measurements.
+        calibration: of its confidence.
     """
-    write_artefact(folder, _parts(target, trees, sign, note, vendor))
+    write_artefact(folder, dataclasses.replace(_parts(target, trees, sign, note, vendor), calibration=calibration))
     return folder
 
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 
 import tilewise.torch as tw
@@ -109,7 +110,7 @@ def _optimised(model: nn.Module, x: Tensor, mode: str) -> tuple[nn.Module, Facts
 
 def _adapted(model: nn.Module) -> tuple[nn.Module, Facts]:
     """Return the network compiled with the adapter, and the facts on it, which are known after its first call."""
-    options = inductor.options()
+    options = inductor.options(launch="graph")
     (graph_pass,) = (value for value in options.values() if isinstance(value, inductor.GraphPass))
     ours = torch.compile(copy.deepcopy(model), options=options)
     return ours, lambda: {"layers": graph_pass.seen, "replaced": graph_pass.replaced}
@@ -233,6 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         load(args.json) if args.json.exists() else {"benchmark": "networks", "machine": machine(), "cells": []}
     )
     known = {(c["network"], c["batch"], c["mode"]) for c in result["cells"]}
+    torch._inductor.config.force_disable_caches = True  # the adapter counts the graphs that it sees compiled
     with tw.use(*map(Dispatcher.from_folder, folders)):
         for found in cells(args.networks, args.batches, args.modes, known, device):
             print(found, file=sys.stderr, flush=True)

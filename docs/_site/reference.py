@@ -26,8 +26,8 @@ SOURCES = ROOT / "src"
 FACES = tuple(
     f"tilewise{package}"
     for package in (
-        "", ".dispatch", ".torch", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data", ".collect",
-        ".campaigns", ".train", ".evaluate", ".publish", ".gate", ".registry",
+        "", ".dispatch", ".torch", ".torch.inductor", ".autotuning", ".model", ".ops", ".kernels", ".features", ".data",
+        ".collect", ".campaigns", ".train", ".evaluate", ".publish", ".gate", ".registry",
     )
 )  # fmt: skip
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}

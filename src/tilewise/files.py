@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from tilewise.errors import DataError
 
@@ -45,11 +45,28 @@ def create_bytes(path: str | Path, data: bytes) -> None:
 
 
 def _write_beside(path: Path, data: bytes, move: Callable[[Path, Path], None]) -> None:
+    with _beside(path, move) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield a file to write, which replaces `path` when the block ends, and is deleted if the block raises.
+
+    Raises:
+        OSError: The folder cannot be written; the old file is unchanged.
+    """
+    with _beside(Path(path), os.replace) as file:
+        yield file
+
+
+@contextmanager
+def _beside(path: Path, move: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with beside.open("xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         move(beside, path)

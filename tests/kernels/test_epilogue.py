@@ -42,8 +42,8 @@ TINY_CASES = [
     for name, problem in tiny(key[0], kernel).items()
     if not unsupported(kernel, problem, key[1])
 ]
-# No forward pool has these pipelines yet, so a pass computes their epilogues.
-UNFUSED = {"gemm": set[str](), "grouped_conv": {"merged", "mergedbox", "relay"}}
+# No forward pool has this pipeline yet, so a pass computes its epilogues.
+UNFUSED = {"gemm": set[str](), "grouped_conv": {"relay"}}
 FIRST_CASES = list({(case[0], Kernel.from_config(case[3])): case for case in reversed(TINY_CASES)}.values())
 
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import tilewise.torch as ours
 from tilewise.dispatch import Dispatcher
+from torch_functions.inductor.graphs import compiled
 
 
 def small_net() -> torch.nn.Module:
@@ -20,6 +21,14 @@ def small_net() -> torch.nn.Module:
     ).half()  # fmt: skip
 
 
+def compiled_graph() -> str:
+    """Return the nodes that the adapter for ``torch.compile`` leaves and makes of that network, and its identity."""
+    function, graphs = compiled(small_net().eval(), launch="graph")
+    with torch.no_grad():
+        function(torch.randn(2, 8, 8, 8).half())
+    return " ".join([*graphs.forward, str(graphs.graph_pass.uuid())])
+
+
 def optimise_on_rank(rank: int, world: int, folder: str) -> None:
     """Optimise on one rank, and write what every rank found out as rank 0 sees it."""
     torch.set_num_threads(1 + rank)  # ranks differ in everything but shapes and model
@@ -28,9 +37,10 @@ def optimise_on_rank(rank: int, world: int, folder: str) -> None:
     os.environ["TILEWISE_CACHE"] = f"{folder}/cache-{rank}"
     ours.use(Dispatcher.from_folder(f"{folder}/model"))
     report = ours.optimize(small_net().eval(), torch.randn(2, 8, 8, 8).half(), launch="graph").report
-    found: list[tuple[str, str]] = [("", "")] * world
-    dist.all_gather_object(found, (report.digest, str(report)))
+    found: list[tuple[str, str, str]] = [("", "", "")] * world
+    dist.all_gather_object(found, (report.digest, str(report), compiled_graph()))
     if rank == 0:
-        Path(folder, "digests").write_text("\n".join(digest for digest, _ in found))
+        Path(folder, "digests").write_text("\n".join(digest for digest, _, _ in found))
         Path(folder, "report").write_text(found[0][1])
+        Path(folder, "graphs").write_text("\n".join(graph for _, _, graph in found))
     dist.destroy_process_group()

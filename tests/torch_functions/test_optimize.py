@@ -370,6 +370,10 @@ def test_all_ranks_choose_alike(tmp_path: Path) -> None:
     digests = (tmp_path / "digests").read_text().split()
     assert len(digests) == 3
     assert len(set(digests)) == 1
+    graphs = (tmp_path / "graphs").read_text().splitlines()
+    assert len(graphs) == 3
+    assert len(set(graphs)) == 1
+    assert "tilewise.conv" in graphs[0]
     with ours.use(Dispatcher.from_folder(tmp_path / "model", switches=Switches())):
         report = ours.optimize(small_net().eval(), torch.ones(2, 8, 8, 8).half(), launch="graph").report
     assert (tmp_path / "report").read_text() == str(report)

@@ -51,7 +51,7 @@ VERBS: dict[str, Verb] = {
     "data": Verb(
         "measuring",
         "check, merge, describe and publish measurements",
-        ("data", "holdout", "input", "out", "output", "targets"),
+        ("chunk_rows", "data", "holdout", "input", "out", "output", "targets"),
         ("prepare", "merge", "describe", "export", "publish"),
     ),
     "instances": Verb(
@@ -94,6 +94,7 @@ VERBS: dict[str, Verb] = {
         "models",
         "let the gate decide whether a model replaces @production",
         ("data", "gate", "holdout", "model_dir", "register", "reports", "run", "tracking"),
+        ("production", "canary"),
     ),
     "rollback": Verb("models", "put @previous back into @production", ("reason", "tracking", "version")),
     "shadow": Verb(
@@ -101,6 +102,11 @@ VERBS: dict[str, Verb] = {
         "report the observations of two models by dispatchers, or roll back by them",
         ("compare", "gate", "input", "out", "tracking"),
         ("report", "rollback"),
+    ),
+    "drift": Verb(
+        "models",
+        "report how far requests have moved from the training data, and the measured regret",
+        ("gate", "input", "model_dir", "out", "register", "reports", "tracking"),
     ),
     "registry": Verb(
         "models",

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tilewise.data._labels import labelled as labelled
     from tilewise.data._labels import valid_labels as valid_labels
     from tilewise.data._parquet_bytes import parquet_bytes as parquet_bytes
+    from tilewise.data._row_source import CHUNK_ROWS as CHUNK_ROWS
+    from tilewise.data._row_source import RowSource as RowSource
+    from tilewise.data._row_source import open_rows as open_rows
     from tilewise.data._rows import Bools as Bools
     from tilewise.data._rows import is_of as is_of
     from tilewise.data._rows import is_supported as is_supported
@@ -62,6 +65,11 @@ __all__, __getattr__ = lazy_face(
             "valid_labels",
         ),
         "_parquet_bytes": ("parquet_bytes",),
+        "_row_source": (
+            "CHUNK_ROWS",
+            "RowSource",
+            "open_rows",
+        ),
         "_rows": (
             "Bools",
             "is_of",

@@ -30,16 +30,15 @@ def unify(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     stay as they are.
     """
     backends = [backend_of_frame(frame) for frame in frames]
-    if not frames or not (mixed := together(backends)).parts:
-        return list(frames)
-    kinds = mixed.column_kinds()
-    return [
-        frame.assign(
-            **{
-                column: known.name if column == BACKEND_COLUMN else FILL[kind]
-                for column, kind in kinds.items()
-                if column not in frame
-            }
-        )
-        for frame, known in zip(frames, backends, strict=True)
-    ]
+    if not frames:
+        return []
+    mixed = together(backends)
+    return [widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)]
+
+
+def widened(frame: pd.DataFrame, known: Backend, mixed: Backend) -> pd.DataFrame:
+    """Return a table of the backend `known` with the kernel columns of `mixed`, see :func:`unify`."""
+    if not mixed.parts:
+        return frame
+    missing = {name: kind for name, kind in mixed.column_kinds().items() if name not in frame}
+    return frame.assign(**{n: known.name if n == BACKEND_COLUMN else FILL[kind] for n, kind in missing.items()})

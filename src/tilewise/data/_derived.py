@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -12,8 +13,8 @@ import pandas as pd
 from tilewise.data._backends import backend_of_frame
 from tilewise.data._rows import problem_index
 from tilewise.errors import ProblemError, UsageError
-from tilewise.kernels import KernelValue
-from tilewise.ops import OPS
+from tilewise.kernels import Backend, KernelValue
+from tilewise.ops import OPS, Problem
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,7 +44,7 @@ def work_of(frame: pd.DataFrame, op: str) -> Work:
     """Compute the work of each row's problem; the problem columns must not have empty cells."""
     by = [*OPS[op].column_names(), *_OTHER_COLUMNS]
     distinct = frame[by].drop_duplicates()
-    facts = [_facts(op, dict(zip(by, row, strict=True))) for row in distinct.itertuples(index=False, name=None)]
+    facts = [_facts(OPS[op], row) for row in distinct.itertuples(index=False, name=None)]
     fault, flops, moved = zip(*facts, strict=True) if facts else ((), (), ())
     problem = problem_index(frame, op, *_OTHER_COLUMNS)
     return Work(np.array(fault, dtype=object)[problem], np.array(flops)[problem], np.array(moved)[problem])
@@ -65,7 +66,8 @@ def with_later_columns(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 
     Later columns are those of :attr:`Problem.later_columns` and :attr:`Backend.later_columns`.
     """
-    return frame.assign(**{name: value for name, value in _implied(frame, op).items() if name not in frame})
+    implied = implied_columns(op, backend_of_frame(frame)).items()
+    return frame.assign(**{name: value for name, value in implied if name not in frame})
 
 
 def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
@@ -73,22 +75,31 @@ def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 
     So files and digests of a table stay as they were before the op or the backend had these columns.
     """
-    implied = _implied(frame, op).items()
+    implied = implied_columns(op, backend_of_frame(frame)).items()
     return frame.drop(columns=[name for name, value in implied if name in frame and (frame[name] == value).all()])
 
 
-def _implied(frame: pd.DataFrame, op: str) -> dict[str, KernelValue]:
-    """Return the later columns of the op and of the table's kernels, with their defaults."""
+def implied_columns(op: str, backend: Backend) -> dict[str, KernelValue]:
+    """Return the later columns of the op and of a backend's kernels, with their defaults."""
     defaults = OPS[op].defaults()
-    return {n: defaults[n] for n in OPS[op].later_columns} | backend_of_frame(frame).later_columns
+    return {n: defaults[n] for n in OPS[op].later_columns} | backend.later_columns
 
 
-def _facts(op: str, row: dict[str, object]) -> tuple[str, float, float]:
-    """Return the fault of a row's problem ("" if it is possible), its FLOPs and its fewest bytes."""
+@lru_cache(maxsize=1 << 15)
+def _facts(kind: type[Problem], values: tuple[object, ...]) -> tuple[str, float, float]:
+    """Return the fault of a row's problem ("" if it is possible), its FLOPs and its fewest bytes.
+
+    Reading a table computes rates with it, and checking them needs it again.
+
+    Args:
+        kind: of the problem; its class, because an op of the user's own can be defined again.
+        values: of the problem's columns and :data:`_OTHER_COLUMNS`.
+    """
+    row = dict(zip((*kind.column_names(), *_OTHER_COLUMNS), values, strict=True))
     try:
-        problem = OPS[op].from_dict({name: row[name] for name in OPS[op].column_names()})
-        if row["variant"] not in OPS[op].variants:
-            raise ProblemError("variant", f"must be one of {', '.join(OPS[op].variants)}, got {row['variant']!r}")
+        problem = kind.from_dict({name: row[name] for name in kind.column_names()})
+        if row["variant"] not in kind.variants:
+            raise ProblemError("variant", f"must be one of {', '.join(kind.variants)}, got {row['variant']!r}")
         return "", float(problem.flops), float(problem.min_bytes(cast(str, row["dtype"])))
     except UsageError as e:
         return str(e), np.nan, np.nan

@@ -7,11 +7,13 @@ error that names file and row (:func:`read_measurements`), or goes to quarantine
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pandera.pandas as pa
 import pyarrow as arrow
@@ -37,6 +39,8 @@ from tilewise.ops import OPS, Target, is_known, known_ops
 
 SOURCE = ("source_file", "source_row")  # origin of a row, from reading to quarantine; tables do not store it
 TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
+
+Ints = npt.NDArray[np.int64]
 
 _RAW_TYPES = {"str": "str", "int": "Int64", "float": "float64", "bool": "boolean"}
 _TYPES = {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
@@ -80,16 +84,16 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
     frames: list[pd.DataFrame] = []
     others: set[str] = set()
     for file in parquet_files(Path(path)):
-        if target and (strangers := _other_targets(file, target)):
+        if target and (strangers := other_targets(file, target)):
             others |= strangers
             continue
-        table, op = _open(file)
+        table, op = open_table(file)
         if target and op != target.op:
             others.add(f"tables of {op}")
         elif frames and op not in (None, frames[0]["op"].iloc[0]):
             raise DataError(f"{path}: tables of {frames[0]['op'].iloc[0]} and {op} do not fit together; name a target")
         elif op:
-            frame = _typed(table, op, file, target)
+            frame = typed(table, op, file, np.arange(len(table)) if target is None else rows_of(table, target))
             others |= targets_in(file) if target else set()
             if len(frame):
                 frames.append(frame)
@@ -121,9 +125,14 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
     return faults
 
 
-def to_measurements(raw: pd.DataFrame) -> pd.DataFrame:
-    """Return rows without faults in the table's own columns and types."""
-    columns = table_columns(str(raw["op"].iloc[0]), raw.columns, tags_of(raw))
+def to_measurements(raw: pd.DataFrame, tags: Collection[str] | None = None) -> pd.DataFrame:
+    """Return rows without faults in the table's own columns and types.
+
+    Args:
+        raw: the rows.
+        tags: backends of all rows of the table, if `raw` is a part of it; None: those of `raw`.
+    """
+    columns = table_columns(str(raw["op"].iloc[0]), raw.columns, tags_of(raw) if tags is None else tags)
     types = {c.name: _type(c) for c in columns}
     return raw[[c.name for c in columns]].astype(types).reset_index(drop=True)
 
@@ -242,13 +251,15 @@ def targets_in(file: Path) -> frozenset[str]:
     """
     names = [c.name for c in TARGET_COLUMNS]
     try:
-        distinct = pq.ParquetFile(file).read(columns=names).group_by(names).aggregate([]).to_pylist()
+        groups = pq.ParquetFile(file)
+        parts = (groups.read_row_group(i, columns=names) for i in range(groups.num_row_groups))
+        distinct = [row for part in parts for row in part.group_by(names).aggregate([]).to_pylist()]
     except (*_READ_ERRORS, KeyError):
         return frozenset()
     return frozenset("_".join(str(row[name]) for name in names) for row in distinct)
 
 
-def _other_targets(file: Path, target: Target) -> set[str]:
+def other_targets(file: Path, target: Target) -> set[str]:
     """Return what to call the rows of a file without rows of `target`; empty for a file that has to be read."""
     found = targets_in(file)
     ops = {op for op in OPS for name in found if name.startswith(f"{op}_")}
@@ -257,10 +268,11 @@ def _other_targets(file: Path, target: Target) -> set[str]:
     return set(found) if target.op in ops else {f"tables of {op}" for op in ops}
 
 
-def _open(file: Path) -> tuple[arrow.Table, str | None]:
-    """Read a file and its op; the op of a file without rows is unknown (None)."""
+def open_table(file: Path, group: int | None = None) -> tuple[arrow.Table, str | None]:
+    """Read a file, or one of its row groups, and its op; the op of a table without rows is unknown (None)."""
     try:
-        table = pq.ParquetFile(file, page_checksum_verification=True).read()
+        source = pq.ParquetFile(file, page_checksum_verification=True)
+        table = source.read() if group is None else source.read_row_group(group)
         table = table.replace_schema_metadata(None)  # pandas' metadata is not needed, and may be damaged
         table.validate(full=True)
     except _READ_ERRORS as e:
@@ -275,32 +287,43 @@ def _open(file: Path) -> tuple[arrow.Table, str | None]:
     return table, ops[0] if ops else None
 
 
-def _typed(table: arrow.Table, op: str, file: Path, target: Target | None) -> pd.DataFrame:
-    """Return the columns of the target's rows (None: of all rows) in raw types, and the source of each row."""
-    columns = table_columns(op, table.column_names, _tags(table, file))
+def typed(
+    table: arrow.Table, op: str, file: Path, rows: Ints, first: int = 0, tags: Collection[str] | None = None
+) -> pd.DataFrame:
+    """Return the columns of some rows in raw types, and the source of each row.
+
+    Args:
+        table: a file, or one of its row groups.
+        op: the op of all rows.
+        file: the file, for messages.
+        rows: numbers of the rows in `table`.
+        first: number of the first row of `table` in the file.
+        tags: backends of the whole file's rows; None: those of `table`.
+    """
+    tags = backend_tags(table, file) if tags is None else tags
+    columns = table_columns(op, table.column_names, tags)
     repeated = [c.name for c in columns if table.column_names.count(c.name) > 1]
     if repeated:
         raise DataError(f"{file}: column names must be unique, got {', '.join(repeated)} more than once")
     stored = [c for c in columns if c.name in table.column_names]
-    later = (*OPS[op].later_columns, *backend_of_columns(table.column_names, _tags(table, file)).later_columns)
+    later = (*OPS[op].later_columns, *backend_of_columns(table.column_names, tags).later_columns)
     missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
-    rows = np.arange(len(table)) if target is None else _rows_of(table, target)
     frame = table.select([c.name for c in stored]).take(rows).to_pandas()
     typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}), op)
     is_complete = {c.name for c in columns} == set(typed.columns)
     complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
-    return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: rows})
+    return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: first + rows})
 
 
-def _rows_of(table: arrow.Table, target: Target) -> np.ndarray:
+def rows_of(table: arrow.Table, target: Target) -> Ints:
     """Return the numbers of the target's rows, before the other columns of a large file are converted."""
     names = [c.name for c in TARGET_COLUMNS]
     return np.flatnonzero(is_of(table.select(names).to_pandas(), target))
 
 
-def _tags(table: arrow.Table, file: Path) -> set[str]:
+def backend_tags(table: arrow.Table, file: Path) -> set[str]:
     """Return the backends that the rows name.
 
     Raises:

@@ -129,7 +129,7 @@ class Dispatcher:
             ConfigError: a switch is unknown or out of its range.
         """
         switches, parsed = (switches or Switches.read()).but(**values), target_or_name(target)
-        origin = Origin(str(parsed), alias, uri)
+        origin = Origin.of(str(parsed), alias, uri, switches)
         if switches.model == "off":
             known = parse_target(parsed)
             return cls._deploy(Deployment(known, pool_without_model(known)), switches, origin, warm_up)

@@ -66,7 +66,7 @@ class Refresher:
         origin, switches = self._origin, self._switches
         if origin is None or not switches.push:
             return None
-        aliases = [origin.alias] if self._shadow is None else [origin.alias, switches.shadow]
+        aliases = origin.aliases if self._shadow is None else (*origin.aliases, switches.shadow)
         return Listener(switches.push, origin.target, aliases, self.refresh)
 
     def refresh(self) -> bool:

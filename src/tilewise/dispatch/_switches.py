@@ -76,6 +76,8 @@ class Switches:
         refresh_s: seconds between checks for a new model; 0: only when :meth:`Dispatcher.refresh` is called.
         push: address of a relay that announces moves of aliases (docs/fleet.md); "": none. `refresh_s` stays the
             fall-back while the relay is away.
+        canary: share of the hosts that a canary serves, where the registry has one (docs/fleet.md).
+        canary_key: decides together with the target whether this process belongs to that share; "": the host's name.
         journal: file of the decision log; "": no log.
         journal_share: share of the decisions that are logged.
         journal_mb: size at which the decision log is rotated; one older file is kept.
@@ -100,6 +102,8 @@ class Switches:
     network: str = _switch("on", _one_of("on", "later", "off"))
     refresh_s: float = _switch(0.0, _number(float, "a number of seconds, 0 or more", 0))
     push: str = _switch("", _address)
+    canary: float = _switch(0.0, _number(float, "a share between 0 and 1", 0, 1))
+    canary_key: str = _switch("", str)
     journal: str = _switch("", str)
     journal_share: float = _switch(1.0, _number(float, "a share between 0 and 1", 0, 1))
     journal_mb: float = _switch(16.0, _number(float, "a number of megabytes above 0", 1e-3))

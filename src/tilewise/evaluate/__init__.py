@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tilewise.evaluate._compare import CompareSettings as CompareSettings
     from tilewise.evaluate._compare import Comparison as Comparison
     from tilewise.evaluate._compare import compare_models as compare_models
+    from tilewise.evaluate._drift import DriftRow as DriftRow
+    from tilewise.evaluate._drift import TimedPick as TimedPick
+    from tilewise.evaluate._drift import drift_rows as drift_rows
     from tilewise.evaluate._evaluation import Evaluation as Evaluation
     from tilewise.evaluate._evaluation import NoiseCeiling as NoiseCeiling
     from tilewise.evaluate._evaluation_report import report_summary as report_summary
@@ -57,6 +60,11 @@ __all__, __getattr__ = lazy_face(
             "CompareSettings",
             "Comparison",
             "compare_models",
+        ),
+        "_drift": (
+            "DriftRow",
+            "TimedPick",
+            "drift_rows",
         ),
         "_evaluation": (
             "Evaluation",

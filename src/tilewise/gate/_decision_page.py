@@ -28,6 +28,7 @@ small, .note { color: #5b6472 }
 """
 _OUTCOMES = {
     "promoted": "promoted",
+    "canary": "canary",
     "refused": "refused",
     "already_production": "in production already",
     "unpublished": "not published",

@@ -14,6 +14,7 @@ from tilewise._lazy import lazy_face
 if TYPE_CHECKING:
     from tilewise.registry._gate_standing import GateStanding as GateStanding
     from tilewise.registry._gate_standing import gate_standing as gate_standing
+    from tilewise.registry._gate_standing import is_canary as is_canary
     from tilewise.registry._history import HistoryEntry as HistoryEntry
     from tilewise.registry._history import read_history as read_history
     from tilewise.registry._rollback import roll_back as roll_back
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tilewise.registry._tracking import resolve_tracking_uri as resolve_tracking_uri
     from tilewise.registry._version_diff import ModelDifference as ModelDifference
     from tilewise.registry._version_diff import diff_models as diff_models
+    from tilewise.registry._versions import CANARY as CANARY
     from tilewise.registry._versions import CANDIDATE as CANDIDATE
     from tilewise.registry._versions import DECISION_TAG as DECISION_TAG
     from tilewise.registry._versions import PREVIOUS as PREVIOUS
@@ -51,6 +53,7 @@ __all__, __getattr__ = lazy_face(
         "_gate_standing": (
             "GateStanding",
             "gate_standing",
+            "is_canary",
         ),
         "_history": (
             "HistoryEntry",
@@ -71,6 +74,7 @@ __all__, __getattr__ = lazy_face(
             "diff_models",
         ),
         "_versions": (
+            "CANARY",
             "CANDIDATE",
             "DECISION_TAG",
             "PREVIOUS",

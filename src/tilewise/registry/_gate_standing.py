@@ -58,6 +58,18 @@ def gate_standing(version: Version) -> GateStanding:
     return GateStanding("passed", "promoted by the gate")
 
 
+def is_canary(version: Version) -> bool:
+    """Return whether the gate let this version pass as the canary that its target has now.
+
+    Raises:
+        RegistryUnavailableError: The registry does not answer any more.
+    """
+    history = read_history(version.target)
+    if not history or (history[-1].canary, history[-1].canary_content) != (version.number, version.content_hash):
+        return False
+    return published_content(version) in (None, version.content_hash)
+
+
 def published_content(version: Version) -> str | None:
     """Return the content hash that the version was published with; None if its run does not tell.
 

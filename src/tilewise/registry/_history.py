@@ -11,6 +11,8 @@ are the entries of a log:
 * The aliases mirror the last valid entry. Its author moves them and tags the entry ``applied``. Other processes wait
   for that tag before they decide, at most :data:`LEASE_S` by their own clock, and then move the aliases themselves.
   Moving them is idempotent, so a crash at any point is repaired.
+* An entry may also start or end a canary: a version that the gate let pass for a share of the hosts. Production stays,
+  and the next change of production ends the canary.
 * If somebody moved an alias by hand, the next decision notices it and appends an entry for it. Such an entry is no
   promotion: see :mod:`tilewise.registry._gate_standing`.
 
@@ -28,6 +30,7 @@ from typing import Literal
 
 from tilewise.errors import RegistryUnavailableError
 from tilewise.registry._versions import (
+    CANARY,
     HASH_TAG,
     HISTORY_SUFFIX,
     KIND_TAG,
@@ -44,10 +47,11 @@ from tilewise.registry._versions import (
     write_description,
 )
 
-Action = Literal["promoted", "rolled back", "moved by hand"]
+Action = Literal["promoted", "rolled back", "moved by hand", "canary started", "canary ended"]
 
 LEASE_S = 5.0  # enough for the author's three requests
 _POLL_S = 0.05
+_CANARY_CONTENT = "canary_content"
 _PAGE = (
     "No model: the history of what `production` of {target} named. Each version is an entry; promotions are decided on "
     "it, so it stays as it is."
@@ -65,6 +69,8 @@ class HistoryEntry:
         over: The entry that the change was decided on.
         production, previous: The versions that the aliases name from then on; None: no such alias.
         content: The content hash of `production`; None if the entry does not name it.
+        canary: The version that ``canary`` names; None: no such alias.
+        canary_content: The content hash of `canary`; None without one.
         action: The kind of change.
         reason: The reason in words.
         applied: True once the aliases are moved.
@@ -76,6 +82,8 @@ class HistoryEntry:
     production: int | None = None
     previous: int | None = None
     content: str | None = None
+    canary: int | None = None
+    canary_content: str | None = None
     action: str = ""
     reason: str = ""
     applied: bool = True
@@ -83,7 +91,7 @@ class HistoryEntry:
     @property
     def aliases(self) -> dict[str, int | None]:
         """Return the versions that the aliases name from this entry on."""
-        return {PREVIOUS: self.previous, PRODUCTION: self.production}
+        return {PREVIOUS: self.previous, CANARY: self.canary, PRODUCTION: self.production}
 
 
 def read_history(target: str) -> list[HistoryEntry]:
@@ -144,22 +152,39 @@ def commit_change(
     Returns:
         The new entry; None after a write conflict with another change.
     """
-    tags = {
-        "over": str(head.number),
-        PRODUCTION: _text(production),
-        PREVIOUS: _text(previous),
-        "action": action,
-        "reason": reason[:1000],
-        "by": f"{socket.gethostname()}:{os.getpid()}",
-    }
+    tags = {PRODUCTION: _text(production), PREVIOUS: _text(previous), "action": action, "reason": reason[:1000]}
     if run_id is not None:
         tags["run"] = run_id
     serving = None if production is None else find_by_number(head.target, production)
     if serving is not None and serving.content_hash:
         tags[HASH_TAG] = serving.content_hash
-    source = f"tilewise:/{head.target}/{_text(production)}"
     subject = f"version {production}" if production else "nothing"
-    text = f"{subject} {action}, in place of {head.production or 'nothing'}: {reason}"
+    return _append(head, tags, f"{subject} {action}, in place of {head.production or 'nothing'}: {reason}")
+
+
+def commit_canary(head: HistoryEntry, canary: Version | None, reason: str) -> HistoryEntry | None:
+    """Start a canary, or end it with None, if `head` is still the last entry; production stays.
+
+    Args:
+        head: The entry that the decision was based on, from :func:`settle_history`.
+        canary: The version for a share of the hosts; None: no version any more.
+        reason: The reason in words.
+
+    Returns:
+        The new entry; None after a write conflict with another change.
+    """
+    action: Action = "canary ended" if canary is None else "canary started"
+    tags = {PRODUCTION: _text(head.production), PREVIOUS: _text(head.previous)}
+    tags |= {"action": action, "reason": reason[:1000]} | ({HASH_TAG: head.content} if head.content else {})
+    if canary is not None:
+        tags |= {CANARY: str(canary.number), _CANARY_CONTENT: canary.content_hash}
+    return _append(head, tags, f"{action}: version {head.canary if canary is None else canary.number}: {reason}")
+
+
+def _append(head: HistoryEntry, tags: dict[str, str], text: str) -> HistoryEntry | None:
+    """Append an entry and move the aliases; return None after a write conflict."""
+    tags = {"over": str(head.number), "by": f"{socket.gethostname()}:{os.getpid()}", **tags}
+    source = f"tilewise:/{head.target}/{tags[PRODUCTION]}"
     name = head.target + HISTORY_SUFFIX
     # By a source and without a run that MLflow knows: the run's page would show the entry among the models it made.
     number = create_version(name, source, None, None, tags, text).number
@@ -199,6 +224,8 @@ def _entry(version: Version) -> HistoryEntry:
         production=_number(tags.get(PRODUCTION)),
         previous=_number(tags.get(PREVIOUS)),
         content=tags.get(HASH_TAG),
+        canary=_number(tags.get(CANARY)),
+        canary_content=tags.get(_CANARY_CONTENT),
         action=tags.get("action", ""),
         reason=tags.get("reason", ""),
         applied="applied" in tags,

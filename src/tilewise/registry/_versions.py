@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
     from mlflow.exceptions import MlflowException
 
-CANDIDATE, PRODUCTION, PREVIOUS = "candidate", "production", "previous"
+CANDIDATE, PRODUCTION, PREVIOUS, CANARY = "candidate", "production", "previous", "canary"
 HISTORY_SUFFIX = ".history"  # of the registered model that holds a target's history
 
 HASH_TAG = "content_hash"

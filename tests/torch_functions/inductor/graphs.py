@@ -26,7 +26,8 @@ MEMORY = ("prims.inductor_force", "aten.reshape", "aten.permute", "aten.clone")
 class Graphs:
     """The rewritten graphs of one function."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: str) -> None:
+        self.graph_pass = inductor.GraphPass(launch=launch)
         self.forward: list[str] = []
         self.backward: list[str] = []
         self.backend = aot_autograd(
@@ -38,7 +39,7 @@ class Graphs:
     def _into(self, names: list[str]) -> Callable[..., Any]:
         def compile_graph(module: torch.fx.GraphModule, _: Any) -> Any:
             view_to_reshape(module)
-            inductor.GraphPass()(module.graph)
+            self.graph_pass(module.graph)
             module.graph.lint()
             module.recompile()
             calls = [n for n in module.graph.nodes if n.op == "call_function"]
@@ -57,10 +58,12 @@ class Graphs:
         return [n for n in self.forward if not n.startswith(CLOSED + MEMORY)]
 
 
-def compiled(function: Callable[..., Any], *, dynamic: bool = False) -> tuple[Callable[..., Any], Graphs]:
+def compiled(
+    function: Callable[..., Any], *, dynamic: bool = False, launch: str = "eager"
+) -> tuple[Callable[..., Any], Graphs]:
     """Return a function compiled with the pass, and its graphs."""
     torch._dynamo.reset()
-    graphs = Graphs()
+    graphs = Graphs(launch)
     return torch.compile(function, fullgraph=True, dynamic=dynamic, backend=graphs.backend), graphs
 
 
@@ -82,18 +85,19 @@ def serve(*variants: str) -> Any:
 
 
 class Fixed(Dispatcher):
-    """A dispatcher with one prediction for its kernel, whatever the epilogue, and 2 ms for PyTorch's call."""
+    """A dispatcher with one prediction for its kernel, whatever the epilogue, and one for PyTorch's call."""
 
     pick_ms: float
+    pytorch_ms: float
 
     def compare_with_pytorch(self, problem: Any, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
-        return Comparison(self.rank(problem)[0], self.pick_ms, 2.0, False)
+        return Comparison(self.rank(problem)[0], self.pick_ms, self.pytorch_ms, False)
 
 
-def fixed(op: str, pick_ms: float) -> Any:
-    """Install a dispatcher of that prediction for the op's results."""
+def fixed(op: str, pick_ms: float, pytorch_ms: float = 2.0) -> Any:
+    """Install a dispatcher of these predictions for the op's results."""
     variant = "forward" if op == "grouped_conv" else "universal"
     dispatcher = dispatcher_of(op, variant, KERNELS[op], CALLS[op])
     dispatcher.__class__ = Fixed
-    dispatcher.pick_ms = pick_ms  # type: ignore[attr-defined]
+    dispatcher.pick_ms, dispatcher.pytorch_ms = pick_ms, pytorch_ms  # type: ignore[attr-defined]
     return ours.use(dispatcher)

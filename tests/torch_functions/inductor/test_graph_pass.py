@@ -104,6 +104,7 @@ def test_products(function: Callable[..., Any], operands: tuple[torch.Tensor, ..
         (own.conv2d, (torch.randn(1, 4, 6, 5), torch.randn(6, 4, 3, 3))),
         (lambda c, a, b: torch.addmm(c, a, b, beta=2), (half(5, 7), half(5, 8), half(8, 7))),
         (torch.addmm, (half(1, 7), half(5, 8), half(8, 7))),
+        (torch.mm, (half(5, 16)[:, ::2], half(8, 7))),  # cuBLAS reads rows with gaps, kernels would copy them
     ],
 )
 def test_what_kernels_do_not_compute_stays(function: Callable[..., Any], operands: tuple[torch.Tensor, ...]) -> None:
@@ -144,6 +145,30 @@ def test_a_pass_counts_where_the_result_is_written(after: Callable[..., Any], wo
     with torch.no_grad(), fixed("grouped_conv", 2.001):
         function(half(1, 4, 6, 5), half(6, 4, 3, 3), half(4, 6, 3, 3))
     assert graphs.closed()[0]["tilewise.conv_ended"] == won
+
+
+@pytest.mark.parametrize(
+    ("launch", "cudagraphs", "pytorch_ms", "won"),
+    [
+        ("eager", False, 0.04, False),  # the host takes longer to launch the kernel
+        ("eager", False, 0.06, True),
+        ("eager", True, 0.04, True),  # Inductor captures a CUDA graph
+        ("graph", False, 0.04, True),  # the caller does
+    ],
+)
+def test_short_kernels_need_cuda_graphs(launch: str, cudagraphs: bool, pytorch_ms: float, won: bool) -> None:
+    function, graphs = compiled(net, launch=launch)
+    settings = torch._inductor.config.patch({"triton.cudagraphs": cudagraphs})
+    with torch.no_grad(), fixed("grouped_conv", 0.01, pytorch_ms), settings:
+        function(half(1, 4, 6, 5), half(6, 4, 3, 3))
+    assert graphs.closed()[0]["tilewise.conv"] == won
+
+
+def test_programs_without_python_stay_plain() -> None:
+    function, graphs = compiled(net)
+    with torch.no_grad(), serve("forward"), torch._inductor.config.patch(cpp_wrapper=True):
+        function(half(1, 4, 6, 5), half(6, 4, 3, 3))
+    assert graphs.closed()[0] == Counter(["aten.convolution"])
 
 
 def test_other_passes_run_first() -> None:

@@ -108,7 +108,6 @@ def test_training(mode: str | None, last: bool) -> None:
     exact(x.float()).square().mean().backward()
     for a, b in zip(net.parameters(), exact.parameters(), strict=True):
         assert_near(a.grad, b.grad, 0.1)
-        assert a.grad.stride() == a.stride()
     assert graph_pass(options).replaced == graph_pass(options).seen > 14
 
 

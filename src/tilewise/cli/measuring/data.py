@@ -41,14 +41,14 @@ from rich.table import Table
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import ProgressLine
-from tilewise.data import parquet_bytes, read_measurements, read_raw_measurements, to_ck_text
+from tilewise.data import open_rows, parquet_bytes, read_measurements, to_ck_text
 from tilewise.data.quality import (
     Exclusion,
     Prepared,
     find_exclusions,
     merge_measurements,
     prepare_measurements,
-    prepared_metadata,
+    write_prepared,
 )
 from tilewise.errors import ConfigError, DataError
 from tilewise.files import create_bytes, write_bytes, write_text
@@ -112,7 +112,8 @@ def _prepare(cfg: DictConfig) -> None:
     target, source = Target.parse(cfg.target), Path(cfg.input or cfg.data)
     output = Path(cfg.output or f"build/prepared/{target.name}.parquet")
     require_format(output, ".parquet")
-    prepared = prepare_measurements(read_raw_measurements(source, target), target, find_exclusions([source]))
+    rows = open_rows(source, target, cfg.chunk_rows)
+    prepared = prepare_measurements(rows, target, find_exclusions([source]))
     quarantine = output.with_suffix(".quarantined.parquet")
     if len(prepared.quarantined):
         write_bytes(quarantine, parquet_bytes(prepared.quarantined))
@@ -126,11 +127,10 @@ def _prepare(cfg: DictConfig) -> None:
             f"{source}: {prepared.quarantined_share:.2%} of the rows are bad, more than {MAX_QUARANTINED:.0%}; "
             f"{quarantine} has the reasons. Measure them again, or exclude them (NAME.exclusions.yaml beside the data)"
         )
-    write_bytes(output, parquet_bytes(prepared.frame, prepared_metadata(prepared)))
-    valid = int(prepared.frame["is_valid"].sum())
-    console.print(f"{output}: {len(prepared.frame)} rows, {valid} of them valid", soft_wrap=True, highlight=False)
+    valid, good = write_prepared(output, prepared), prepared.screened.n_good
+    console.print(f"{output}: {good} rows, {valid} of them valid", soft_wrap=True, highlight=False)
     quarantined = len(prepared.quarantined)
-    write_result({"output": output, "rows": len(prepared.frame), "valid": valid, "quarantined": quarantined})
+    write_result({"output": output, "rows": good, "valid": valid, "quarantined": quarantined})
 
 
 def _show_quarantine(prepared: Prepared, path: Path, console: Console) -> None:

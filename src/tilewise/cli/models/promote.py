@@ -1,6 +1,6 @@
 """Publish a model and let the gate decide whether it replaces @production.
 
-tilewise promote [model_dir=models/TARGET | run=ID] [data=FILE] [reports=FOLDER]
+tilewise promote [canary] [model_dir=models/TARGET | run=ID] [data=FILE] [reports=FOLDER]
                  [gate.mean_drop=0.2 ...] [gate.shadow=FILE]
                  [gate.override.reason=TEXT [gate.override.holdout=true] [gate.override.production=true]]
 
@@ -10,7 +10,8 @@ of `dvc exp run` nothing is published or promoted, unless register=true.
 The candidate and the model in production are evaluated now, on the same holdout problems. The decision, with every
 figure and every regressed problem, goes to MLflow and to reports/TARGET/promotion.json, also after a refusal (exit
 status 3). promotion.html beside it is the readable form. Repeating the command changes nothing. With gate.shadow= the
-gate also judges the observations of dispatchers (docs/shadow.md).
+gate also judges the observations of dispatchers (docs/shadow.md). With the action canary, a candidate that passes
+serves a share of the hosts first, and production stays (docs/fleet.md).
 
 The holdout must contain the problems that production was judged on, and limits must not be weaker than the shipped
 ones. gate.override.reason waives that, visibly for everybody, unless gate.override.allowed is false in conf/ or the
@@ -77,7 +78,7 @@ def run(cfg: DictConfig) -> None:
             "decision": promotion.decision,
         }
     )
-    if not promotion.in_production:
+    if promotion.outcome == "refused":
         raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
 
 
@@ -121,7 +122,7 @@ def _promote(cfg: DictConfig, model_dir: Path, origin: Origin) -> Promotion:
     return promote(
         model_dir,
         read,
-        PromotionRules(thresholds, float(cfg.holdout.fraction), observations, override),
+        PromotionRules(thresholds, float(cfg.holdout.fraction), observations, override, cfg.action == "canary"),
         cfg.reports,
         experiments=(cfg.tracking.experiment, cfg.tracking.sandbox),
         tags={**tags, "source": origin.source},

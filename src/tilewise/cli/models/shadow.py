@@ -4,8 +4,8 @@ tilewise shadow [report] [input=FILE] [target=NAME] [out=FOLDER]     shadow.json
 tilewise shadow rollback [input=FILE] [target=NAME] [gate.mean_drop=0.5 ...]
 
 FILE is the file in TILEWISE_SHADOW_JOURNAL, by default shadow.jsonl in TILEWISE_CACHE. rollback puts @previous back if
-the observations show that @production is slower, beyond the gate's limits; otherwise it changes nothing. Run it
-periodically in a job that may write to the registry. See docs/shadow.md.
+the observations show that @production is slower, beyond the gate's limits, or ends such a canary; otherwise it changes
+nothing. Run it periodically in a job that may write to the registry. See docs/shadow.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,14 @@ def run(cfg: DictConfig) -> None:
             f"{verdict.production or cfg.target}: {outcome}; {verdict.reason}", soft_wrap=True, highlight=False
         )
         number = verdict.production.number if verdict.production else None
-        write_result({"rolled_back": verdict.rolled_back, "production": number, "reason": verdict.reason})
+        write_result(
+            {
+                "rolled_back": verdict.rolled_back,
+                "production": number,
+                "canary_ended": verdict.canary_ended,
+                "reason": verdict.reason,
+            }
+        )
         return
     report = build_shadow_report(
         observations, cfg.target, level=float(cfg.compare.level), n_resamples=int(cfg.compare.n_resamples)

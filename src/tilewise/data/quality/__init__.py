@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, find_exclusions
 from tilewise.data.quality._merge import merge_measurements
-from tilewise.data.quality._prepare import Prepared, prepare_measurements, prepared_metadata
+from tilewise.data.quality._prepare import Prepared, prepare_measurements, prepared_metadata, write_prepared
 
 __all__ = [
     "EXCLUSIONS_METADATA",
@@ -19,4 +19,5 @@ __all__ = [
     "merge_measurements",
     "prepare_measurements",
     "prepared_metadata",
+    "write_prepared",
 ]

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from tilewise.data._backends import unify
+from tilewise.data._row_source import FrameSource
 from tilewise.data._rows import is_of
 from tilewise.data._schema import parquet_files, read_raw_measurements, to_measurements
 from tilewise.data.importers import content_hash, open_parquet
@@ -70,17 +71,17 @@ def merge_measurements(inputs: Sequence[Path], target: Target) -> Merged:
     if not frames:
         raise DataError(f"{', '.join(map(str, inputs))}: no row of {target.name}")
     rows = pd.concat(unify(list(frames.values())), ignore_index=True)
-    screened = screen(rows, target, exclusions)
-    rule = screened.faults["rule"]
-    good, blocking = rule == "", ~rule.isin(["", HARMLESS])
-    if not good.any():
+    screened = screen(FrameSource(rows), target, exclusions)
+    harmless = screened.faults["rule"] == HARMLESS
+    blocking = screened.faults[~harmless]
+    if not screened.n_good:
         raise DataError(f"all {len(rows)} rows of {target.name} are bad or excluded")
     key = [*OPS[target.op].column_names(), "kernel_name", "run_id", "latency_ms"]
     return Merged(
-        to_measurements(rows.loc[rule.index[good]]),
-        screened.faults[blocking],
-        template(rows, screened.faults[blocking], key),
-        int((rule == HARMLESS).sum()),
+        to_measurements(rows[screened.good]),
+        blocking,
+        template(rows, blocking, key),
+        int(harmless.sum()),
         screened.applied,
         _metadata(frames, screened.applied),
     )

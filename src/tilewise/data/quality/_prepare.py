@@ -3,76 +3,126 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from tilewise.data._backends import tags_of
 from tilewise.data._columns import table_columns
-from tilewise.data._rows import is_of
+from tilewise.data._derived import implied_columns
+from tilewise.data._parquet_bytes import write_parts
+from tilewise.data._row_source import FrameSource, RowSource
 from tilewise.data._schema import SOURCE, to_measurements
 from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion
 from tilewise.data.quality._faults import HARMLESS
-from tilewise.data.quality._screen import screen
+from tilewise.data.quality._screen import Screened, screen
 from tilewise.errors import DataError
+from tilewise.files import replacing
 from tilewise.ops import Target
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A training table, and the rows that are not in it.
+    """A training table, and the rows that are not in it. Rows are read as they are asked for.
 
     Attributes:
-        frame: good rows of one target, in the table's columns and types.
-        quarantined: faulty rows, with `rule`, `reason` and, if known, `source_file` and `source_row`.
-        excluded: rows left out by decision, with `rule`, `reason` and `decided_by`.
-        applied: each decision with the number of rows that it left out, which may be 0.
+        rows: all rows of the target.
+        screened: which of them are faulty, and which were left out by decision.
     """
 
-    frame: pd.DataFrame
-    quarantined: pd.DataFrame
-    excluded: pd.DataFrame
-    applied: tuple[tuple[Exclusion, int], ...] = ()
+    target: Target
+    rows: RowSource
+    screened: Screened
+
+    def parts(self) -> Iterator[pd.DataFrame]:
+        """Yield the good rows in order, in the table's columns and types."""
+        for part in self.rows.select(self.screened.good):
+            yield to_measurements(part, self.rows.tags)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The good rows as one table."""
+        return pd.concat(list(self.parts()), ignore_index=True)
+
+    @cached_property
+    def quarantined(self) -> pd.DataFrame:
+        """Faulty rows, with `rule`, `reason` and, if known, `source_file` and `source_row`."""
+        return self._with(self.screened.faults.astype("str"))
+
+    @cached_property
+    def excluded(self) -> pd.DataFrame:
+        """Rows left out by decision, with `rule`, `reason` and `decided_by`."""
+        return self._with(self.screened.excluded)
+
+    @property
+    def applied(self) -> tuple[tuple[Exclusion, int], ...]:
+        """Each decision with the number of rows that it left out, which may be 0."""
+        return self.screened.applied
 
     @property
     def quarantined_share(self) -> float:
         """Share of the rows that is in quarantine, not counting repeats of other rows."""
-        doubtful = int((self.quarantined["rule"] != HARMLESS).sum())
-        return doubtful / (len(self.frame) + len(self.quarantined))
+        doubtful = int((self.screened.faults["rule"] != HARMLESS).sum())
+        return doubtful / (self.screened.n_good + len(self.screened.faults))
+
+    def _with(self, cells: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows that `cells` has, with its columns."""
+        wanted = np.zeros(len(self.rows), dtype=bool)
+        wanted[cells.index] = True
+        if not len(cells):
+            wanted[0] = True  # an empty table has columns, too
+        found = pd.concat(list(self.rows.select(wanted)))
+        columns = [c.name for c in table_columns(self.target.op, found.columns, self.rows.tags)]
+        columns += [n for n in SOURCE if n in found.columns]
+        return pd.concat([found.loc[cells.index, columns], cells], axis=1).reset_index(drop=True)
 
 
-def prepare_measurements(frame: pd.DataFrame, target: Target, exclusions: Sequence[Exclusion] = ()) -> Prepared:
+def prepare_measurements(
+    rows: pd.DataFrame | RowSource, target: Target, exclusions: Sequence[Exclusion] = ()
+) -> Prepared:
     """Split the rows of `target` into good, quarantined and excluded ones.
 
     Args:
-        frame: rows from :func:`tilewise.data.read_raw_measurements`, or a measurement table; rows of other targets are
-            ignored.
+        rows: rows of `target` from :func:`tilewise.data.open_rows`; or a table, whose other targets are ignored.
         target: the target whose rows to take.
         exclusions: decisions to leave rows out, see :mod:`tilewise.data.quality`.
 
     Raises:
-        DataError: no row belongs to `target`, no row is good, or a decision names a column that the table lacks.
+        DataError: there is no row, no row is good, or a decision names a column that the table lacks.
         ConfigError: the arch has no profile, or the profile has no peak for the dtype.
     """
-    rows = frame[is_of(frame, target)].reset_index(drop=True)
-    if not len(rows):
-        raise DataError(f"no row of {target.name} in a table of {len(frame)} rows")
-    screened = screen(rows, target, exclusions)
-    faults = screened.faults
-    good = faults["rule"] == ""
-    if not good.any():
-        fate = f"bad, the first because {faults['reason'].iloc[0]}" if len(faults) == len(rows) else "bad or left out"
-        raise DataError(f"all {len(rows)} rows of {target.name} are {fate}")
-    columns = [c.name for c in table_columns(target.op, rows.columns, tags_of(rows))]
-    columns += [n for n in SOURCE if n in rows.columns]
-    bad = faults[~good].astype("str")
-    return Prepared(
-        to_measurements(rows.loc[faults.index[good]]),
-        rows.loc[bad.index, columns].assign(rule=bad["rule"], reason=bad["reason"]).reset_index(drop=True),
-        pd.concat([rows.loc[screened.excluded.index, columns], screened.excluded], axis=1).reset_index(drop=True),
-        screened.applied,
-    )
+    source = FrameSource.of(rows, target) if isinstance(rows, pd.DataFrame) else rows
+    if not len(source):
+        raise DataError(f"no row of {target.name} in a table of {len(rows)} rows")
+    screened = screen(source, target, exclusions)
+    if not screened.n_good:
+        whole = len(screened.faults) == len(source)
+        fate = f"bad, the first because {screened.faults['reason'].iloc[0]}" if whole else "bad or left out"
+        raise DataError(f"all {len(source)} rows of {target.name} are {fate}")
+    return Prepared(target, source, screened)
+
+
+def write_prepared(path: Path, prepared: Prepared) -> int:
+    """Write the training table part by part, and return its number of valid rows.
+
+    The file has the bytes that :func:`tilewise.data.parquet_bytes` gives for all rows together.
+    """
+    n_valid = 0
+
+    def counted() -> Iterator[pd.DataFrame]:
+        nonlocal n_valid
+        for part in prepared.parts():
+            n_valid += int(part["is_valid"].sum())
+            yield part.drop(columns=[n for n in unused if n in part])
+
+    implied = implied_columns(prepared.target.op, prepared.rows.backend)
+    unused = set(implied) - prepared.rows.used(implied, prepared.screened.good)
+    with replacing(path) as file:
+        write_parts(file, counted(), prepared_metadata(prepared))
+    return n_valid
 
 
 def prepared_metadata(prepared: Prepared) -> dict[bytes, bytes] | None:

@@ -26,6 +26,7 @@ from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseErr
 from tilewise.files import replace_folder, write_text
 from tilewise.model import TrainedModel, load_artefact, write_files
 from tilewise.registry import (
+    CANARY,
     PRODUCTION,
     Version,
     download_version,
@@ -34,6 +35,7 @@ from tilewise.registry import (
     find_by_number,
     gate_standing,
     hide_password,
+    is_canary,
     is_missing_store,
     list_aliases,
     list_targets,
@@ -156,6 +158,8 @@ def _fetch(
             return None
         if alias == PRODUCTION:
             _require_gate(version)
+        elif alias == CANARY and not is_canary(version):
+            raise ArtefactError(f"{version} is a canary that the gate did not let pass: tilewise promote canary")
         return version
 
     prepare_reader(uri)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tilewise.dispatch._switches import Switches
-from tilewise.errors import ConfigError, KernelError, RegistryUnavailableError, TilewiseError, UnknownTargetError
+from tilewise.errors import (
+    ArtefactError,
+    ConfigError,
+    KernelError,
+    RegistryUnavailableError,
+    TilewiseError,
+    UnknownTargetError,
+)
 from tilewise.kernels import Pool, backend_of_target, borrow_pool, load_pool, pool_path
 from tilewise.ops import Target
 
 if TYPE_CHECKING:
     from tilewise.dispatch.sources._model_source import FetchedModel
+
+
+CANARY = "canary"  # as in tilewise.registry, which is imported only to fetch
 
 
 @dataclass(frozen=True)
@@ -22,11 +35,24 @@ class Origin:
         target: the target's name.
         alias: an alias, or a version's number.
         uri: of the registry; None for ``MLFLOW_TRACKING_URI``, or else the project's own registry.
+        is_canary: whether a canary, where there is one, comes before the alias.
     """
 
     target: str
     alias: str
     uri: str | None
+    is_canary: bool = False
+
+    @classmethod
+    def of(cls, target: str, alias: str, uri: str | None, switches: Switches) -> Self:
+        """Return the origin of a dispatcher's models, which may be one of the hosts with a canary."""
+        key = switches.canary_key or socket.gethostname()
+        return cls(target, alias, uri, alias == "production" and in_share(f"{target}/{key}", switches.canary))
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Return the aliases whose moves matter."""
+        return (CANARY, self.alias) if self.is_canary else (self.alias,)
 
     def first_model(self, switches: Switches) -> FetchedModel:
         """Load the model to start with, from the registry or the local copy as the switch `network` says.
@@ -34,9 +60,17 @@ class Origin:
         Raises:
             UnknownTargetError, RegistryUnavailableError, ArtefactError: no model can be loaded.
         """
-        from tilewise.dispatch.sources._model_source import fetch_model, last_good_copy  # they import the registry
+        from tilewise.dispatch.sources._model_source import (  # they import the registry
+            fetch_model,
+            fetch_newer_model,
+            last_good_copy,
+        )
 
         if switches.network == "on":
+            if self.is_canary:
+                with suppress(UnknownTargetError, ArtefactError, RegistryUnavailableError):
+                    if (canary := fetch_newer_model(self.target, CANARY, uri=self.uri, than=(None, None))) is not None:
+                        return canary
             return fetch_model(self.target, self.alias, uri=self.uri)
         copy = last_good_copy(self.target, self.alias, uri=self.uri)
         if copy is None and switches.network == "later":
@@ -57,7 +91,15 @@ class Origin:
         """
         from tilewise.dispatch.sources._model_source import fetch_newer_model
 
+        if self.is_canary:
+            with suppress(UnknownTargetError, ArtefactError):  # there is no canary, or none that the gate let pass
+                return fetch_newer_model(self.target, CANARY, uri=self.uri, than=(content_hash, version))
         return fetch_newer_model(self.target, self.alias, uri=self.uri, than=(content_hash, version))
+
+
+def in_share(key: str, share: float) -> bool:
+    """Return whether a key belongs to a share of all keys: the same in every process, and still in a larger share."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") < share * 2**64
 
 
 def parse_target(target: str | Target) -> Target:

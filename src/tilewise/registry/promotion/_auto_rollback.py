@@ -10,22 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewise.gate import Observations, Thresholds, check_evidence, gather_evidence
-from tilewise.registry._history import settle_history
+from tilewise.registry._history import HistoryEntry, commit_canary, settle_history
 from tilewise.registry._rollback import roll_back
-from tilewise.registry._versions import ROLLED_BACK_TAG, Version, find_by_number
+from tilewise.registry._versions import ROLLED_BACK_TAG, Version, find_by_number, set_tag
 
 
 @dataclass(frozen=True)
 class RollbackVerdict:
-    """The verdict on production. `production` is the version that serves now, or None without one."""
+    """The verdict on production, or on a canary beside it.
+
+    Attributes:
+        rolled_back: True if production was replaced.
+        production: The version that serves now; None without one.
+        reason: The reason in words.
+        canary_ended: True if a canary was ended; production stays.
+    """
 
     rolled_back: bool
     production: Version | None
     reason: str
+    canary_ended: bool = False
 
 
 def roll_back_if_slower(target: str, observations: Observations, thresholds: Thresholds) -> RollbackVerdict:
-    """Put ``previous`` back if production is significantly slower, beyond the gate's limits.
+    """Put ``previous`` back if production is significantly slower, beyond the gate's limits; or end such a canary.
+
+    While there is a canary, it is judged against production, and production is left alone.
 
     Args:
         target: Name of the target.
@@ -39,6 +49,8 @@ def roll_back_if_slower(target: str, observations: Observations, thresholds: Thr
     """
     head = settle_history(target)
     production, previous = (None if n is None else find_by_number(target, n) for n in (head.production, head.previous))
+    if production is not None and head.canary is not None:
+        return _end_canary_if_slower(head, production, observations, thresholds)
     if production is None or previous is None:
         return RollbackVerdict(False, production, "there is no previous version to go back to")
     if ROLLED_BACK_TAG in previous.tags:
@@ -56,3 +68,19 @@ def roll_back_if_slower(target: str, observations: Observations, thresholds: Thr
     reason += f"; {lost:+.2%} GPU time" if lost else ""
     in_production, _ = roll_back(target, previous.number, reason=reason, over=production.number)
     return RollbackVerdict(True, in_production, reason)
+
+
+def _end_canary_if_slower(
+    head: HistoryEntry, production: Version, observations: Observations, thresholds: Thresholds
+) -> RollbackVerdict:
+    """End the canary if it is significantly slower than production."""
+    canary = head.canary_content or ""
+    check = check_evidence(gather_evidence(observations.valid, canary, production.content_hash), thresholds)
+    reason = f"canary, version {head.canary}, observed against production: {check.note}"
+    if not check.surely_worse:
+        return RollbackVerdict(False, production, reason)
+    reason = "; ".join([reason, *(r for r in check.reasons if not r.startswith(check.note))])
+    set_tag(head.target, head.canary or 0, ROLLED_BACK_TAG, reason)  # the gate refuses it from now on
+    ended = commit_canary(head, None, reason) is not None
+    outcome = "the canary is ended" if ended else "another process was faster"
+    return RollbackVerdict(False, production, f"{outcome}: {reason}", canary_ended=ended)

@@ -101,7 +101,7 @@ def judge(
     compared = _compare(candidate, production, frame, rules)
     compared.waived[:0] = waived
     gate = _decide(version, compared, rules)
-    outcome, reasons = _outcome(version, gate)
+    outcome, reasons = _outcome(version, gate, "canary" if rules.canary else "promoted")
     override: OverrideEntry = {"reason": rules.override.reason, "waived": compared.waived}
     if compared.waived:
         reasons = (*reasons, override_in_words(override))
@@ -213,11 +213,11 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
     )
 
 
-def _outcome(version: Version, gate: GateDecision) -> tuple[Outcome, tuple[str, ...]]:
+def _outcome(version: Version, gate: GateDecision, passed: Outcome) -> tuple[Outcome, tuple[str, ...]]:
     """Return the outcome with its reasons: a version that was rolled back is not promoted again by itself."""
     rolled_back = version.tags.get(ROLLED_BACK_TAG)
     if rolled_back is None:
-        return ("promoted" if gate.promote else "refused"), gate.reasons
+        return (passed if gate.promote else "refused"), gate.reasons
     veto = f"it was rolled back from production: {rolled_back}; to use it all the same: tilewise rollback version=N"
     return "refused", (veto, *(() if gate.promote else gate.reasons))
 

@@ -17,7 +17,7 @@ from tilewise.registry._versions import Version
 from tilewise.registry.promotion._holdout_problems import HoldoutProblems
 from tilewise.registry.promotion._override import Override
 
-Outcome = Literal["promoted", "refused", "already_production", "unpublished"]
+Outcome = Literal["promoted", "canary", "refused", "already_production", "unpublished"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class PromotionRules:
         holdout_fraction: The fraction of the holdout rule; see :func:`tilewise.data.held_out`.
         observations: Shadow observations for the gate to judge as well; None to judge by measurements alone.
         override: The rules that may be waived; by default none.
+        canary: True to let a candidate that passes serve a share of the hosts first, instead of production's place.
 
     Raises:
         ConfigError: The fraction is not between 0 and 1.
@@ -38,6 +39,7 @@ class PromotionRules:
     holdout_fraction: float
     observations: Observations | None = None
     override: Override = field(default_factory=Override)
+    canary: bool = False
 
     def __post_init__(self) -> None:
         fraction = self.holdout_fraction

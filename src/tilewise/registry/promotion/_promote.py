@@ -30,7 +30,7 @@ from tilewise.gate import (
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.publish import explorer_page
 from tilewise.registry._gate_standing import gate_standing, published_content
-from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
+from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
 from tilewise.registry._versions import (
     HISTORY_TAG,
     Version,
@@ -43,7 +43,7 @@ from tilewise.registry.promotion._judge import judge
 from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
 from tilewise.registry.promotion._logged_files import logged_decision
-from tilewise.registry.promotion._override import Override, waived_limits
+from tilewise.registry.promotion._override import waived_limits
 from tilewise.registry.promotion._publish import publish
 from tilewise.registry.promotion._standing import model_identity
 
@@ -76,7 +76,7 @@ class Promotion:
     @property
     def in_production(self) -> bool:
         """Return whether the candidate is in production now."""
-        return self.outcome != "refused"
+        return self.outcome in ("promoted", "already_production")
 
 
 class _Log(NamedTuple):
@@ -95,7 +95,7 @@ def promote(
     experiments: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
 ) -> Promotion:
-    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``.
+    """Publish the model in `model_dir` and let the gate decide whether it replaces ``@production``, or is a canary.
 
     Args:
         model_dir: The candidate's folder.
@@ -108,8 +108,8 @@ def promote(
 
     Raises:
         ArtefactError: The candidate or production is not sound, or the candidate's folder changes meanwhile.
-        ConfigError: The candidate was trained on some of that holdout, the holdout lacks problems that production was
-            judged on, limits are weaker than the shipped ones, or production was moved or removed by hand.
+        ConfigError: A canary without a production, a candidate that was trained on some of that holdout, a holdout that
+            lacks production's problems, limits weaker than the shipped ones, or production moved or removed by hand.
         DataError: There are too few problems to judge by.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
@@ -119,7 +119,7 @@ def promote(
     folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
-        production, waived = _find_production(head, rules.override)
+        production, waived = _find_production(head, rules)
         same = production is not None and _is_in_production(version, production)
         if same is None:
             if _repair(head, version):
@@ -189,23 +189,37 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, log: _Log
         if entry is None:
             return None
         set_tag(entry.target, number, HISTORY_TAG, str(entry.number))
+    elif judgement.outcome == "canary" and not _start_canary(head, judgement):
+        return None
     _write_files(folder, text, decision)
     if is_new:
         log_plots(judgement, run_id, log.explorer)
     return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
 
 
-def _find_production(head: HistoryEntry, override: Override) -> tuple[Version | None, list[str]]:
+def _start_canary(head: HistoryEntry, judgement: Judgement) -> bool:
+    """Start the candidate as a canary unless it is one already; return False after a write conflict."""
+    version = judgement.version
+    if (head.canary, head.canary_content) == (version.number, version.content_hash):
+        return True
+    return commit_canary(head, version, "; ".join(judgement.reasons)) is not None
+
+
+def _find_production(head: HistoryEntry, rules: PromotionRules) -> tuple[Version | None, list[str]]:
     """Return the version in production, and the waived rules in words.
 
     Without a production, for the first model of a target or by an override, it is missing.
 
     Raises:
-        ConfigError: The target had a production, whose alias was moved or removed by hand.
+        ConfigError: The target had a production, whose alias was moved or removed by hand, or a canary is asked for and
+            the target has no production.
     """
+    override = rules.override
     production = None if head.production is None else find_by_number(head.target, head.production)
     if production is None:
         last = _last_production(head.target)
+        if last is None and rules.canary:
+            raise ConfigError(f"{head.target}: a canary serves beside production; promote a first model before")
         if last is None:
             return None, []
         fault = f"version {last} was removed from it by hand"

@@ -8,6 +8,7 @@ Opens a run while a training works, and takes its reports, its result and its mo
 from __future__ import annotations
 
 from tilewise.registry.training_runs._datasets import UsedData, log_dataset, log_model_figures
+from tilewise.registry.training_runs._drift_run import log_drift
 from tilewise.registry.training_runs._experiments import open_experiment
 from tilewise.registry.training_runs._find_runs import CONTENT_TAG, fetch_logged_model, find_run
 from tilewise.registry.training_runs._training_run import RunStart, TrainingRun, training_run
@@ -20,6 +21,7 @@ __all__ = [
     "fetch_logged_model",
     "find_run",
     "log_dataset",
+    "log_drift",
     "log_model_figures",
     "open_experiment",
     "training_run",

@@ -2,7 +2,8 @@
 
 ``enable()`` or ``torch.compile(model, options=options())`` installs a pass over Inductor's graphs. It replaces
 convolutions and matrix products, forward and backward, with the bias, residual and activation after them, where the
-model predicts a gain over the plain ATen call; nothing is measured (docs/pytorch.md). Used by applications.
+model predicts a gain over the plain ATen call; nothing is measured (docs/pytorch.md). Inductor's lookup table and its
+choices pick among its own templates, and a lowering sees no ending, so neither can do this. Used by applications.
 """
 
 from __future__ import annotations

@@ -32,8 +32,14 @@ class Choice(NamedTuple):
     expected_ms: float | None = None
 
 
-def choose(site: Site, endings: Sequence[Ending]) -> Choice:
-    """Return the choice for a site by the model's predictions: a pure function of shapes, models and switches."""
+def choose(site: Site, endings: Sequence[Ending], host_ms: float) -> Choice:
+    """Return the choice for a site by the model's predictions: a pure function of shapes, models and switches.
+
+    Args:
+        site: the site.
+        endings: its endings.
+        host_ms: the least time of a kernel, which the host takes to launch it.
+    """
     dispatcher = dispatcher_named(site.target)
     if dispatcher is None:
         return Choice(None)
@@ -54,10 +60,10 @@ def choose(site: Site, endings: Sequence[Ending]) -> Choice:
     times = [(f.pick_ms or 0.0) + left_ms(e.kind) for f, e in zip(found, endings, strict=True)]
     # PyTorch's products add a bias in the library's call.
     own = EpilogueKind(whole.kind.has_bias) if site.is_product else EMPTY_KIND
-    pytorch_ms, expected_ms = (found[0].pytorch_ms or 0.0) + left_ms(own), min(times)
+    pytorch_ms, expected_ms = (found[0].pytorch_ms or 0.0) + left_ms(own), max(min(times), host_ms)
     if expected_ms >= pytorch_ms:
         return Choice(None, pytorch_ms, pytorch_ms)
-    best = max(i for i, time in enumerate(times) if time == expected_ms)
+    best = max(i for i, time in enumerate(times) if time == min(times))
     return Choice(endings[best], pytorch_ms, expected_ms)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import fx
+from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from tilewise import __version__
@@ -24,6 +25,9 @@ from tilewise.torch.inductor._sites import Site, backward_sites, forward_site
 _log = logging.getLogger(__name__)
 
 _OPS = ("grouped_conv", "gemm")
+# More than an operator of tilewise takes the host in compiled code. A constant, so that all ranks choose alike and
+# graphs on disk stay valid; docs/pytorch.md has measurements.
+_HOST_MS = 0.05
 
 Pass = Callable[[fx.Graph], None]
 Previous = Pass | Sequence[Pass] | None
@@ -36,14 +40,16 @@ class GraphPass(CustomGraphPass):  # type: ignore[misc] # torch has no types her
 
     Args:
         previous: passes that run first: a value of Inductor's setting, as another library may have installed it.
+        launch: ``graph`` if the compiled network is captured in CUDA graphs, where kernels cost the host nothing;
+            ``eager`` if not, unless Inductor captures it.
 
     Attributes:
         seen: number of convolutions, their gradients and products in the graphs so far that kernels can compute.
         replaced: number of those that kernels compute now.
     """
 
-    def __init__(self, previous: Previous = None) -> None:
-        self.previous = previous
+    def __init__(self, previous: Previous = None, launch: str = "eager") -> None:
+        self.previous, self.launch = previous, launch
         self.seen = self.replaced = 0
 
     @property
@@ -57,8 +63,11 @@ class GraphPass(CustomGraphPass):  # type: ignore[misc] # torch has no types her
         """Run over the graph of a forward or backward pass."""
         for other in self.before:
             other(graph)
+        if config.cpp_wrapper:  # as ahead-of-time compilation sets it: the program runs without Python
+            return
         nodes = list(graph.nodes)
-        found = [is_replaced for node in nodes if not node._erased for is_replaced in _visit(node)]
+        host_ms = 0.0 if self.launch == "graph" or config.triton.cudagraphs else _HOST_MS
+        found = [is_replaced for node in nodes if not node._erased for is_replaced in _visit(node, host_ms)]
         self.seen += len(found)
         self.replaced += sum(found)
         if found:
@@ -73,10 +82,10 @@ class GraphPass(CustomGraphPass):  # type: ignore[misc] # torch has no types her
         if any(identity is None for identity in others):
             return None
         models = [identity_of(op, OPS[op].variants, dtype, d) for d in _devices() for op in _OPS for dtype in DTYPES]
-        return hashlib.sha256(repr((__version__, _code(), models, others)).encode()).hexdigest()
+        return hashlib.sha256(repr((__version__, _code(), models, others, self.launch)).encode()).hexdigest()
 
 
-def _visit(node: fx.Node) -> Iterator[bool]:
+def _visit(node: fx.Node, host_ms: float) -> Iterator[bool]:
     """Replace a node or its parts where that pays, and yield for each computation whether it was replaced."""
     try:
         site, gradients = forward_site(node), list(backward_sites(node))
@@ -84,19 +93,18 @@ def _visit(node: fx.Node) -> Iterator[bool]:
         _log.info("%s poses no problem of tilewise: %s", node.name, e)
         return
     if site is not None:
-        choice = _choose(site)
+        choice = _choose(site, host_ms)
         if choice.ending is not None:
             replace_forward(site, choice.ending)
         yield choice.ending is not None
-    replaced = [gradient for gradient in gradients if _choose(gradient).ending is not None]
+    replaced = [gradient for gradient in gradients if _choose(gradient, host_ms).ending is not None]
     yield from (gradient in replaced for gradient in gradients)
     if replaced:
         replace_gradients(node, replaced)
 
 
-def _choose(site: Site) -> Choice:
-    endings = endings_of(site)
-    choice = choose(site, endings)
+def _choose(site: Site, host_ms: float) -> Choice:
+    choice = choose(site, endings_of(site), host_ms)
     done = "left to ATen" if choice.ending is None else f"by {site.target} with {_shown(choice.ending)}"
     _log.debug("%s: %s -> %s ms, %s", site.node.name, choice.pytorch_ms, choice.expected_ms, done)
     return choice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Literal
 
 import torch
 from torch._inductor import config, list_mode_options
@@ -13,6 +14,8 @@ from tilewise.torch.inductor._graph_pass import GraphPass
 TESTED_TORCH = ((2, 11), (2, 13))  # the first and the last tested version; those in between are taken too
 _KEY = "post_grad_custom_pre_pass"
 
+Launch = Literal["eager", "graph"]
+
 
 class enable:
     """Lets Inductor use selected kernels: from now on, or in a ``with`` statement until its end.
@@ -21,15 +24,18 @@ class enable:
     PyTorch to those of the calling thread; compiled ones stay as they are until ``torch.compiler.reset()``. A pass that
     another library has installed goes on running, before this one.
 
+    Args:
+        launch: ``graph`` if the caller captures the compiled network in CUDA graphs; see :func:`options`.
+
     Raises:
         ConfigError: the installed PyTorch is no tested version.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launch: Launch = "eager") -> None:
         _check_torch()
         self._previous = getattr(config, _KEY)
         if not isinstance(self._previous, GraphPass):
-            setattr(config, _KEY, GraphPass(self._previous))
+            setattr(config, _KEY, GraphPass(self._previous, launch))
 
     def __enter__(self) -> None:
         pass
@@ -47,17 +53,19 @@ def disable() -> None:
         setattr(config, _KEY, installed.previous)
 
 
-def options(mode: str | None = None) -> dict[str, object]:
+def options(mode: str | None = None, launch: Launch = "eager") -> dict[str, object]:
     """Return the argument `options` of ``torch.compile`` that lets this one network use selected kernels.
 
     Args:
         mode: a mode of ``torch.compile``, which takes no `mode` beside `options`.
+        launch: ``graph`` if the caller captures the compiled network in CUDA graphs, where kernels cost the host
+            nothing. Graphs that Inductor captures, as in mode ``reduce-overhead``, need no statement.
 
     Raises:
         ConfigError: the installed PyTorch is no tested version.
     """
     _check_torch()
-    return {**(list_mode_options(mode) if mode else {}), _KEY: GraphPass(getattr(config, _KEY))}
+    return {**(list_mode_options(mode) if mode else {}), _KEY: GraphPass(getattr(config, _KEY), launch)}
 
 
 def _check_torch() -> None:

@@ -92,7 +92,7 @@ def _convolution(node: fx.Node) -> Site | None:
 
 def _product(node: fx.Node) -> Site | None:
     *added, a, b = node.args
-    if node.kwargs or not _are_served(a, b, *added):
+    if node.kwargs or not _are_served(a, b, *added) or not all(_is_matrix(value_of(operand)) for operand in (a, b)):
         return None
     site = Site(node, "universal", operators.mm_problem(value_of(a), value_of(b)), (a, b))
     if not added:
@@ -103,6 +103,11 @@ def _product(node: fx.Node) -> Site | None:
     if value_of(added[0]).shape == (rows, columns):
         return Site(node, site.variant, site.problem, site.operands, residual=added[0])
     return None
+
+
+def _is_matrix(value: Tensor) -> bool:
+    """Return whether kernels read a matrix in place: it is stored by rows or by columns without gaps."""
+    return bool(value.is_contiguous() or value.t().is_contiguous())
 
 
 def _geometry(arguments: Sequence[fx.node.Argument], x: fx.Node, w: fx.Node) -> Geometry | None:

@@ -6,6 +6,8 @@ of two stands for columns of three taps, a third each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tilewise.arch import HardwareProfile
@@ -16,6 +18,31 @@ from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import LOADED_ROWS, RESULT_ELEMENTS, WARPGROUP_ROWS
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.ops import Target
+
+
+@dataclass(frozen=True)
+class Boxing:
+    """The formulas of a pipeline of this name whose `tile_m` pixels are a box, in all variants but bwd_weight."""
+
+    name: str
+
+    def padded_rows(self, kernel: KernelLike, problem: ProblemLike, variant: str, rows: Array) -> Array:
+        """Replace the rows: pixels of the boxes that cover the image."""
+        here = kernel.pipeline == self.name
+        if variant == "bwd_weight" or not np.any(here):
+            return rows
+        return np.where(here, covering_pixels(problem, variant, kernel.tile_m), rows)
+
+    def tiles_m(self, i: FeatureInputs, tiles: Array) -> Array:
+        """Replace the tiles along M: boxes that cover each image, of each residue class."""
+        here = i.k.pipeline == self.name
+        if i.variant == "bwd_weight" or not here.any():
+            return tiles
+        pixels = covering_pixels(i.p, i.variant, i.k.tile_m)
+        return np.where(here, i.residue_classes * pixels // i.k.tile_m, tiles)
+
+
+_BOXING = Boxing("box")
 
 
 def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
@@ -44,13 +71,6 @@ def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     yield box & strided & np.logical_not(whole), "a strided box needs 2D images that the stride divides"
 
 
-def _padded_rows(kernel: KernelLike, problem: ProblemLike, variant: str, rows: Array) -> Array:
-    box = kernel.pipeline == "box"
-    if variant == "bwd_weight" or not np.any(box):
-        return rows
-    return np.where(box, covering_pixels(problem, variant, kernel.tile_m), rows)
-
-
 def _padded_k(kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) -> Array:
     box = kernel.pipeline == "box"
     if variant != "bwd_weight" or not np.any(box):
@@ -66,15 +86,6 @@ def _steps(i: FeatureInputs, steps: Array) -> Array:
     return np.where(here, covering_pixels(i.p, i.variant, i.k.tile_k) // i.k.tile_k, steps)
 
 
-def _tiles_m(i: FeatureInputs, tiles: Array) -> Array:
-    """Replace the tiles along M: boxes that cover each image, of each residue class."""
-    here = i.k.pipeline == "box"
-    if i.variant == "bwd_weight" or not here.any():
-        return tiles
-    pixels = covering_pixels(i.p, i.variant, i.k.tile_m)
-    return np.where(here, i.residue_classes * pixels // i.k.tile_m, tiles)
-
-
 BOX = Pipeline(
     name="box",
     number=18,
@@ -87,7 +98,7 @@ BOX = Pipeline(
     tile_taps=taps_of_tile,
     illegal=_illegal,
     limits={"grouped_conv": _limits},
-    padded_rows=_padded_rows,
+    padded_rows=_BOXING.padded_rows,
     padded_k=_padded_k,
-    formulas=Formulas("box", steps=_steps, tiles_m=_tiles_m),
+    formulas=Formulas("box", steps=_steps, tiles_m=_BOXING.tiles_m),
 )

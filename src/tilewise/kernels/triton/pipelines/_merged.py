@@ -13,7 +13,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
 from tilewise.kernels.triton._shapes import merged_groups
 from tilewise.ops import Target, implicit_gemm
 
@@ -78,6 +78,7 @@ MERGED = Pipeline(
     number=24,
     variants=CONV_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._merged",
+    fuses=FORWARD,
     illegal=_illegal,
     needs={"grouped_conv": _MERGING.needs},
     padded_k=_MERGING.padded_k,

@@ -6,16 +6,17 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
-from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
-from tilewise.kernels.triton._boxes import BOX_PIXELS, covering_pixels
+from tilewise.kernels._formulas import Formulas, KernelLike, ProblemLike
+from tilewise.kernels.triton._boxes import BOX_PIXELS
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import LOADED_ROWS, RESULT_ELEMENTS, WARPGROUP_ROWS
-from tilewise.kernels.triton._pipeline import PIXEL_VARIANTS, Pipeline
+from tilewise.kernels.triton._pipeline import FORWARD, PIXEL_VARIANTS, Pipeline
 from tilewise.kernels.triton._shapes import merged_groups, residue_classes
+from tilewise.kernels.triton.pipelines._box import Boxing
 from tilewise.kernels.triton.pipelines._merged import Merging
 from tilewise.ops import Target
 
-_MERGING = Merging("mergedbox")
+_BOXING, _MERGING = Boxing("mergedbox"), Merging("mergedbox")
 
 
 def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
@@ -45,27 +46,17 @@ def _needs(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
         yield here & strided & np.logical_not(whole), "a strided box needs 2D images that the stride divides"
 
 
-def _padded_rows(kernel: KernelLike, problem: ProblemLike, variant: str, rows: Array) -> Array:
-    here = kernel.pipeline == "mergedbox"
-    return np.where(here, covering_pixels(problem, variant, kernel.tile_m), rows) if np.any(here) else rows
-
-
-def _tiles_m(i: FeatureInputs, tiles: Array) -> Array:
-    """Replace the tiles along M: boxes that cover each image."""
-    here = i.k.pipeline == "mergedbox"
-    return np.where(here, covering_pixels(i.p, i.variant, i.k.tile_m) // i.k.tile_m, tiles) if here.any() else tiles
-
-
 MERGEDBOX = Pipeline(
     name="mergedbox",
     number=23,
     variants=PIXEL_VARIANTS,
     programs="tilewise.kernels.triton.programs.conv._merged_box",
+    fuses=FORWARD,
     described=True,
     illegal=_illegal,
     needs={"grouped_conv": _needs},
-    padded_rows=_padded_rows,
+    padded_rows=_BOXING.padded_rows,
     padded_k=_MERGING.padded_k,
     padded_work=_MERGING.padded_work,
-    formulas=Formulas("mergedbox", steps=_MERGING.steps, tiles_m=_tiles_m, merged=_MERGING.merged),
+    formulas=Formulas("mergedbox", steps=_MERGING.steps, tiles_m=_BOXING.tiles_m, merged=_MERGING.merged),
 )

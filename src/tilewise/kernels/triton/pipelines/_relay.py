@@ -11,14 +11,16 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
-from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
-from tilewise.kernels.triton._boxes import BOX_PIXELS, covering_pixels
+from tilewise.kernels._formulas import Formulas, KernelLike, ProblemLike
+from tilewise.kernels.triton._boxes import BOX_PIXELS
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import BARRIER_BYTES, LOADED_ROWS, RESULT_BYTES, RESULT_ELEMENTS, STORED_ROWS
 from tilewise.kernels.triton._pipeline import Pipeline
 from tilewise.kernels.triton._shapes import HALF_TILE
+from tilewise.kernels.triton.pipelines._box import Boxing
 from tilewise.ops import Target, operand_bytes
 
+_BOXING = Boxing("relay")
 _MULTIPLYING_WARPS = 8
 _ROW_BYTES = 128  # of a step's channels: the widest rows that matrix units read without bank conflicts
 
@@ -48,17 +50,6 @@ def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     yield relay & (p.K % RESULT_ELEMENTS != 0), STORED_ROWS
 
 
-def _padded_rows(kernel: KernelLike, problem: ProblemLike, variant: str, rows: Array) -> Array:
-    relay = kernel.pipeline == "relay"
-    return np.where(relay, covering_pixels(problem, variant, kernel.tile_m), rows) if np.any(relay) else rows
-
-
-def _tiles_m(i: FeatureInputs, tiles: Array) -> Array:
-    """Replace the tiles along M: boxes that cover each image."""
-    here = i.k.pipeline == "relay"
-    return np.where(here, covering_pixels(i.p, i.variant, i.k.tile_m) // i.k.tile_m, tiles) if here.any() else tiles
-
-
 RELAY = Pipeline(
     name="relay",
     number=22,
@@ -69,6 +60,6 @@ RELAY = Pipeline(
     k_order="tapwise",
     illegal=_illegal,
     limits={"grouped_conv": _limits},
-    padded_rows=_padded_rows,
-    formulas=Formulas("relay", tiles_m=_tiles_m),
+    padded_rows=_BOXING.padded_rows,
+    formulas=Formulas("relay", tiles_m=_BOXING.tiles_m),
 )

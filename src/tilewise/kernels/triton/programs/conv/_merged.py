@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
 from tilewise.kernels.triton._shapes import merged_groups
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._program import VECTOR, Launch, Program
 from tilewise.kernels.triton.programs._tiles import share_of
 from tilewise.kernels.triton.programs.conv._residues import class_sizes_of, residues_of, taps_of
@@ -52,11 +54,11 @@ def place_of(channel, Cg, RUN: tl.constexpr):
 
 @triton.jit
 def conv_merged(
-    x, w, y, partial,
+    x, w, y, partial, bias, residual,
     rows, C, K, Cg, Kg, groups, Di, Hi, Wi, Do, Ho, Wo, Z, Y, X,
     stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    RUN: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WHOLE: tl.constexpr,
+    RUN: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WHOLE: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward; one step is one filter tap x TILE_K channels; WHOLE: these are all channels of the groups."""
     first = tl.program_id(1) * groups
@@ -91,6 +93,7 @@ def conv_merged(
         b = tl.load(w_col + tl.multiple_of(tap * Cg, RUN) + place[:, None], mask=mask, other=0.0)
         acc = tl.dot(a, b, acc)
     at = tl.multiple_of(first * Kg, OUTPUTS)
+    acc = ended_pixels(acc, row, at + col, row < rows, K, K, 0, bias, residual, ACTIVATION)
     store_pixels(acc, y + at, partial + at, row, col, row < rows, rows, K, filters, 0, split, SPLIT_K)
 
 
@@ -231,15 +234,18 @@ class _Variant:
     sizes: Callable[[GroupedConvProblem], dict[str, int]]
     results: Callable[[GroupedConvProblem], int]
 
-    def programs(self, kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+    def programs(
+        self, kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+    ) -> tuple[Program, ...]:
         """Return the programs; see :class:`tilewise.kernels.triton.Implementation`."""
         tensors, constants = dict.fromkeys(self.tensors), merged_constants(kernel, problem, variant)
         function = Function(self.fn, tensors, self.contiguous(problem), self.reduce_block, constants)
-        return programs_of(function, kernel, problem, dtype)
+        return programs_of(function, kernel, problem, dtype, kind)
 
     def launches(
-        self, kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
-    ) -> tuple[Launch, ...]:
+        self, kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor,
+        epilogue: Epilogue = NO_EPILOGUE,
+    ) -> tuple[Launch, ...]:  # fmt: skip
         """Return the launches; see :class:`tilewise.kernels.triton.Implementation`."""
         groups, sizes = int(merged_groups(kernel, problem, variant)), self.sizes(problem)
         tiles, shares = triton.cdiv(sizes["rows"], kernel.tile_m), kernel.split_k
@@ -248,8 +254,8 @@ class _Variant:
         if variant == "bwd_weight":
             tiles = triton.cdiv(problem.Z * problem.Y * problem.X * groups * sizes["Cg"], kernel.tile_n)
         grid = (tiles, triton.cdiv(problem.G, groups), shares)
-        programs = self.programs(kernel, problem, variant, dtype)
-        return launches_of(programs, grid, tensors, sizes | {"groups": groups}, self.results(problem))
+        programs, sizes = self.programs(kernel, problem, variant, dtype, epilogue.kind), sizes | {"groups": groups}
+        return launches_of(programs, grid, tensors, sizes, self.results(problem), epilogue)
 
     def implementation(self) -> Implementation:
         """Return the variant for the registry."""

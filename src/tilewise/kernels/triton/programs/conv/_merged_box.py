@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels.triton._boxes import BOX_PIXELS, Box, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
 from tilewise.kernels.triton._shapes import merged_groups
+from tilewise.kernels.triton.programs._epilogue import ended_pixels
 from tilewise.kernels.triton.programs._program import Launch, Program, described
 from tilewise.kernels.triton.programs._tiles import share_of
 from tilewise.kernels.triton.programs.conv._box_loads import (
@@ -51,12 +53,12 @@ if TYPE_CHECKING:
 
 @triton.jit
 def conv_merged_box(
-    x, w, y, partial,
+    x, w, y, partial, bias, residual,
     rows, C, K, Cg, Kg, groups, N, Do, Ho, Wo, Z, Y, X,
     stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_N: tl.constexpr, TILE_K: tl.constexpr, SPLIT_K: tl.constexpr,
     BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr, STRIDED: tl.constexpr, TURNED: tl.constexpr,
-    RUN: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WHOLE: tl.constexpr,
+    RUN: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WHOLE: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute forward, or bwd_data if TURNED; one step is one filter tap x TILE_K channels that are summed over."""
     if TURNED:
@@ -98,7 +100,8 @@ def conv_merged_box(
     d, h, v = box_pixels(d0, h0, w0, BOX_D, BOX_H, BOX_W)
     inside = within(d < Do, d, h, v, Do, Ho, Wo)
     pixel, at = pixel_at(n, d, h, v, Do, Ho, Wo), tl.multiple_of(first * Kg, INPUTS if TURNED else OUTPUTS)
-    store_pixels(acc.T, y + at, partial + at, pixel, col, inside, rows, K, filters, 0, split, SPLIT_K)
+    acc = ended_pixels(acc.T, pixel, at + col, inside, K, K, 0, bias, residual, ACTIVATION)
+    store_pixels(acc, y + at, partial + at, pixel, col, inside, rows, K, filters, 0, split, SPLIT_K)
 
 
 def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
@@ -111,14 +114,16 @@ def _block(problem: GroupedConvProblem, kernel: Kernel, box: Box) -> tuple[int, 
     return input_block(box, kernel.tile_k, is_strided(problem))
 
 
-def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
+def _programs(
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, kind: EpilogueKind = EMPTY_KIND
+) -> tuple[Program, ...]:
     box, turned = box_of(grid_of(problem, variant), kernel.tile_m), variant == "bwd_data"
     tensors = {"x": _block(problem, kernel, box), "w": None, "y": None}
     constants = sides(box) | {"STRIDED": is_strided(problem), "TURNED": turned}
     constants |= merged_constants(kernel, problem, variant)
     function = Function(conv_merged_box, tensors, problem.C if turned else problem.K, IMAGE_BLOCK, constants)
     exchanged = _exchanged(problem) if turned else problem
-    return programs_of(function, kernel, exchanged, dtype)
+    return programs_of(function, kernel, exchanged, dtype, kind)
 
 
 def _exchanged(p: GroupedConvProblem) -> GroupedConvProblem:
@@ -127,8 +132,9 @@ def _exchanged(p: GroupedConvProblem) -> GroupedConvProblem:
 
 
 def _launches(
-    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
-) -> tuple[Launch, ...]:
+    kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor,
+    epilogue: Epilogue = NO_EPILOGUE,
+) -> tuple[Launch, ...]:  # fmt: skip
     image, *rest = tensors
     p, grid, groups = problem, grid_of(problem, variant), int(merged_groups(kernel, problem, variant))
     box, turned = box_of(grid, kernel.tile_m), variant == "bwd_data"
@@ -140,10 +146,10 @@ def _launches(
         descriptor = described_input(image, p, block)
     sizes["rows"] = sizes["N"] * sizes["Do"] * sizes["Ho"] * sizes["Wo"]
     tiles = int(padded_pixels(grid, box)) // kernel.tile_m
-    programs = _programs(kernel, p, variant, dtype)
+    programs = _programs(kernel, p, variant, dtype, epilogue.kind)
     results = input_elements(p) if turned else output_elements(p)
     launched = (tiles, triton.cdiv(p.G, groups), kernel.split_k)
-    return launches_of(programs, launched, (descriptor, *rest), sizes, results)
+    return launches_of(programs, launched, (descriptor, *rest), sizes, results, epilogue)
 
 
 _IMAGES = Implementation(_programs, _launches, _alignment)

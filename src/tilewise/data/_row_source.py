@@ -1,0 +1,290 @@
+"""Raw rows of a target as chunks of whole problems, so that a table that outgrows memory is read piece by piece.
+
+Rows are numbered in the order of the files. Chunks take problems in the order of their first rows, so a row group is
+read about once where files are sorted by problem, as measuring writes them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as arrow
+import pyarrow.parquet as pq
+
+from tilewise.data._backends import backend_of_frame, tags_of, widened
+from tilewise.data._columns import TARGET_COLUMNS
+from tilewise.data._rows import is_of
+from tilewise.data._schema import (
+    backend_tags,
+    open_table,
+    other_targets,
+    parquet_files,
+    read_raw_measurements,
+    rows_of,
+    typed,
+)
+from tilewise.errors import DataError
+from tilewise.kernels import BACKEND_COLUMN, Backend, KernelValue, backend_of_columns, together
+from tilewise.ops import OPS, Target
+
+CHUNK_ROWS = 4_000_000  # rows in memory with all columns, 2 to 3 KB each while they are checked
+
+_Ints = npt.NDArray[np.int64]
+_Codes = npt.NDArray[np.int32]
+_Hashes = npt.NDArray[np.uint64]
+_Bools = npt.NDArray[np.bool_]
+
+_PRIME = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing
+
+
+class RowSource(Protocol):
+    """Raw rows of one target, numbered from 0."""
+
+    @property
+    def tags(self) -> Collection[str]:
+        """Backends that the rows name."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of all kernels; a mixture for those of several."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        """Yield chunks of whole problems, indexed by the rows' numbers, ascending."""
+
+    def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
+        """Yield the rows selected by a mask of shape (rows,), in order and in parts."""
+
+    def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
+        """Return the columns in which a row selected by a mask has another value than this."""
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """Rows in memory: one chunk."""
+
+    frame: pd.DataFrame
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, target: Target) -> FrameSource:
+        """Return the rows of `target` in a table that may hold other targets."""
+        return cls(frame[is_of(frame, target)].reset_index(drop=True))
+
+    @property
+    def tags(self) -> Collection[str]:
+        """Backends that the rows name."""
+        return tags_of(self.frame)
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of all kernels."""
+        return backend_of_frame(self.frame)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        yield self.frame
+
+    def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
+        """Yield the selected rows."""
+        yield self.frame[rows]
+
+    def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
+        """Return the columns in which a selected row has another value than this."""
+        frame = self.frame[rows]
+        return {name for name, value in defaults.items() if name in frame and not (frame[name] == value).all()}
+
+
+def open_rows(path: Path, target: Target, chunk_rows: int = CHUNK_ROWS) -> RowSource:
+    """Return the raw rows of `target` in a file, or in all files of a folder.
+
+    Args:
+        path: as for :func:`tilewise.data.read_raw_measurements`.
+        target: the target.
+        chunk_rows: rows to hold in memory; tables with fewer are read as a whole. One row group, and all rows of one
+            problem, must fit in addition.
+
+    Raises:
+        DataError: as for :func:`tilewise.data.read_raw_measurements`. Reading chunks raises it for files that are
+            damaged beyond their first columns.
+    """
+    files = parquet_files(Path(path))
+    if sum(_n_rows(file) for file in files) <= chunk_rows:
+        return FrameSource(read_raw_measurements(path, target))
+    codes = _Numbering()
+    groups, numbers = list[_Group](), list[_Codes]()
+    for file in files:
+        if not other_targets(file, target):
+            for group, hashes in _scan(file, target):
+                groups.append(group)
+                numbers.append(codes.of(hashes))
+    if not groups:
+        return FrameSource(read_raw_measurements(path, target))  # raises: it tells which targets there are
+    problem = np.concatenate(numbers)
+    # Problems with more rows than a chunk leave numbers out.
+    chunk = np.unique(np.cumsum(np.bincount(problem)) // chunk_rows, return_inverse=True)[1]
+    return FileSource(target, tuple(groups), chunk.astype(np.int32)[problem])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The rows of the target in one row group.
+
+    Attributes:
+        file, number: the row group.
+        first: number of its first row in the file.
+        rows: the target's rows in it; None for all of them.
+        n_rows: their number.
+        tags: backends that the rows of the file name.
+        backend: of the file's kernels.
+    """
+
+    file: Path
+    number: int
+    first: int
+    rows: _Ints | None
+    n_rows: int
+    tags: frozenset[str]
+    backend: Backend
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Rows in files.
+
+    Attributes:
+        target: the target of all rows.
+        groups: the row groups that hold them.
+        chunk: number of each row's chunk, of shape (rows,).
+    """
+
+    target: Target
+    groups: tuple[_Group, ...]
+    chunk: _Codes
+
+    @property
+    def tags(self) -> Collection[str]:
+        """Backends that the rows name."""
+        return {tag for group in self.groups for tag in group.tags}
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of all kernels."""
+        return together([group.backend for group in self.groups])
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        for chunk in range(int(self.chunk.max()) + 1):
+            yield pd.concat(list(self.select(self.chunk == chunk)))
+
+    def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
+        """Yield the selected rows, row group by row group."""
+        mixed = self.backend
+        for group, places, numbers in self._places(rows):
+            table, op = open_table(group.file, group.number)
+            frame = typed(table, str(op), group.file, places, group.first, group.tags)
+            yield widened(frame, group.backend, mixed).set_axis(numbers)
+
+    def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
+        """Return the columns in which a selected row has another value than this; reads these columns only."""
+        found = set[str]()
+        for group, places, _ in self._places(rows):
+            source = pq.ParquetFile(group.file)
+            names = [n for n in defaults if n in source.schema_arrow.names and n not in found]
+            table = source.read_row_group(group.number, columns=names).take(places) if names else None
+            found |= {n for n in names if set(table[n].unique().to_pylist()) != {defaults[n]}}
+        return found
+
+    def _places(self, rows: _Bools) -> Iterator[tuple[_Group, _Ints, _Ints]]:
+        """Yield the row groups that hold selected rows, with these rows' places there, and their numbers."""
+        start = 0
+        for group in self.groups:
+            wanted = np.flatnonzero(rows[start : start + group.n_rows])
+            if len(wanted):
+                yield group, wanted if group.rows is None else group.rows[wanted], start + wanted
+            start += group.n_rows
+
+
+def _n_rows(file: Path) -> int:
+    """Return the number of rows of a file; 0 for one that is damaged, which reading tells."""
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (arrow.ArrowException, OSError, ValueError):
+        return 0
+
+
+def _scan(file: Path, target: Target) -> list[tuple[_Group, _Hashes]]:
+    """Return the row groups with rows of `target`, and the hash of each row's problem.
+
+    Raises:
+        DataError: a column cannot be read.
+    """
+    names = [c.name for c in TARGET_COLUMNS] + [*OPS[target.op].column_names(), BACKEND_COLUMN]
+    found, tags, first = list[tuple[int, int, _Ints | None, _Hashes]](), set[str](), 0
+    try:
+        source = pq.ParquetFile(file, page_checksum_verification=True)
+        stored = source.schema_arrow.names
+        for number in range(source.num_row_groups):
+            table = source.read_row_group(number, columns=[n for n in names if n in stored])
+            tags |= backend_tags(table, file)
+            rows = rows_of(table, target)
+            if len(rows):
+                whole = len(rows) == len(table)
+                hashes = _hashes(table if whole else table.take(rows), target.op)
+                found.append((number, first, None if whole else rows, hashes))
+            first += len(table)
+    except (arrow.ArrowException, OSError, KeyError, ValueError) as e:
+        raise DataError(f"{file}: not a readable measurement table: {str(e).splitlines()[0]}") from e
+    backend = backend_of_columns(stored, tags)
+    return [
+        (_Group(file, number, start, rows, len(hashes), frozenset(tags), backend), hashes)
+        for number, start, rows, hashes in found
+    ]
+
+
+class _Numbering:
+    """Numbers of distinct hashes, by first appearance among the parts."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def of(self, hashes: _Hashes) -> _Codes:
+        """Return the number of each hash, of shape (rows,)."""
+        distinct, first, place = np.unique(hashes, return_index=True, return_inverse=True)
+        numbers = np.empty(len(distinct), dtype=np.int32)
+        for i in np.argsort(first).tolist():
+            numbers[i] = self._known.setdefault(int(distinct[i]), len(self._known))
+        return numbers[place]
+
+
+def _hashes(table: arrow.Table, op: str) -> _Hashes:
+    """Return a hash of each row's problem, of shape (rows,). Two problems with one hash only share a chunk."""
+    hashes, defaults = np.zeros(len(table), dtype=np.uint64), OPS[op].defaults()
+    for name, kind in OPS[op].column_kinds().items():
+        if name in table.column_names:
+            values = _codes(table[name].combine_chunks(), kind)
+        else:  # a later column, which the file may omit
+            values = _codes(arrow.array([defaults[name]]), kind)
+        hashes = (hashes ^ values) * _PRIME
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
+
+
+def _codes(column: arrow.Array, kind: str) -> _Hashes:
+    """Return equal numbers for equal values, in whatever type a file stores them."""
+    if kind == "int":
+        return np.asarray(column.cast(arrow.float64()).fill_null(-1)).astype(np.int64).view(np.uint64)
+    encoded = column.cast(arrow.string()).fill_null("").dictionary_encode()
+    words = np.array([zlib.crc32(word.encode()) for word in encoded.dictionary.to_pylist()], dtype=np.uint64)
+    return words[np.asarray(encoded.indices)]

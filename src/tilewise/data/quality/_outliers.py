@@ -1,0 +1,162 @@
+"""Latencies far off a kernel's usual ones: the one rule that compares a problem with all others.
+
+A kernel's relative time is its latency / the median of its problem. An outlier's relative time is off by a first factor
+from the kernel's usual one, and by a second from the extremes on the most similar problems. If a row's own samples
+agree with each other, both factors are larger: some kernels are ten times slower on one shape than on all similar ones.
+
+Relative times come chunk by chunk, so that a table need not be in memory. They take 25 bytes per row, and 8 for each
+pair of a problem and a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tilewise.ops import OPS, Target
+
+OUTLIER, OUTLIER_AMONG_SIMILAR = 5.0, 3.0
+SAMPLED_OUTLIER, SAMPLED_OUTLIER_AMONG_SIMILAR = 20.0, 20.0
+SAMPLES_AGREE = 1.5  # median / fastest
+SIMILAR = 8  # problems
+OUTLIER_MIN_KERNELS, OUTLIER_MIN_PROBLEMS = 4, 5  # fewer do not show the usual time
+
+_Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+_Codes = npt.NDArray[np.int32]
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RelativeTimes:
+    """Log latencies of valid rows, in relation to their problem's median.
+
+    Attributes:
+        index: label of each row, of shape (rows,).
+        problem, kernel: number of each row's problem and kernel, of shape (rows,).
+        own: log of each row's latency / its problem's median, of shape (rows,).
+        is_sampled: whether the row's samples agree, of shape (rows,).
+        table: the smallest `own` of each problem and kernel, of shape (problems, kernels); NaN without a row.
+        problems: columns of each problem, indexed by the label of its first row.
+        kernels: name of each kernel.
+    """
+
+    index: _Ints
+    problem: _Codes
+    kernel: _Codes
+    own: _Floats
+    is_sampled: _Bools
+    table: _Floats
+    problems: pd.DataFrame
+    kernels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, valid: pd.DataFrame, target: Target) -> RelativeTimes:
+        """Compute the times of valid rows, all rows of some problems; the column `problem` numbers the problems."""
+        problem, first = pd.factorize(valid["problem"])
+        kernel, kernels = pd.factorize(valid["kernel_name"])
+        latency = np.log(valid["latency_ms"].to_numpy(dtype=np.float64))
+        table = np.full((len(first), len(kernels)), np.inf)
+        np.minimum.at(table, (problem, kernel), latency)
+        table[np.isinf(table)] = np.nan
+        middle = np.nanmedian(table, axis=1)
+        agree = (valid["latency_ms"] <= SAMPLES_AGREE * valid["latency_min_ms"]).to_numpy(dtype=bool)
+        return cls(
+            valid.index.to_numpy(),
+            problem.astype(np.int32),
+            kernel.astype(np.int32),
+            latency - middle[problem],
+            agree & (valid["repeats"].fillna(0) > 1).to_numpy(dtype=bool),
+            table - middle[:, None],
+            valid.drop_duplicates("problem")[list(OPS[target.op].column_names())],
+            tuple(kernels),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[RelativeTimes]) -> RelativeTimes:
+        """Return the times of chunks as if they were one, with problems in the order of their first rows."""
+        if len(parts) == 1:
+            return parts[0]
+        place = {name: i for i, name in enumerate(dict.fromkeys(name for part in parts for name in part.kernels))}
+        first = np.concatenate([part.problems.index.to_numpy() for part in parts])
+        order = np.argsort(first)
+        number = np.empty(len(order), dtype=np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        table = np.full((len(order), len(place)), np.nan)
+        problem, kernel, start = list[_Codes](), list[_Codes](), 0
+        for part in parts:
+            kernels = np.array([place[name] for name in part.kernels], dtype=np.int32)
+            numbers = number[start : start + len(part.problems)]
+            table[np.ix_(numbers, kernels)] = part.table
+            problem.append(numbers[part.problem])
+            kernel.append(kernels[part.kernel])
+            start += len(part.problems)
+        rows = {n: np.concatenate([getattr(p, n) for p in parts]) for n in ("index", "own", "is_sampled")}
+        problems = pd.concat([part.problems for part in parts]).iloc[order]
+        return cls(
+            problem=np.concatenate(problem),
+            kernel=np.concatenate(kernel),
+            table=table,
+            problems=problems,
+            kernels=tuple(place),
+            **rows,
+        )
+
+
+def outliers(parts: Sequence[RelativeTimes]) -> pd.Series:
+    """Return the reasons of rows far off the kernel's usual times, beside the same problem and similar problems.
+
+    Args:
+        parts: the times of all chunks.
+
+    Returns:
+        A series of the outliers only, indexed by their labels.
+    """
+    if not parts:
+        return pd.Series([], index=pd.Index([], dtype=np.int64), dtype=object)
+    times = RelativeTimes.joined(parts)
+    is_known = np.isfinite(times.table)
+    off = times.own - np.nanmedian(times.table, axis=0)[times.kernel]
+    has_enough = (is_known.sum(axis=1)[times.problem] >= OUTLIER_MIN_KERNELS) & (
+        is_known.sum(axis=0)[times.kernel] > OUTLIER_MIN_PROBLEMS
+    )
+    limit = np.log(np.where(times.is_sampled, SAMPLED_OUTLIER, OUTLIER))
+    suspects = np.flatnonzero(has_enough & (np.abs(off) > limit)).tolist()
+    places, reasons = _places(times.problems), dict[int, str]()
+    for row in suspects:
+        slack = np.log(SAMPLED_OUTLIER_AMONG_SIMILAR if times.is_sampled[row] else OUTLIER_AMONG_SIMILAR)
+        if _is_off_similar(times, row, places, slack):
+            factor, word = np.exp(abs(off[row])), "slower" if off[row] > 0 else "faster"
+            reasons[int(times.index[row])] = (
+                f"outlier: {factor:.3g} times {word} than this kernel usually is beside the others, "
+                "and not so on similar problems"
+            )
+    return pd.Series(reasons, dtype=object)
+
+
+def _is_off_similar(times: RelativeTimes, row: int, places: _Floats, slack: float) -> bool:
+    """Return whether a row's time is off its kernel's range on similar problems by more than `slack`, a logarithm."""
+    problem, kernel = times.problem[row], times.kernel[row]
+    others = np.flatnonzero(np.isfinite(times.table[:, kernel]) & (np.arange(len(times.table)) != problem))
+    distance = np.abs(places[others] - places[problem]).sum(axis=1)
+    similar = times.table[others[np.argsort(distance, kind="stable")[:SIMILAR]], kernel]
+    return bool(times.own[row] > similar.max() + slack or times.own[row] < similar.min() - slack)
+
+
+def _places(problems: pd.DataFrame) -> _Floats:
+    """Return coordinates of shape (problems, dimensions), whose distance measures dissimilarity.
+
+    Sizes count by their logarithm; different words lie apart.
+    """
+    columns = [
+        np.log2(1 + values.to_numpy(dtype=np.float64))
+        if pd.api.types.is_numeric_dtype(values)
+        else 3.0 * pd.factorize(values)[0]
+        for _, values in problems.items()
+    ]
+    return cast(_Floats, np.stack(columns, axis=1))
