@@ -44,7 +44,10 @@ def missing(tree: ast.Module) -> Iterator[str]:
 
 
 def _exists(module: str, name: str) -> bool:
-    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
+    face = importlib.import_module(module)
+    if name in getattr(face, "__all__", ()):  # without loading it, which may need an extra
+        return True
+    return hasattr(face, name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
 @pytest.mark.parametrize("page", _QUOTING, ids=lambda page: page.stem)

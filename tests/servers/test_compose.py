@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 CONFIGS: dict[str, dict[str, str]] = COMPOSE["configs"]
-SECRETS = ("POSTGRES_PASSWORD", "S3_SECRET", "MODELS_SECRET", "DATA_SECRET", "ADMIN_PASSWORD", "SESSION_SECRET")
+SECRETS = ("POSTGRES_PASSWORD", "S3_SECRET", "MODELS_SECRET", "DATA_SECRET", "ADMIN_PASSWORD", "SESSION_SECRET",
+           "WEBHOOK_KEY")  # fmt: skip
 STACK = (ROOT / "src/tilewise/servers/_stack.py").read_text()
 
 

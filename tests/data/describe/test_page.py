@@ -42,7 +42,8 @@ def test_a_page_without_a_block_is_said() -> None:
 
 def test_every_link_of_the_page_leads_to_a_file() -> None:
     links = [part.split(")")[0].partition("#")[0] for part in PAGE.read_text().split("](")[1:]]
-    assert [link for link in links if not (PAGE.parent / link).is_file()] == []
+    written = [link for link in links if not link.startswith("reference/")]  # the site's build makes these pages
+    assert [link for link in written if not (PAGE.parent / link).is_file()] == []
 
 
 def test_a_long_tail_of_reasons_is_summed_up() -> None:

@@ -88,8 +88,9 @@ def test_a_look_that_fails_is_repeated() -> None:
 
 def test_no_thread_keeps_an_object_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with relay() as address:
-        listening(address, Looker())
+        listener = listening(address, Looker())
         assert until(lambda: streams(address) == 1)
+        del listener
         gc.collect()
         announce(address)
         assert until(lambda: streams(address) == 0)

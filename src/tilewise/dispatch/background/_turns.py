@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tilewise.dispatch.background._forks import register_after_fork
 
-TURN_S = 2e-5
+TURN_S = 1e-4
 
 
 class _Turns:
