@@ -86,10 +86,12 @@ def test_a_look_that_fails_is_repeated() -> None:
         listener.stop()
 
 
-def test_no_thread_keeps_an_object_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_keeps_an_object_that_is_gone() -> None:
     with relay() as address:
-        listener = listening(address, Looker())
-        assert until(lambda: streams(address) == 1)
+        lookers = [Looker()]
+        listener = listening(address, lookers[0])
+        assert until(lambda: lookers[0].calls == 1 and streams(address) == 1)
+        lookers.clear()
         del listener
         gc.collect()
         announce(address)
