@@ -21,6 +21,7 @@ from committed import ROOT, data_file
 from small_model import table, write_model
 from store import fresh_store
 from tilewise.gate import Thresholds
+from tilewise.registry import registry_session
 from tilewise.registry.promotion import Override, PromotionRules, promote
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -61,9 +62,11 @@ def test_the_readmes_lines_select_by_the_model_in_production(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A small model in production stands for that of `make repro`."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", fresh_store(tmp_path))
+    uri = fresh_store(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     rules = PromotionRules(Thresholds(min_problems=5), 0.18, override=Override("a small holdout"))
-    assert promote(write_model(tmp_path / "model"), table(), rules, tmp_path / "reports").in_production
+    with registry_session(uri):
+        assert promote(write_model(tmp_path / "model"), table(), rules, tmp_path / "reports").in_production
     (lines,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(lines.strip().splitlines()) == 6
     exec(lines, {})

@@ -28,7 +28,7 @@ RUNTIME_VERBS = {"select", "explain", "cache", "ck", "init", "instances", "regis
 ARGUMENTS = {
     "data": ["describe"], "ingest": ["input=x.csv", "output=y.parquet"], "instances": ["list"], "cache": ["list"],
     "compare": ["a=model", "b=model"], "evaluate": ["model_dir=model"], "promote": ["model_dir=model"],
-    "search": ["model_dir=model"], "shadow": ["report", "input=x.csv"],
+    "search": ["model_dir=model"], "drift": ["input=x.csv"], "shadow": ["report", "input=x.csv"],
     "registry": ["tracking.uri=http://127.0.0.1:9"], "rollback": ["tracking.uri=http://127.0.0.1:9"],
 }  # fmt: skip
 

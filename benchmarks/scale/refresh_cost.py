@@ -28,7 +28,6 @@ import numpy as np
 
 from benchmarks.results import RESULTS, save
 from tilewise.dispatch import Dispatcher, Switches
-from tilewise.dispatch._generation import Deployment
 from tilewise.dispatch.sources import FetchedModel, Origin
 from tilewise.markdown import table
 from tilewise.model import TrainedModel, load_artefact
@@ -85,7 +84,9 @@ def measure(model: Path, seconds: float, kind: str) -> dict[str, object]:
         keep = Path(folder) if kind == "compiled" else None
         loaded = load_artefact(model, keep=keep)
         origin = FolderOrigin(loaded.target.name, str(model), None, keep=keep)
-        dispatcher = Dispatcher._deploy(Deployment(loaded.target, loaded.pool, loaded, 0), Switches(), origin, PROBLEMS)
+        dispatcher = Dispatcher(loaded.target, loaded.pool, loaded, switches=Switches())
+        dispatcher._refresher._origin = origin
+        dispatcher._selector.warm_up_with(PROBLEMS)
         done = threading.Event()
 
         def refresh() -> None:

@@ -1,4 +1,4 @@
-"""Python on the pages is Python, and names what exists: modules, members and keywords of tilewise.
+"""Python on the pages is Python, and its names exist: modules, members and keywords of tilewise.
 
 Blocks that run as they stand have tests of their own: the README's and those of tutorials. The others call a GPU, a
 server or an object that the page's reader has, so only their names are checked here.

@@ -28,10 +28,11 @@ SHOWN_ONLY = (
     "cli/_request.py", "cli/_verbs.py", "cli/main.py", "collect/_progress.py",
 )  # fmt: skip
 # prepare's verb describes data as well. The command line checks settings before any verb, which changes no output.
-# train logs to MLflow and shows the noise ceiling, but writes neither into the model.
+# train logs to MLflow and shows the noise ceiling, but writes neither into the model. Published tables, model cards and
+# explorers are files of other calls, or MLflow's.
 # What train keeps of a tuning goes to conf/, and a run after it begins there. Results do not depend on the cluster.
 SHOWN_ONLY_BY = {
-    "prepare": ("data/describe/",),
+    "prepare": ("data/describe/", "publish/"),
     # ... and `ingest` defines ops before it composes, of a tuned kernel too.
     "settings": (
         "autotuning/",
@@ -51,6 +52,7 @@ SHOWN_ONLY_BY = {
         "metrics.py",
     ),
     "train": (
+        "publish/",
         "autotuning/",
         "cluster/",
         "collect/",
@@ -62,6 +64,7 @@ SHOWN_ONLY_BY = {
         "cli/_tuned.py",
         "cli/project/",
     ),
+    "evaluate": ("publish/",),
 }
 COMPOSER = "python -m tilewise.cli.compose"
 

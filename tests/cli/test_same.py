@@ -34,7 +34,8 @@ DVC = [sys.executable, "-m", "dvc"]
 DECISIVE = ("arch.py", "core/", "data/", "evaluate/", "features/", "kernels/", "metrics.py", "model/", "ops/", "train/")
 # Functions that a stage calls to refuse, to print, to register or to choose a reader, not for the files that it writes.
 WITHOUT_OUTPUT = {
-    "Prepared.quarantined_share", "Problem.in_words", "TrainedModel.content_hash", "content_hash",
+    "Prepared._with", "Prepared.quarantined", "Prepared.quarantined_share", "Problem.in_words",
+    "TrainedModel.content_hash", "content_hash",
     "read_table_or_import", "source_changes", "with_ck_slices",
 }  # fmt: skip
 

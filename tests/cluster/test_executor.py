@@ -73,7 +73,7 @@ def test_tasks_run_together_and_again_if_a_worker_is_lost(dask: Any, tmp_path: P
 
 @pytest.mark.long
 def test_more_machines_than_workers_are_refused(executor: Executor, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cluster\.machines=9 needs as many worker processes, there are 2"):
+    with pytest.raises(ConfigError, match=r"cluster\.machines=9 needs as many worker processes, there are [012]"):
         executor.together(meet, tmp_path, [0] * 9)
 
 

@@ -25,8 +25,8 @@ import yaml
 from tilewise.cli._fingerprints import fingerprints
 from tilewise.cli.compose import compose, to_text
 from tilewise.cli.main import reporting_errors
-from tilewise.data import parquet_bytes, read_measurements, read_raw_measurements
-from tilewise.data.quality import find_exclusions, prepare_measurements, prepared_metadata
+from tilewise.data import open_rows, read_measurements
+from tilewise.data.quality import find_exclusions, prepare_measurements, write_prepared
 from tilewise.errors import ConfigError
 from tilewise.evaluate import evaluate, write_evaluation_report
 from tilewise.files import write_text
@@ -186,12 +186,11 @@ def _outputs(target: str) -> tuple[dict[str, str], pd.DataFrame]:
 def _prepared(name: str) -> tuple[str, pd.DataFrame]:
     """Prepare the measurements of a target; return the MD5 of the stage's file, and its table."""
     target, source = Target.parse(name), Path("data")
-    prepared = prepare_measurements(read_raw_measurements(source, target), target, find_exclusions([source]))
-    content = parquet_bytes(prepared.frame, prepared_metadata(prepared))
+    prepared = prepare_measurements(open_rows(source, target), target, find_exclusions([source]))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.parquet"
-        file.write_bytes(content)
-        return _md5(content), read_measurements(file, target)  # training and evaluation read the file, too
+        write_prepared(file, prepared)
+        return _md5(file.read_bytes()), read_measurements(file, target)  # training and evaluation read the file, too
 
 
 def _md5(content: bytes) -> str:

@@ -35,7 +35,7 @@ class Score:
         n_kernels: number of distinct kernels selected.
         figures: metrics of :func:`tilewise.metrics.efficiency_figures`.
         vendor: `n_problems` that the vendor's calls were measured on, and `geomean`, `p10` and `least` of the time of
-            the fastest such call / the selection's time; None where there are none.
+            the fastest such call / the selection's time; None without such problems.
         tflops_error: median of |predicted - measured| / measured; None for a file without predictions of TFLOPS.
         weakest: slices of at least :data:`tilewise.evaluate.MIN_PROBLEMS_SHOWN` problems by P10, the lowest first.
     """

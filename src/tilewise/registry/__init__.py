@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tilewise.registry._gate_standing import gate_standing as gate_standing
     from tilewise.registry._gate_standing import is_canary as is_canary
     from tilewise.registry._history import HistoryEntry as HistoryEntry
+    from tilewise.registry._history import commit_change as commit_change
     from tilewise.registry._history import read_history as read_history
+    from tilewise.registry._history import settle_history as settle_history
     from tilewise.registry._rollback import roll_back as roll_back
     from tilewise.registry._tracking import connect as connect
     from tilewise.registry._tracking import hide_password as hide_password
@@ -57,7 +59,9 @@ __all__, __getattr__ = lazy_face(
         ),
         "_history": (
             "HistoryEntry",
+            "commit_change",
             "read_history",
+            "settle_history",
         ),
         "_rollback": ("roll_back",),
         "_tracking": (
