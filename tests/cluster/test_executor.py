@@ -63,6 +63,7 @@ def test_a_task_that_kills_every_worker_ends_with_the_remedy(dask: Any) -> None:
 
 @pytest.mark.long
 def test_tasks_run_together_and_again_if_a_worker_is_lost(dask: Any, tmp_path: Path) -> None:
+    dask.wait_for_workers(2)  # those of the test before are starting again
     settings = ClusterSettings(kind="dask", address=dask.scheduler_address, machines=2)
     with open_executor(settings) as executor:
         results = executor.together(meet, tmp_path, [7, 8])
