@@ -7,7 +7,7 @@ registry is filled by SQL. One target has two real models, promoted by turns thr
 Processes with ten real dispatchers each follow it; they share the machine, and its model cache, with the servers. Of
 each move:
 
-- ``heard``: time from the call that moves the alias to the last dispatcher's event;
+- ``heard``: time from the beginning of the change of production to the last dispatcher's event;
 - ``known``: to the last one that has asked the registry, verified the standing with the gate and loaded the new model;
 - ``polled``: the same with polling every `--poll` seconds and no relay, for comparison (0 leaves it out).
 """
@@ -74,8 +74,8 @@ class Notes(logging.Handler):
 
     @staticmethod
     def note(what: str) -> None:
-        """Print a line with the time, whose clock all processes share."""
-        print(json.dumps([what, time.monotonic()]), flush=True)
+        """Print a line with the time, whose clock all processes share, and in one piece, as they share the file."""
+        os.write(1, (json.dumps([what, time.monotonic()]) + "\n").encode())
 
 
 def follow(uri: str, target: str, relay: str, poll_s: float) -> None:
@@ -89,7 +89,7 @@ def follow(uri: str, target: str, relay: str, poll_s: float) -> None:
     listeners = [Listener(relay, target, [PRODUCTION], notes.heard) for _ in dispatchers] if relay else []
     for listener in listeners:
         listener.start()
-    print(json.dumps(["ready", time.monotonic()]), flush=True)
+    notes.note("ready")
     sys.stdin.read()
     for dispatcher in dispatchers:
         dispatcher.close()
@@ -134,7 +134,7 @@ def move(uri: str, target: str, number: int, previous: int) -> float:
 
 
 def measure(fleet: Fleet, uri: str, target: str, moves: int, heard: bool) -> list[dict[str, Any]]:
-    """Move the alias to and fro; return the seconds to each tenth, half and last dispatcher of each move."""
+    """Move the alias to and fro; return the seconds to half of the dispatchers and to the last, of each move."""
     rows: list[dict[str, Any]] = []
     for i in range(moves):
         start = move(uri, target, 2 - i % 2, 1 + i % 2)

@@ -32,7 +32,7 @@ SMALL = ("tune.n_trials=2", "tune.n_estimators=10", "model.n_estimators=20", "mo
 DVC = [sys.executable, "-m", "dvc"]
 # Packages that stages depend on, by dvc.yaml.
 DECISIVE = ("arch.py", "core/", "data/", "evaluate/", "features/", "kernels/", "metrics.py", "model/", "ops/", "train/")
-# Functions that a stage calls to refuse, to print, to register or to choose a reader, not for the files that it writes.
+# Functions that a stage calls to refuse, to print, to register or to choose a reader, not for the files in the lock.
 WITHOUT_OUTPUT = {
     "Prepared._with", "Prepared.quarantined", "Prepared.quarantined_share", "Problem.in_words",
     "TrainedModel.content_hash", "content_hash",

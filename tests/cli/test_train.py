@@ -145,7 +145,9 @@ class TestAfterTraining:
         shutil.copy(ROOT / "docs/data.md", "pages/page.md")
         assert main(["data", "describe", "output=pages/images", "out=pages/page.md"]) == 0
         assert "pages/page.md: filled in" in capsys.readouterr().out
-        assert "](images/concentration_grouped_conv_sm90.png)" in Path("pages/page.md").read_text()
+        assert (
+            "![How many kernels win](images/concentration_grouped_conv_sm90.png)" in Path("pages/page.md").read_text()
+        )
         assert Path("pages/images/concentration_grouped_conv_sm90.png").is_file()
 
     def test_describe_needs_a_page_that_is_there(self, capsys: pytest.CaptureFixture[str]) -> None:
