@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.targets import HOLDOUT
+from benchmarks.learning.targets import HOLDOUT, selection_ratios
 from benchmarks.results import RESULTS, load
 from tilewise.markdown import table
 from tilewise.ops import Target
@@ -61,7 +61,7 @@ def _card(result: Mapping[str, Any]) -> str:
             n_holdout=held["n_problems"],
             origins=[_ORIGINS.get(target.arch, "")],
             weakest=result.get("weakest", ("not recorded with this result; `tilewise evaluate` prints them",)),
-            vendor=vendor and {name: vendor[f"selected_{name}"] for name in ("geomean", "p10", "least")},
+            vendor=vendor and selection_ratios(vendor),
             whole_pool=result["whole_pool"],
         )
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning.targets import selection_ratios
 from benchmarks.results import load
 from tilewise.markdown import table
 
@@ -29,11 +30,9 @@ def blocks(results: Path) -> dict[str, str]:
 def _with_tilewise(result: Mapping[str, Any], results: Path) -> dict[str, Any]:
     """Return a target's result with the row of tilewise, which another file has."""
     ours = load(results / f"target_{result['target']}.json")
-    vendor = ours["vendor"] and {
-        "n_problems": ours["vendor"]["n_problems"],
-        **{name: ours["vendor"][f"selected_{name}"] for name in _RATIOS},
-    }
-    row = {"method": "tilewise", **ours["holdout"], "vendor": vendor}
+    vendor = ours["vendor"]
+    ratios = vendor and {"n_problems": vendor["n_problems"], **selection_ratios(vendor)}
+    row = {"method": "tilewise", **ours["holdout"], "vendor": ratios}
     return {**result, "entries": [*result["entries"], row]}
 
 

@@ -20,8 +20,8 @@ from benchmarks.leaderboard.baselines import METHODS, Split, selections
 from benchmarks.leaderboard.submissions import submissions
 from benchmarks.learning.targets import HOLDOUT
 from benchmarks.results import RESULTS, save
-from tilewise.data import parquet_bytes, read_raw_measurements, split_rule
-from tilewise.data.quality import find_exclusions, prepare_measurements
+from tilewise.data import parquet_bytes, split_rule
+from tilewise.data.quality import prepare_files
 from tilewise.errors import TilewiseError
 from tilewise.evaluate import read_predictions
 from tilewise.files import write_bytes
@@ -34,8 +34,7 @@ FIGURES = ("n_problems", "mean_efficiency", "median_efficiency", "p10_efficiency
 
 def measure(target: Target, data: Path, scratch: Path) -> dict[str, Any]:
     """Return the figures of all methods for a target."""
-    raw = read_raw_measurements(data, target)
-    split = Split.of(prepare_measurements(raw, target, find_exclusions([data])).frame, target, HOLDOUT)
+    split = Split.of(prepare_files(data, target).frame, target, HOLDOUT)
     return {
         "target": target.name,
         "split_rule": split_rule(target, HOLDOUT),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,11 @@ def against_vendor(model: TrainedModel, table: TargetTable) -> dict[str, float] 
         **{f"best_of_own_{k}": v for k, v in ratio_figures((own / vendor).dropna().to_numpy()).items()},
         **{f"best_of_both_{k}": v for k, v in ratio_figures((by_problem["rate"].max() / vendor).to_numpy()).items()},
     }
+
+
+def selection_ratios(vendor: Mapping[str, float]) -> dict[str, float]:
+    """Return those of the figures of :func:`against_vendor` that are about the selection, by their own names."""
+    return {name: vendor[f"selected_{name}"] for name in ("geomean", "p10", "least")}
 
 
 def _run(*arguments: str) -> None:

@@ -25,8 +25,8 @@ import yaml
 from tilewise.cli._fingerprints import fingerprints
 from tilewise.cli.compose import compose, to_text
 from tilewise.cli.main import reporting_errors
-from tilewise.data import open_rows, read_measurements
-from tilewise.data.quality import find_exclusions, prepare_measurements, write_prepared
+from tilewise.data import read_measurements
+from tilewise.data.quality import prepare_files, write_prepared
 from tilewise.errors import ConfigError
 from tilewise.evaluate import evaluate, write_evaluation_report
 from tilewise.files import write_text
@@ -186,7 +186,7 @@ def _outputs(target: str) -> tuple[dict[str, str], pd.DataFrame]:
 def _prepared(name: str) -> tuple[str, pd.DataFrame]:
     """Prepare the measurements of a target; return the MD5 of the stage's file, and its table."""
     target, source = Target.parse(name), Path("data")
-    prepared = prepare_measurements(open_rows(source, target), target, find_exclusions([source]))
+    prepared = prepare_files(source, target)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.parquet"
         write_prepared(file, prepared)

@@ -16,9 +16,8 @@ from tilewise.data import (
     TargetTable,
     measurement_columns,
     parquet_bytes,
-    read_raw_measurements,
 )
-from tilewise.data.quality import find_exclusions, prepare_measurements, prepared_metadata
+from tilewise.data.quality import prepare_files, prepared_metadata
 from tilewise.errors import DataError
 from tilewise.files import replace_folder, write_bytes, write_text
 from tilewise.markdown import fill, table
@@ -83,8 +82,7 @@ def write_tables(
 
 
 def _write_table(source: Path, target: Target, fraction: float, folder: Path) -> PublishedTable:
-    raw = read_raw_measurements(source, target)
-    prepared = prepare_measurements(raw, target, find_exclusions([source]))
+    prepared = prepare_files(source, target)
     rows = TargetTable.of(prepared.frame, target)
     held = rows.is_holdout(fraction)
     frame = rows.rows.assign(**{SPLIT: np.where(held, HOLDOUT, TRAIN)})

@@ -22,7 +22,7 @@ from tilewise.torch._serving import dispatcher_for, dispatcher_named
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
 _ENDS = "Tensor? bias, Tensor? residual, str activation"
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": own.relu,
     "silu": own.silu,
     "gelu": own.gelu,
@@ -110,7 +110,7 @@ def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> T
 def finished(y: Tensor, residual: Tensor | None, activation: str) -> Tensor:
     """Return ``activation(y + residual)`` by PyTorch's functions."""
     y = y if residual is None else y + residual
-    return _ACTIVATIONS[activation](y) if activation else y
+    return ACTIVATIONS[activation](y) if activation else y
 
 
 def _stored_ends(bias: Tensor | None, residual: Tensor | None, activation: str) -> Epilogue:

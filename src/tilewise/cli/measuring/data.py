@@ -41,13 +41,12 @@ from rich.table import Table
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import ProgressLine
-from tilewise.data import open_rows, parquet_bytes, read_measurements, to_ck_text
+from tilewise.data import parquet_bytes, read_measurements, to_ck_text
 from tilewise.data.quality import (
     Exclusion,
     Prepared,
-    find_exclusions,
     merge_measurements,
-    prepare_measurements,
+    prepare_files,
     write_prepared,
 )
 from tilewise.errors import ConfigError, DataError
@@ -112,8 +111,7 @@ def _prepare(cfg: DictConfig) -> None:
     target, source = Target.parse(cfg.target), Path(cfg.input or cfg.data)
     output = Path(cfg.output or f"build/prepared/{target.name}.parquet")
     require_format(output, ".parquet")
-    rows = open_rows(source, target, cfg.chunk_rows)
-    prepared = prepare_measurements(rows, target, find_exclusions([source]))
+    prepared = prepare_files(source, target, cfg.chunk_rows)
     quarantine = output.with_suffix(".quarantined.parquet")
     if len(prepared.quarantined):
         write_bytes(quarantine, parquet_bytes(prepared.quarantined))

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tilewise.cli._console import plain_console, write_result
-from tilewise.data import read_raw_measurements
-from tilewise.data.quality import find_exclusions, prepare_measurements
+from tilewise.data.quality import prepare_files
 from tilewise.errors import ConfigError
 from tilewise.evaluate import is_predictions, read_predictions
 from tilewise.ops import Target
@@ -40,8 +39,7 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError(f"predictions: a file FILE.csv or FILE.parquet is needed, got {cfg.predictions}")
     predictions = read_predictions(Path(cfg.predictions), Target.parse(cfg.target))
     data = Path(cfg.data)
-    raw = read_raw_measurements(data, predictions.target)
-    frame = prepare_measurements(raw, predictions.target, find_exclusions([data])).frame
+    frame = prepare_files(data, predictions.target).frame
     score = score_predictions(predictions, frame, float(cfg.holdout.fraction))
     write_result(score.to_dict())
     _show(plain_console(), score, str(cfg.predictions))

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, find_exclusions
 from tilewise.data.quality._merge import merge_measurements
-from tilewise.data.quality._prepare import Prepared, prepare_measurements, prepared_metadata, write_prepared
+from tilewise.data.quality._prepare import (
+    Prepared,
+    prepare_files,
+    prepare_measurements,
+    prepared_metadata,
+    write_prepared,
+)
 
 __all__ = [
     "EXCLUSIONS_METADATA",
@@ -17,6 +23,7 @@ __all__ = [
     "Prepared",
     "find_exclusions",
     "merge_measurements",
+    "prepare_files",
     "prepare_measurements",
     "prepared_metadata",
     "write_prepared",

@@ -14,9 +14,9 @@ import pandas as pd
 from tilewise.data._columns import table_columns
 from tilewise.data._derived import implied_columns
 from tilewise.data._parquet_bytes import write_parts
-from tilewise.data._row_source import FrameSource, RowSource
+from tilewise.data._row_source import CHUNK_ROWS, FrameSource, RowSource, open_rows
 from tilewise.data._schema import SOURCE, to_measurements
-from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion
+from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, find_exclusions
 from tilewise.data.quality._faults import HARMLESS
 from tilewise.data.quality._screen import Screened, screen
 from tilewise.errors import DataError
@@ -103,6 +103,21 @@ def prepare_measurements(
         fate = f"bad, the first because {screened.faults['reason'].iloc[0]}" if whole else "bad or left out"
         raise DataError(f"all {len(source)} rows of {target.name} are {fate}")
     return Prepared(target, source, screened)
+
+
+def prepare_files(path: Path, target: Target, chunk_rows: int = CHUNK_ROWS) -> Prepared:
+    """Split the rows of `target` in a file or folder by the rules and by the decisions beside the files.
+
+    Args:
+        path: as for :func:`tilewise.data.open_rows`.
+        target: the target whose rows to take.
+        chunk_rows: likewise.
+
+    Raises:
+        DataError: a file cannot be read; or as for :func:`prepare_measurements`.
+        ConfigError: likewise.
+    """
+    return prepare_measurements(open_rows(path, target, chunk_rows), target, find_exclusions([path]))
 
 
 def write_prepared(path: Path, prepared: Prepared) -> int:

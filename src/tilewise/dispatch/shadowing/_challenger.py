@@ -25,9 +25,8 @@ class Challenger:
         self._target, self._switches, self._measurer = target, switches, measurer
         self._folder = Path(name) if os.sep in name or Path(name).is_dir() else None
         if origin is not None and origin.is_canary and name in origin.aliases:
-            name = (
-                origin.alias
-            )  # a host with the canary compares it with production, and the others the other way round
+            # A host with the canary compares it with production, and the others the other way round.
+            name = origin.alias
         self._origin = Origin(target.name, name, None if origin is None else origin.uri)
 
     def newest(self, current: Generation | None) -> Generation:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewise.registry._tracking import translate_errors
+from tilewise.registry._versions import KIND_TAG
 from tilewise.registry.training_runs._experiments import open_experiment
-
-KIND_TAG = "tilewise.kind"
 
 
 def log_drift(

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn import functional as own
 
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": own.relu,
-    "silu": own.silu,
-    "gelu": own.gelu,
-    "gelu_tanh": lambda x: own.gelu(x, approximate="tanh"),
-    "hardswish": own.hardswish,
-}
+from tilewise.torch._ended import ACTIVATIONS
 
 
 class Activation(NamedTuple):
@@ -37,7 +29,7 @@ class Activation(NamedTuple):
 def activation_of(node: fx.Node) -> Activation | None:
     """Return the activation that alone reads a node, or None."""
     dtype = node.meta["val"].dtype
-    for name in _FUNCTIONS:
+    for name in ACTIVATIONS:
         if nodes := _match(_pattern(name, dtype), node):
             return Activation(name, nodes)
     return None
@@ -48,7 +40,7 @@ def _pattern(name: str, dtype: torch.dtype) -> fx.Graph:
     """Return an activation's graph in the installed version of PyTorch, with the same decompositions."""
     with FakeTensorMode():
         example = torch.empty(2, 2, dtype=dtype)
-        graph: fx.Graph = make_fx(lambda x: _FUNCTIONS[name](x), decomposition_table=select_decomp_table())(
+        graph: fx.Graph = make_fx(lambda x: ACTIVATIONS[name](x), decomposition_table=select_decomp_table())(
             example
         ).graph
     return graph
