@@ -40,7 +40,8 @@ EDGES = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 7, 64, 2**31, 2**40, 2**62, 2
 @cache
 def exported(name: str, trees: int, folder: Path) -> tuple[TrainedModel, Path]:
     """Return a small model and its file."""
-    model, path = write_model(folder / name, trees=trees, target=name), folder / f"{name}.{trees}.twm"
+    model = write_model(folder / f"{name}.{trees}", trees=trees, target=name)
+    path = folder / f"{name}.{trees}.twm"
     assert main(["export", str(model), str(path)]) == 0
     return load_artefact(model), path
 
