@@ -16,12 +16,14 @@ from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.features import feature_table
-from tilewise.kernels import unsupported
+from tilewise.features._block_inputs import CLASSES_PER_PIPELINE
+from tilewise.kernels import Pool, unsupported
 from tilewise.kernels.ck import CkKernel
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton._limits import RESULT_BYTES
 from tilewise.kernels.triton._rules import shared_memory_bytes, stores_tiles
 from tilewise.kernels.triton.programs import family_of
+from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
@@ -470,6 +472,21 @@ def test_another_alignment_is_another_program() -> None:
     aligned = program("taps")
     assert aligned == program("taps", C=64, K=16) == program("taps", Hi=5)
     assert len({aligned, program("taps", C=2 * 12), program("taps", K=2 * 12), program("flat")}) == 4
+
+
+def test_a_call_of_the_vendor_has_a_program_for_each_kind_of_convolution() -> None:
+    columns = Pool("grouped_conv", "forward", "bf16", (VendorCall("cudnn"),)).columns
+
+    def program(problem: GroupedConvProblem, **change: Any) -> int:
+        values = dataclasses.replace(problem, **change).to_dict()
+        return int(TABLE.rows_of(values, columns, variant="forward", dtype="bf16", arch=SM90).program_class[0])
+
+    dense = program(GROUPED, G=1)
+    kinds = [dense, program(GROUPED), program(GROUPED, dilation_w=2), program(DEPTHWISE), program(DEPTHWISE, Di=9, Z=3)]
+    assert len(set(kinds)) == 5
+    assert kinds[-1] == program(DEPTHWISE, dilation_h=3, pad_h=3)  # PyTorch has a kernel for neither
+    assert kinds[1] == program(GROUPED, Hi=30, stride_w=2)
+    assert max(kinds) - dense < CLASSES_PER_PIPELINE
 
 
 def test_features_are_numbers_for_huge_problems() -> None:

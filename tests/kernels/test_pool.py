@@ -17,8 +17,6 @@ from tilewise.ops import OPS, GroupedConvProblem, Target
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 A, B = Kernel(64, 64, 32, "taps", 4, 3), Kernel(64, 64, 32, "flat", 4, 3)
 POOL = Pool("grouped_conv", "forward", "bf16", (A, B))
-# Pipelines that a pool does not have before their kernels are measured on its problems.
-UNMEASURED = {"forward": {"merged", "mergedbox", "relay"}}
 SHIPPED = sorted(p.stem for p in pool_path(TARGET).parent.glob("*.txt"))
 
 
@@ -106,9 +104,7 @@ def test_a_shipped_pool_is_legal_and_large_enough(target: Target) -> None:
     pool, arch = load_pool(target), load_arch(target.arch)
     assert len(pool) >= 100
     assert {k.config: illegal(k, target, arch) for k in pool.kernels if illegal(k, target, arch)} == {}
-    assert {k.pipeline for k in pool.kernels} == set(pipelines_of(target.op, target.variant)) - UNMEASURED.get(
-        target.variant, set()
-    )
+    assert {k.pipeline for k in pool.kernels} == set(pipelines_of(target.op, target.variant))
 
 
 def test_the_shipped_default_supports_odd_problems() -> None:

@@ -180,7 +180,10 @@ class BlockInputs(Inputs):
     @cached_property
     def program_class(self) -> npt.NDArray[np.int64]:
         """Number of the compiled program that serves the row: (rows,). Costs differ between programs by factors."""
-        classes = self.pipeline_number * CLASSES_PER_PIPELINE + self.alignment_class
+        program = self.alignment_class
+        for formulas in self.formulas:
+            program = formulas.program(self, program)
+        classes = self.pipeline_number * CLASSES_PER_PIPELINE + program
         return np.broadcast_to(classes, (self.n_rows,)).astype(np.int64)
 
     @cached_property

@@ -78,6 +78,7 @@ class Formulas:
         reuse: steps that one load serves from registers.
         pixel_steps: steps along the pixels in bwd_weight.
         merged: groups of a convolution that a tile computes at once. The other formulas then see products of so many.
+        program: number of the compiled program among those of the pipeline, for the cost model.
     """
 
     name: str
@@ -86,3 +87,4 @@ class Formulas:
     reuse: Formula = unchanged
     pixel_steps: Formula = unchanged
     merged: Formula = unchanged
+    program: Formula = unchanged

@@ -12,7 +12,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.errors import KernelError
 from tilewise.kernels._contract import Backend, Rules
 from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
-from tilewise.kernels._formulas import KernelLike, ProblemLike
+from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
 from tilewise.kernels._named import NamedKernel, NamedNumbers, nominal_columns
 from tilewise.ops import CHANNELS_LAST, Problem, Target
 
@@ -25,6 +25,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "grouped_conv": ("cudnn",),
     "gemm": ("cublas", "cublaslt", SCALED),
 }
+PROGRAMS_OF_A_KIND = 8  # numbers for the alignments of one kind of convolution
 FP8_ALIGNMENT = 16  # elements; cuBLASLt's rule for the rows of fp8 operands
 
 
@@ -87,6 +88,22 @@ def leaves(call: VendorCall, problem: Problem, target: Target, kind: EpilogueKin
     return EMPTY_KIND if takes_activation else kind._replace(has_bias=False)
 
 
+def _program(inputs: FeatureInputs, program: Array) -> Array:
+    """Return program numbers that tell the kinds of convolutions apart for which PyTorch and cuDNN have other kernels.
+
+    Groups of several channels, and groups of one, for which PyTorch's own kernels take 2D filters without dilation
+    (``use_cudnn_depthwise`` in PyTorch's aten/src/ATen/native/Convolution.cpp). Few rows of the sets have a dilation,
+    so trees would not learn from them that a call is up to 20 times slower then.
+    """
+    if inputs.op != "grouped_conv":
+        return program
+    p = inputs.p
+    grouped, single = p.G > 1, (p.G > 1) & (p.C == p.G)
+    usual = (p.Di * p.Z == 1) & (p.dilation_d * p.dilation_h * p.dilation_w == 1)
+    kind = 2 * grouped + 2 * single - (grouped & usual)
+    return program + PROGRAMS_OF_A_KIND * kind
+
+
 VENDOR = Backend(
     name=NAME,
     label="the vendor's library",
@@ -96,6 +113,7 @@ VENDOR = Backend(
     dtypes=DTYPES,
     pipelines=lambda op: NamedNumbers(NAME),
     common_columns=partial(nominal_columns, NAME),
+    formulas=lambda: (Formulas(NAME, program=_program),),
     leaves=leaves,
     timed_in_background=True,
     needs_python=True,
