@@ -189,7 +189,7 @@ SCHEDULES ?= 100
 SEED ?= 0
 
 .PHONY: campaign
-campaign: $(DEV)  ## schedules of faults and damaged files, with counts in benchmarks/results (SCHEDULES=N SEED=S; docs/faults.md)
+campaign: $(DEV) $(SERVERS)  ## schedules of faults and damaged files, with counts in benchmarks/results (SCHEDULES=N SEED=S; docs/faults.md)
 	python -m benchmarks.robustness.campaign --schedules $(SCHEDULES) --seed $(SEED) --save
 	python -m benchmarks.robustness.fuzz --seed $(SEED) --save
 

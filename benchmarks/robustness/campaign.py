@@ -1,11 +1,12 @@
-"""Schedules of faults: kill -9, a full disk, an I/O error or a jump of the clock at a random step of every writer.
+"""Schedules of faults: kills, full disks, I/O errors, jumps of the clock and broken networks.
 
 python -m benchmarks.robustness.campaign [--schedules 100] [--seed 0] [--scenario NAME]... [--only N] [--save]
 
-A step is a call that changes the disk (a write, rename, link, sync, ...), counted below the kernel's interface, so that
-it covers Python, SQLite and Arrow alike. After each schedule the invariants of tests/faults/scenarios.py must hold, the
-same work must complete without help, and hold again. Equal scenario, seed and number give an equal schedule; a failure
-prints the command that repeats it, and the exit status is 1.
+A fault hits a random step of a scenario. On a disk, a step is a call that changes it (a write, rename, link, ...),
+counted below the kernel's interface, so that it covers Python, SQLite and Arrow alike. In a network, it is a change of
+direction on a connection. After each schedule the invariants of tests/faults must hold, the same work must complete
+without help, and hold again. Equal scenario, seed and number give an equal schedule, in a network about the same step;
+a failure prints the command that repeats it, and the exit status is 1. Scenarios in a network need the extra `servers`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 def main() -> int:
     """Run the command and return its exit status."""
-    from faults.scenarios import SCENARIOS, quiet
+    from faults.catalogue import SCENARIOS
+    from faults.scenarios import quiet
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schedules", type=int, default=100, help="for each scenario")
@@ -64,7 +66,7 @@ def keep(row: dict[str, Any]) -> None:
 
 def campaign(name: str, numbers: range | tuple[int], seed: int, scratch: Path) -> dict[str, Any]:
     """Run schedules of one scenario; return their counts."""
-    from faults.scenarios import SCENARIOS
+    from faults.catalogue import SCENARIOS
     from faults.schedule import count_steps, run_schedule
 
     began, scenario = time.monotonic(), SCENARIOS[name]
@@ -73,14 +75,15 @@ def campaign(name: str, numbers: range | tuple[int], seed: int, scratch: Path) -
     ends: Counter[str] = Counter()
     left = broken = 0
     for number in numbers:
-        verdict = run_schedule(scenario, steps, random.Random(f"{name}-{seed}-{number}"), _empty(scratch / name))
-        kinds[verdict.kind] += 1
+        fault = scenario.injector.draw(random.Random(f"{name}-{seed}-{number}"), steps)
+        verdict = run_schedule(scenario, fault, _empty(scratch / name))
+        kinds[fault.kind] += 1
         ends[verdict.ended] += 1
         left += verdict.left > 0
         if verdict.wrong:
             broken += 1
             print(f"python -m benchmarks.robustness.campaign --scenario {name} --seed {seed} --only {number}")
-            print(f"  {verdict.kind} at step {verdict.at} of {steps}:", *verdict.wrong, sep="\n    ", flush=True)
+            print(f"  {fault.kind} at step {fault.at} of {steps}:", *verdict.wrong, sep="\n    ", flush=True)
     row: dict[str, Any] = {
         "scenario": name,
         "seed": seed,
@@ -102,9 +105,10 @@ def _empty(folder: Path) -> Path:
 
 def preloaded(scratch: Path) -> None:
     """Start this command again with the library of faults preloaded; it does not return."""
-    from faults.schedule import fault_library
+    from faults.disk import fault_library
 
     environment = {**os.environ, "LD_PRELOAD": str(fault_library(scratch)), "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks.robustness.campaign", *sys.argv[1:]], environment)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 import warnings
 from collections import Counter
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 
 from data import reader_fuzz
 from dispatch.measuring.measurers import MACHINE
+from faults.disk import OnDisk
 from faults.schedule import DONE, Scenario, forked
 from fuzzed.collect_inputs import small_plan
 from registry import lives
@@ -29,7 +31,6 @@ from tilewise.data.importers import ingest_file
 from tilewise.dispatch import Dispatcher
 from tilewise.dispatch.logs import RequestLog, read_request_log
 from tilewise.dispatch.measuring._measured_cache import MeasuredCache, MeasuredContext
-from tilewise.errors import TilewiseError
 from tilewise.model import load_artefact
 from tilewise.ops import Target
 
@@ -38,7 +39,7 @@ _TARGET = Target.parse(CONV)
 _PROBLEMS = problems(_TARGET, 4)
 
 
-class Collect:
+class Collect(OnDisk):
     """A measuring run: its journal, its table, and the removal of the journal."""
 
     def load(self) -> None:
@@ -79,7 +80,7 @@ def _no_engine(plan: Plan, index: int) -> Engine:
     raise AssertionError("everything is measured")
 
 
-class Ingest:
+class Ingest(OnDisk):
     """An import, with a quarantine of damaged rows."""
 
     def load(self) -> None:
@@ -108,7 +109,7 @@ class Ingest:
         return [] if (rows, losses) == (72, 1) else [f"{rows} rows, {losses} losses"]
 
 
-class Artefact:
+class Artefact(OnDisk):
     """A model folder that replaces another one, and its exported file."""
 
     def load(self) -> None:
@@ -141,7 +142,7 @@ def _exports() -> tuple[bytes, ...]:
         return tuple(model_bytes(load_artefact(model)) for model in models)
 
 
-class Caches:
+class Caches(OnDisk):
     """A dispatcher's measured cache and request log."""
 
     def load(self) -> None:
@@ -188,7 +189,7 @@ def _count(folder: Path, i: int, times: int) -> None:
     log.close()
 
 
-class Registry:
+class Registry(OnDisk):
     """Train, register and promote in a registry on SQLite."""
 
     def load(self) -> None:
@@ -215,7 +216,38 @@ class Registry:
         return lives.inspect(f"sqlite:///{folder / 'mlflow.db'}", folder)
 
 
-class Refresh:
+class RollBack(OnDisk):
+    """Put the first version back into production, which was rolled back itself, in a registry on SQLite."""
+
+    def load(self) -> None:
+        """Promote two models, in a folder that every schedule copies."""
+        Registry().load()
+        _promoted_twice()
+
+    def prepare(self, folder: Path) -> None:
+        """Copy the registry with both."""
+        shutil.copytree(_promoted_twice(), folder, dirs_exist_ok=True)
+
+    def act(self, folder: Path) -> None:
+        """Roll back, unless that is done."""
+        lives.go_back(f"sqlite:///{folder / 'mlflow.db'}", over=2, to=1)
+
+    def faults(self, folder: Path, complete: bool) -> list[str]:
+        """Check production, its history, and the tags of both versions."""
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+        return lives.inspect(uri, folder) + lives.inspect_back(uri, over=2, to=1)
+
+
+@cache
+def _promoted_twice() -> Path:
+    folder = Path(tempfile.mkdtemp())
+    assert forked(lambda: Registry().prepare(folder)) == DONE
+    assert forked(lambda: Registry().act(folder)) == DONE
+    assert forked(lambda: lives.mark_rolled_back(f"sqlite:///{folder / 'mlflow.db'}", 1)) == DONE
+    return folder
+
+
+class Refresh(OnDisk):
     """A dispatcher that starts from a registry and keeps a local copy: no fault of its disk may cost a selection."""
 
     def load(self) -> None:
@@ -236,14 +268,7 @@ class Refresh:
 
     def faults(self, folder: Path, complete: bool) -> list[str]:
         """Check that every local copy under its final name is whole."""
-        wrong = []
-        for model in (folder / "cache" / "models").glob("*/*/*/"):
-            if not model.name.startswith(".") and len(model.name) == 64:
-                try:
-                    load_artefact(model)
-                except TilewiseError as e:
-                    wrong.append(f"half a local copy: {e}")
-        return wrong
+        return lives.half_copies(folder)
 
 
 @cache
@@ -265,5 +290,6 @@ SCENARIOS: dict[str, Scenario] = {
     "artefact": Artefact(),
     "caches": Caches(),
     "registry": Registry(),
+    "rollback": RollBack(),
     "refresh": Refresh(),
 }

@@ -1,35 +1,63 @@
-"""One schedule of a fault: a scenario runs in a forked process, a fault hits one of its steps, and all is checked.
-
-The process that forks must have been started with the library of ``syscalls.c`` preloaded; see :func:`fault_library`.
-"""
+"""One schedule of a fault: a scenario runs in a forked process, a fault hits one of its steps, and all is checked."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from tilewise.errors import TilewiseError
 
-Kind = Literal["kill before", "kill within", "kill after", "disk full", "I/O error", "clock step"]
-KINDS: tuple[Kind, ...] = ("kill before", "kill within", "kill after", "disk full", "I/O error", "clock step")
-CLOCK_STEPS_S = (-(10**9), -86_400, -3_600, 3_600, 86_400, 10**9)
 PATIENCE_S = 120.0
 DONE, SAID = 0, 3  # exit statuses of a scenario's process: it completed, or it ended with an error in words
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A fault that waits for its step.
+
+    Attributes:
+        kind: in words.
+        at: the step that it hits, counted from 1.
+        size: seconds of a jump, or a seed; by kind.
+    """
+
+    kind: str
+    at: int
+    size: int
+
+
+class Injector(Protocol):
+    """A way for faults to hit a scenario, and to count its steps."""
+
+    def draw(self, rng: random.Random, steps: int) -> Fault:
+        """Choose a fault of a scenario with so many steps; equal generators choose equal ones."""
+
+    def arm(self, folder: Path, fault: Fault | None) -> None:
+        """Count steps from now on, and let the fault happen; called in the scenario's process before its work."""
+
+    def steps(self) -> int:
+        """Return the number of steps so far; called in the scenario's process after its work."""
+
+    def calm(self) -> None:
+        """End a fault that outlives the scenario's process."""
+
+
 class Scenario(Protocol):
-    """Something that writes files, and can be run again after any fault."""
+    """Something that writes files or to servers, and can be run again after any fault."""
+
+    patience_s: float
+
+    @property
+    def injector(self) -> Injector:
+        """Return the way for faults to hit it."""
 
     def load(self) -> None:
         """Compute the parts that all schedules share, once, in the process that forks."""
@@ -49,52 +77,38 @@ class Verdict:
     """The end of a schedule.
 
     Attributes:
-        kind: the fault.
-        at: the step that it hit, counted from 1; 0 if the scenario has no steps.
         ended: ``killed``, ``completed`` or ``said``: with an error in words.
         left: files of interrupted writes that nothing removes.
         wrong: broken invariants; empty if all hold.
     """
 
-    kind: Kind
-    at: int
     ended: str
     left: int
     wrong: tuple[str, ...]
 
 
-@cache
-def fault_library(folder: Path) -> Path:
-    """Compile ``syscalls.c``; the path is for LD_PRELOAD."""
-    library = folder / "faults.so"
-    source = Path(__file__).with_name("syscalls.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library)], check=True)
-    return library
-
-
-def run_schedule(scenario: Scenario, steps: int, rng: random.Random, root: Path) -> Verdict:
+def run_schedule(scenario: Scenario, fault: Fault, root: Path) -> Verdict:
     """Run a scenario with one fault, check it, run it again without, and check it again.
 
     Args:
         scenario: see :class:`Scenario`.
-        steps: of the undisturbed scenario.
-        rng: chooses the fault and its step.
+        fault: from the scenario's injector.
         root: an empty folder.
     """
-    kind, at, seconds = rng.choice(KINDS), rng.randint(1, max(1, steps)), rng.choice(CLOCK_STEPS_S)
-    folder = root / "work"
+    folder, injector = root / "work", scenario.injector
     folder.mkdir()
-    assert forked(lambda: scenario.prepare(folder)) == DONE
-    status = forked(lambda: scenario.act(folder), lambda: arm(folder, kind, at, seconds))
+    assert _forked(scenario, lambda: scenario.prepare(folder)) == DONE
+    status = _forked(scenario, lambda: scenario.act(folder), lambda: injector.arm(folder, fault))
+    injector.calm()
     ended = {DONE: "completed", SAID: "said", -signal.SIGKILL: "killed"}.get(status)
     wrong = [] if ended else [f"the faulty run ended with status {status}"]
     wrong += _checked(scenario, folder, complete=False)
-    status = forked(lambda: scenario.act(folder))
+    status = _forked(scenario, lambda: scenario.act(folder))
     wrong += [] if status == DONE else [f"the next run does not complete: status {status}"]
     wrong += _checked(scenario, folder, complete=True)
     left = sum(1 for path in folder.rglob(".*") if not path.name.endswith(".lock"))
     shutil.rmtree(root)
-    return Verdict(kind, at, ended or "failed", left, tuple(wrong))
+    return Verdict(ended or "failed", left, tuple(wrong))
 
 
 def count_steps(scenario: Scenario, root: Path) -> int:
@@ -102,29 +116,21 @@ def count_steps(scenario: Scenario, root: Path) -> int:
     folder, counted = root / "work", root / "steps"
     folder.mkdir()
     scenario.load()
-    assert forked(lambda: scenario.prepare(folder)) == DONE
+    assert _forked(scenario, lambda: scenario.prepare(folder)) == DONE
 
     def act() -> None:
         scenario.act(folder)
-        counted.write_text(str(_library().faults_steps()))
+        counted.write_text(str(scenario.injector.steps()))
 
-    assert forked(act, lambda: arm(folder, None, 0, 0)) == DONE, "the scenario fails without a fault"
+    assert _forked(scenario, act, lambda: scenario.injector.arm(folder, None)) == DONE, "it fails without a fault"
     assert _checked(scenario, folder, complete=True) == []
     steps = int(counted.read_text())
     shutil.rmtree(root)
     return steps
 
 
-def arm(folder: Path, kind: Kind | None, at: int, seconds: int) -> None:
-    """Let a fault happen at a step below `folder` from now on; None: count steps only."""
-    number = 0 if kind is None else 1 + KINDS.index(kind)
-    _library().faults_arm(str(folder).encode(), number, ctypes.c_long(at), ctypes.c_long(seconds))
-
-
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(os.environ["LD_PRELOAD"])
-    library.faults_steps.restype = ctypes.c_long
-    return library
+def _forked(scenario: Scenario, work: Callable[[], None], begin: Callable[[], None] = lambda: None) -> int:
+    return forked(work, begin, patience_s=scenario.patience_s)
 
 
 def _checked(scenario: Scenario, folder: Path, *, complete: bool) -> list[str]:
@@ -134,14 +140,16 @@ def _checked(scenario: Scenario, folder: Path, *, complete: bool) -> list[str]:
     def look() -> None:
         report.write_text("\n".join(scenario.faults(folder, complete)))
 
-    status = forked(look)
+    status = _forked(scenario, look)
     found = report.read_text().splitlines() if report.is_file() else []
     report.unlink(missing_ok=True)
     when = "after completion" if complete else "after the fault"
     return [f"{when}: {line}" for line in found] + ([] if status == DONE else [f"{when}: checking failed: {status}"])
 
 
-def forked(work: Callable[[], None], begin: Callable[[], None] = lambda: None) -> int:
+def forked(
+    work: Callable[[], None], begin: Callable[[], None] = lambda: None, *, patience_s: float = PATIENCE_S
+) -> int:
     """Run `work` in a forked process; return its exit status, negative for a signal."""
     child = os.fork()
     if child == 0:
@@ -156,7 +164,7 @@ def forked(work: Callable[[], None], begin: Callable[[], None] = lambda: None) -
             traceback.print_exc()
         finally:
             os._exit(status)
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + patience_s
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

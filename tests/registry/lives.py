@@ -13,8 +13,8 @@ from tilewise.errors import TilewiseError
 from tilewise.gate import SliceRule, Thresholds, parse_decision
 from tilewise.model import load_artefact, write_artefact
 from tilewise.ops import Target
-from tilewise.registry import _history as history
 from tilewise.registry import (
+    ROLLED_BACK_TAG,
     find_by_number,
     gate_standing,
     list_aliases,
@@ -22,7 +22,11 @@ from tilewise.registry import (
     load_version,
     read_history,
     registry_session,
+    roll_back,
+    settle_history,
 )
+from tilewise.registry import _history as history
+from tilewise.registry._versions import set_tag
 from tilewise.registry.promotion import Override, PromotionRules, publish
 from tilewise.registry.promotion import _promote as promotion
 from tilewise.registry.promotion._logged_files import logged_decision
@@ -33,6 +37,7 @@ _THRESHOLDS = Thresholds(
     selection_time_factor=1e9, min_problems=1,
 )  # fmt: skip
 RULES = PromotionRules(_THRESHOLDS, 0.18, override=Override("small tables of tests"))
+REASON = "a campaign"  # of rollbacks
 
 
 @cache
@@ -51,6 +56,40 @@ def live(uri: str, folder: Path, seed: int) -> bool:
     with registry_session(uri):
         publish(folder / "model", log_training(trained(seed), folder / "model"))
         return promotion.promote(folder / "model", table(), RULES, folder / "reports").in_production
+
+
+def mark_rolled_back(uri: str, number: int) -> None:
+    """Tag a version as an earlier rollback would have."""
+    with registry_session(uri):
+        set_tag(CONV, number, ROLLED_BACK_TAG, "an earlier time")
+
+
+def go_back(uri: str, over: int, to: int) -> None:
+    """Roll back from version `over` to another one, unless an interrupted attempt had done it.
+
+    Raises:
+        AssertionError: Version `over` still serves.
+    """
+    history.LEASE_S = 0.5
+    with registry_session(uri):
+        if settle_history(CONV).production == over:
+            roll_back(CONV, to, reason=REASON, over=over)
+        assert list_aliases(CONV)["production"] == to
+
+
+def inspect_back(uri: str, over: int, to: int) -> list[str]:
+    """Return everything wrong with the tags of a rollback, which has happened or not."""
+    with registry_session(uri):
+        last, serves = read_history(CONV)[-1].action, list_aliases(CONV).get("production")
+        tags = {version.number: version.tags for version in list_versions(CONV)}
+    wrong = []
+    if serves == to and tags[over].get(ROLLED_BACK_TAG) != REASON:
+        wrong.append("the version that was rolled back does not say so")
+    if serves == to and ROLLED_BACK_TAG in tags[to]:
+        wrong.append("the version that was restored is tagged as rolled back")
+    if last != "rolled back" and ROLLED_BACK_TAG in tags[over]:
+        wrong.append("production is tagged as rolled back, and was not")
+    return wrong
 
 
 def inspect(uri: str, folder: Path) -> list[str]:
@@ -82,4 +121,16 @@ def inspect(uri: str, folder: Path) -> list[str]:
             load_artefact(folder / "model")
         except TilewiseError as e:
             wrong.append(f"half a model on disk: {e}")
+    return wrong
+
+
+def half_copies(folder: Path) -> list[str]:
+    """Return the local copies of dispatchers below `folder` that are not whole."""
+    wrong = []
+    for model in folder.glob("*/models/*/*/*/"):
+        if not model.name.startswith(".") and len(model.name) == 64:
+            try:
+                load_artefact(model)
+            except TilewiseError as e:
+                wrong.append(f"half a local copy: {e}")
     return wrong

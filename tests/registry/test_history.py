@@ -12,7 +12,7 @@ from tilewise.errors import RegistryUnavailableError
 from tilewise.registry import _history as history
 from tilewise.registry import list_aliases, list_targets
 from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
-from tilewise.registry._versions import create_version, move_alias
+from tilewise.registry._versions import ROLLED_BACK_TAG, create_version, list_versions, move_alias, set_tag
 
 
 @pytest.fixture
@@ -87,6 +87,33 @@ class TestDeath:
         head = settle_history(CONV)
         assert (head.production, head.previous, head.applied) == (2, 1, True)
         assert list_aliases(CONV) == {"production": 2, "previous": 1}
+
+    @pytest.mark.parametrize("dies_at", [0, 1, 2, 3, 6])
+    def test_of_a_rollback(self, dies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """At either version's tag, the tag that is taken away, an alias, or the tag that says that all is done."""
+        promote(settle_history(CONV), 1)
+        promote(settle_history(CONV), 2)
+        set_tag(CONV, 1, ROLLED_BACK_TAG, "an earlier time")
+        calls: list[Any] = []
+        with monkeypatch.context() as patch:
+            for name in ("move_alias", "set_tag", "delete_tag"):
+                patch.setattr(history, name, _dying(getattr(history, name), calls, dies_at))
+            with pytest.raises(RegistryUnavailableError, match="killed"):
+                commit_change(settle_history(CONV), 1, "rolled back", "slow", previous=2)
+        assert settle_history(CONV).applied
+        assert list_aliases(CONV) == {"production": 1, "previous": 2}
+        assert {v.number: v.tags for v in list_versions(CONV)} == {
+            1: {"rolled_back_to": "from version 2: slow"},
+            2: {ROLLED_BACK_TAG: "slow"},
+            3: {},
+        }
+
+    def test_a_rollback_that_lost_a_write_conflict_leaves_no_tag(self) -> None:
+        promote(settle_history(CONV), 1)
+        seen = settle_history(CONV)
+        promote(seen, 2)
+        assert commit_change(seen, 3, "rolled back", "slow", previous=1) is None
+        assert [v.tags for v in list_versions(CONV)] == [{}, {}, {}]
 
     def test_a_version_that_was_deleted_since(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:

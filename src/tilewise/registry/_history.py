@@ -8,9 +8,9 @@ are the entries of a log:
 * A change of production appends an entry that names the entry it was decided on (``over``).
 * An entry is valid only if the last valid entry before it is the one it names. On a write conflict everyone sees in the
   log which entry lost, and its author judges again. So appending is a compare-and-swap.
-* The aliases mirror the last valid entry. Its author moves them and tags the entry ``applied``. Other processes wait
-  for that tag before they decide, at most :data:`LEASE_S` by their own clock, and then move the aliases themselves.
-  Moving them is idempotent, so a crash at any point is repaired.
+* The aliases mirror the last valid entry, and so do the tags of both versions of a rollback. Its author writes them and
+  tags the entry ``applied``. Other processes wait for that tag before they decide, at most :data:`LEASE_S` by their own
+  clock, and then write them themselves. Writing them is idempotent, so a crash at any point is repaired.
 * An entry may also start or end a canary: a version that the gate let pass for a share of the hosts. Production stays,
   and the next change of production ends the canary.
 * If somebody moved an alias by hand, the next decision notices it and appends an entry for it. Such an entry is no
@@ -36,8 +36,10 @@ from tilewise.registry._versions import (
     KIND_TAG,
     PREVIOUS,
     PRODUCTION,
+    ROLLED_BACK_TAG,
     Version,
     create_version,
+    delete_tag,
     describe_model,
     find_by_number,
     list_aliases,
@@ -49,7 +51,7 @@ from tilewise.registry._versions import (
 
 Action = Literal["promoted", "rolled back", "moved by hand", "canary started", "canary ended"]
 
-LEASE_S = 5.0  # enough for the author's three requests
+LEASE_S = 5.0  # enough for the author's requests
 _POLL_S = 0.05
 _CANARY_CONTENT = "canary_content"
 _PAGE = (
@@ -205,6 +207,8 @@ def _head(target: str) -> HistoryEntry:
 def _apply(entry: HistoryEntry) -> None:
     """Move the aliases to the last entry, and repeat if another entry was appended meanwhile."""
     while True:
+        if entry.action == "rolled back":
+            _tag_rolled_back(entry)
         for alias, number in entry.aliases.items():
             if number is None or find_by_number(entry.target, number):  # a version may have been deleted by hand
                 move_alias(entry.target, alias, number)
@@ -213,6 +217,16 @@ def _apply(entry: HistoryEntry) -> None:
             break
         entry = newest
     set_tag(entry.target + HISTORY_SUFFIX, entry.number, "applied", "true")
+
+
+def _tag_rolled_back(entry: HistoryEntry) -> None:
+    """Tell both versions of a rollback about it: from then on the gate refuses only the one that was replaced."""
+    replaced, restored = (n and find_by_number(entry.target, n) for n in (entry.previous, entry.production))
+    if replaced:
+        set_tag(entry.target, replaced.number, ROLLED_BACK_TAG, entry.reason)
+    if restored:
+        set_tag(entry.target, restored.number, "rolled_back_to", f"from version {entry.previous}: {entry.reason}")
+        delete_tag(restored, ROLLED_BACK_TAG)
 
 
 def _entry(version: Version) -> HistoryEntry:

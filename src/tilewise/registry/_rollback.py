@@ -9,12 +9,10 @@ from tilewise.registry._versions import (
     PREVIOUS,
     ROLLED_BACK_TAG,
     Version,
-    delete_tag,
     find_by_alias,
     find_by_number,
     list_versions,
     load_version,
-    set_tag,
 )
 
 _ATTEMPTS = 5
@@ -51,13 +49,8 @@ def roll_back(
             raise ConfigError(f"{current} is in production, no longer version {over}: judge again")
         goal = _goal(target, current, number)
         load_version(goal)  # raises before a broken model gets into production
-        # Tag before the alias moves, so that a concurrent promotion sees it.
-        set_tag(target, current.number, ROLLED_BACK_TAG, reason)
         if commit_change(head, goal.number, "rolled back", reason, previous=current.number):
-            set_tag(target, goal.number, "rolled_back_to", f"from version {current.number}: {reason}")
-            delete_tag(goal, ROLLED_BACK_TAG)
             return goal, current
-        delete_tag(find_by_number(target, current.number) or current, ROLLED_BACK_TAG)
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
 
 

@@ -333,6 +333,21 @@ class TestRollback:
         assert list_aliases(CONV)["production"] == 1
 
     @pytest.mark.long
+    def test_a_promotion_that_read_the_version_before_does_not_undo_it(
+        self, go: Promote, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def _rolled_back_since(*args: Any, **options: Any) -> Any:
+            version = publish(*args, **options)
+            roll_back(CONV, reason="slow on depthwise")
+            return version
+
+        go(GOOD)
+        go(ALSO_GOOD)
+        monkeypatch.setattr(promotion_module, "publish", _rolled_back_since)
+        assert go(ALSO_GOOD).reasons[0].startswith("it was rolled back from production: slow on depthwise")
+        assert list_aliases(CONV)["production"] == 1
+
+    @pytest.mark.long
     def test_twice_does_not_bring_the_bad_one_back_unless_named(self, go: Promote) -> None:
         go(GOOD)
         go(ALSO_GOOD)

@@ -119,6 +119,7 @@ def promote(
     folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
+        version = find_by_number(target, version.number) or version  # it may have been rolled back since it was read
         production, waived = _find_production(head, rules)
         same = production is not None and _is_in_production(version, production)
         if same is None:
@@ -134,7 +135,6 @@ def promote(
         if settle_history(target) == head and (promotion := _carry_out(judgement, head, folder, log)):
             return promotion
         # Another process changed production, so the judgement is out of date.
-        version = find_by_number(target, version.number) or version
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
 
 
