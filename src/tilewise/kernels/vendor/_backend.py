@@ -25,6 +25,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "grouped_conv": ("cudnn",),
     "gemm": ("cublas", "cublaslt", SCALED),
 }
+DEPTHWISE_FILTER = 7  # largest height and width with kernels of their own
 PROGRAMS_OF_A_KIND = 8  # numbers for the alignments of one kind of convolution
 FP8_ALIGNMENT = 16  # elements; cuBLASLt's rule for the rows of fp8 operands
 
@@ -89,19 +90,20 @@ def leaves(call: VendorCall, problem: Problem, target: Target, kind: EpilogueKin
 
 
 def _program(inputs: FeatureInputs, program: Array) -> Array:
-    """Return program numbers that tell the kinds of convolutions apart for which PyTorch and cuDNN have other kernels.
+    """Return program numbers that tell the kinds of convolutions apart for which cuDNN has kernels of their own.
 
-    Groups of several channels, and groups of one, for which PyTorch's own kernels take 2D filters without dilation
-    (``use_cudnn_depthwise`` in PyTorch's aten/src/ATen/native/Convolution.cpp). Few rows of the sets have a dilation,
-    so trees would not learn from them that a call is up to 20 times slower then.
+    These are groups of several channels, and depthwise filters of one filter a channel, up to 7 x 7. A dilation or a
+    third dimension takes slower kernels, by a factor of up to 20. Few rows of the sets have such shapes, so trees alone
+    did not learn it. (Times of cuDNN 9.19 in the tables of sm90, beside those of the fastest kernel of the pool.)
     """
     if inputs.op != "grouped_conv":
         return program
     p = inputs.p
     grouped, single = p.G > 1, (p.G > 1) & (p.C == p.G)
     usual = (p.Di * p.Z == 1) & (p.dilation_d * p.dilation_h * p.dilation_w == 1)
-    kind = 2 * grouped + 2 * single - (grouped & usual)
-    return program + PROGRAMS_OF_A_KIND * kind
+    small = (p.K == p.C) & (p.Y <= DEPTHWISE_FILTER) & (p.X <= DEPTHWISE_FILTER)
+    own = grouped & usual & (~single | small)
+    return program + PROGRAMS_OF_A_KIND * (2 * grouped + 2 * single - own)
 
 
 VENDOR = Backend(
