@@ -84,8 +84,7 @@ def axes_file(path: Path, height: float = 5.0) -> Iterator[Axes]:
 def label_rows(axes: Axes, names: Sequence[str]) -> None:
     """Name the rows 0, 1, ... of horizontal bars or dots, the first at the top."""
     axes.set_yticks(range(len(names)), names, fontsize=SMALL)
-    axes.invert_yaxis()
-    axes.margins(y=0.01)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
 
 

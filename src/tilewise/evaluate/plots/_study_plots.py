@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewise.plot_style import BLUE, DENSITY, INK, OTHER, RED, SMALL, axes_file, label_rows
+from tilewise.plot_style import BLUE, DENSITY, INK, RED, SMALL, axes_file, label_rows
 from tilewise.train import TrialResult, TuningResult
 from tilewise.train.tuning import LOWER_IS_BETTER, pareto_front
 
-_COLOURS = {"complete": BLUE, "pruned": OTHER}
+_COLOURS = {"complete": BLUE, "pruned": INK}
 _FEWEST_TRIALS = 3  # two show neither a history nor a trade-off
 
 
@@ -82,10 +82,10 @@ def plot_pareto(trials: Sequence[TrialResult], other: str, chosen: TrialResult |
         return x, y
 
     with axes_file(path) as axes:
-        axes.scatter(*places(trials), s=12, color=OTHER, label="trials")
+        axes.scatter(*places(trials), s=12, color=INK, label="trials")
         axes.scatter(*places(front), s=24, color=RED, label="Pareto front")
         if chosen:
-            axes.scatter(*places([chosen]), s=90, facecolors="none", edgecolors=INK, label="chosen")
+            axes.scatter(*places([chosen]), s=90, facecolors="none", edgecolors=BLUE, label="chosen")
         axes.set(xlabel=_label(other), ylabel=_label(names[0]), title="Trials that no other beats in every objective")
         axes.legend()
     return path
