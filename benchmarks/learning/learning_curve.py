@@ -147,25 +147,23 @@ def _figures(point: Mapping[str, float]) -> str:
 
 def plot(results: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Plot P10 by share of the pairs, one panel per target."""
-    from matplotlib.figure import Figure
+    from tilewise.plot_style import INK, SMALL, figure_file
 
     columns = min(3, len(results))
     lines = -(-len(results) // columns)
-    figure = Figure(figsize=(3.6 * columns, 2.9 * lines), layout="constrained")
-    for number, result in enumerate(results, 1):
-        axes = figure.add_subplot(lines, columns, number)
-        for strategy in STRATEGIES:
-            points = curve(result, strategy)
-            shares, p10 = ([100 * p[n] for p in points] for n in ("share", "p10_efficiency"))
-            axes.plot(shares, p10, marker=".", label=strategy)
-        axes.axhline(100 * quarter(result)["all"]["p10_efficiency"], color="grey", linewidth=0.8, linestyle="--")
-        axes.set(xscale="log", xlabel="measured pairs, %", ylabel="P10 efficiency, %")
-        axes.set_xticks([2, 5, 10, 25, 50, 100], labels=["2", "5", "10", "25", "50", "100"])
-        axes.minorticks_off()
-        axes.set_title(result["target"], fontsize=8)
-        axes.legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with figure_file(path, 3.6 * columns, 2.9 * lines) as figure:
+        for number, result in enumerate(results, 1):
+            axes = figure.add_subplot(lines, columns, number)
+            for strategy in STRATEGIES:
+                points = curve(result, strategy)
+                shares, p10 = ([100 * p[n] for p in points] for n in ("share", "p10_efficiency"))
+                axes.plot(shares, p10, marker=".", label=strategy)
+            axes.axhline(100 * quarter(result)["all"]["p10_efficiency"], color=INK, linewidth=0.8, linestyle="--")
+            axes.set(xscale="log", xlabel="measured pairs, %", ylabel="P10 efficiency, %")
+            axes.set_xticks([2, 5, 10, 25, 50, 100], labels=["2", "5", "10", "25", "50", "100"])
+            axes.minorticks_off()
+            axes.set_title(result["target"], fontsize=8)
+            axes.legend(fontsize=SMALL)
     return path
 
 

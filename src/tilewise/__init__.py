@@ -1,4 +1,4 @@
-"""tilewise learns which tile kernel to launch."""
+"""Learn which tile kernel to launch."""
 
 from typing import TYPE_CHECKING
 

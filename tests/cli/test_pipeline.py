@@ -32,7 +32,7 @@ SHOWN_ONLY = (
 # explorers are files of other calls, or MLflow's.
 # What train keeps of a tuning goes to conf/, and a run after it begins there. Results do not depend on the cluster.
 SHOWN_ONLY_BY = {
-    "prepare": ("data/describe/", "publish/"),
+    "prepare": ("data/describe/", "publish/", "plot_style.py"),
     # ... and `ingest` defines ops before it composes, of a tuned kernel too.
     "settings": (
         "autotuning/",
@@ -50,6 +50,7 @@ SHOWN_ONLY_BY = {
         "core/",
         "arch.py",
         "metrics.py",
+        "plot_style.py",
     ),
     "train": (
         "publish/",
@@ -60,6 +61,7 @@ SHOWN_ONLY_BY = {
         "registry/",
         "gate/",
         "evaluate/",
+        "plot_style.py",
         "cli/compose.py",
         "cli/_tuned.py",
         "cli/project/",

@@ -87,7 +87,7 @@ VERBS: dict[str, Verb] = {
     ),
     "score": Verb(
         "models",
-        "score anybody's selections for the holdout problems",
+        "score selections for the holdout problems, whatever made them",
         ("data", "holdout", "predictions"),
     ),
     "promote": Verb(

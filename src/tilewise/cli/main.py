@@ -39,7 +39,7 @@ target=NAME chooses op, variant, dtype and arch at once; params=FILE starts from
 Quote braces, brackets and spaces for the shell: 'problem={M:64,N:64,K:64}' 'collect.devices=[0,1]'
 
 --json         print one JSON document instead of prose; an error is {"error": ..., "status": ...}
---quiet, -q    print nothing; the exit status tells
+--quiet, -q    print nothing; only the exit status is left
 --cfg, -c      print the configuration and stop: job (default), hydra or all; --package KEY prints a part of it
 --info, -i     print the files that it is composed of: defaults, defaults-tree, searchpath, plugins, config or all
 TILEWISE_DEBUG=1 shows the traceback of an error."""

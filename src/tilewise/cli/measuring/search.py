@@ -2,8 +2,7 @@
 
 tilewise search 'problem={N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3}' [search.method=tpe] [search.n_evaluations=500]
 tilewise search search.problems=50 output=PLAN.json    search for validation problems; write a plan that measures the
-results
-                                                       beside the pool's recorded best
+                                                       results beside the pool's recorded best
 tilewise search search.problems=50 collect.simulate=DATA   search among recorded kernels; judge by recorded times
 tilewise search input=TABLE                            judge the measured plan: do the results beat the pool?
 

@@ -3,7 +3,7 @@
 tilewise drift [input=REQUESTS.jsonl] [gate.shadow=JOURNAL.jsonl] [model_dir=models/TARGET] [out=FOLDER]
                [register=false]
 
-REQUESTS is a file of TILEWISE_RECORD, JOURNAL one of TILEWISE_SHADOW_JOURNAL; at least one of them. The report goes to
+REQUESTS is a file of TILEWISE_RECORD, JOURNAL one of TILEWISE_SHADOW_JOURNAL; give at least one. The report goes to
 drift.json and drift.csv in FOLDER (reports/TARGET/drift by default), and to MLflow as a run of the target's experiment.
 `dvc plots show` draws drift.csv. See docs/fleet.md.
 """

@@ -4,8 +4,8 @@ tilewise evaluate [model_dir=FOLDER] [data=FILE_OR_FOLDER] [out=FOLDER] [holdout
                   [output=PREDICTIONS.csv|.parquet] [html=EXPLORER.html] ['slices={pipeline: compv4, layout: rcr}']
 
 Writes metrics.json, predictions.parquet (one row per problem) and plots. data= may also be a file of CK Tile's. output=
-writes the predictions with their target, for `tilewise compare`; slices= judges these problems only, and prints.
-html= writes one page in which a problem can be picked, with its ranking and its measurements.
+writes the predictions with their target, for `tilewise compare`; slices= judges these problems only, and prints the
+figures. html= writes one page in which a problem can be picked, with its ranking and its measurements.
 holdout.fraction=0 judges every problem of the table; make sure that the model was not trained on them.
 docs/evaluation.md explains each figure.
 """

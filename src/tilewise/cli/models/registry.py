@@ -3,7 +3,7 @@
 tilewise registry [list]
 tilewise registry show [target=NAME] [version=N]                    everything about one version
 tilewise registry diff [target=NAME] [a=production] [b=candidate]   two versions: parameters, data, pool, figures
-tilewise registry check                                             is each production the gate's, with sound files?
+tilewise registry check                                             is each production from the gate, with sound files?
 
 Without version= it is the one in production; a= and b= are numbers or aliases. check exits with status 2 if a version
 got into production past the gate, or if its files are not those that were published.

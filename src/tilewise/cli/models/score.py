@@ -1,4 +1,4 @@
-"""Score selections for the holdout problems: anybody's, without the model that made them.
+"""Score selections for the holdout problems, whatever made them: no model is needed.
 
 tilewise score predictions=FILE [data=FILE_OR_FOLDER] [target=NAME]
 

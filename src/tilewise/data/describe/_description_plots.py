@@ -1,66 +1,31 @@
 """Plots of measurements as small PNG files: one per figure, op and arch, with a panel for each of their targets.
 
-Thousands of problems are counted in cells, not drawn one over the other. The background is transparent and the ink a
-mid grey, so that a plot is readable on light and dark pages. Drawing needs no display and leaves matplotlib's global
-state alone. Equal descriptions give equal bytes.
+Thousands of problems are counted in cells, not drawn one over the other.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, MultipleLocator
-from PIL import Image  # a dependency of matplotlib
 
 from tilewise.arch import load_arch
 from tilewise.data.describe._description import LONG_MS, Description, best_subset
-from tilewise.files import write_bytes
+from tilewise.plot_style import INK, OTHER, PALETTE, SMALL, draw_density, figure_file
 
-_INK = "#808080"  # contrast 3.9 on white, 4.4 on the site's dark pages
-_STYLE: dict[Any, Any] = {  # keys are a literal type of matplotlib's stubs
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "figure.dpi": 100,
-    **{
-        key: _INK
-        for key in (
-            "text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color",
-            "grid.color",
-        )
-    },
-    **{key: "none" for key in ("figure.facecolor", "axes.facecolor")},
-}  # fmt: skip
-_PALETTE = (  # Paul Tol's bright, then vibrant: distinct for the colour-blind, on white and on dark grey
-    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#EE7733", "#009988", "#BBBBBB",
-)  # fmt: skip
-_OTHER = "#BBBBBB"
-_DENSITY = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.2, 0.95, 64)))  # no end fades on either page
 _COLUMNS = 3
 _PANEL, _LEGEND = (3.9, 3.3), 2.2  # inches
-_COLOURS = 128  # of the PNG's palette; this divides the size by three without a visible difference
-_HEXAGONS = 36  # along an axis
 _MOST_VALIDATION = 80  # problems that are drawn one by one
 _CELL = 2  # octaves of a region
 _FEWEST = 3  # problems of a region that is shown
-_MOST_NAMES = 8  # pipelines or solvers with a colour of their own
+_MOST_NAMES = len(PALETTE)  # pipelines or solvers with a colour of their own
 _MOST_REASONS = 7
 _MOST_KERNELS = 60
 _BINS = 24
@@ -72,7 +37,7 @@ def write_plots(described: Sequence[Description], folder: Path) -> list[Path]:
     for d in described:
         groups.setdefault(f"{d.target.op}_{d.target.arch}", []).append(d)
     return [
-        _save(_panels(draw, shown), folder / f"{name}_{group}.png")
+        _write_panels(draw, shown, folder / f"{name}_{group}.png")
         for name, (_, draw, has_data) in FIGURES.items()
         for group in sorted(groups)
         if (shown := [d for d in groups[group] if has_data(d)])
@@ -84,37 +49,24 @@ _Draw = Callable[[Axes, Description, Sequence[Description]], None]  # draws one 
 
 def _coverage(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     p = d.problems
-    _density(axes, p["intensity"], p["flops"])
+    draw_density(axes, p["intensity"], p["flops"], "problems")
     some = p[p["validation"]]
     some = some.iloc[:: max(1, -(-len(some) // _MOST_VALIDATION))]
     axes.scatter(
-        some["intensity"], some["flops"], s=9, marker="D", facecolors="none", edgecolors=_PALETTE[1], linewidths=0.6,
+        some["intensity"], some["flops"], s=9, marker="D", facecolors="none", edgecolors=PALETTE[1], linewidths=0.6,
         label="validation problems (some)",
     )  # fmt: skip
-    axes.axvline(_ridge(d), color=_INK, linewidth=1, linestyle="--", label="left: bound by memory")
+    axes.axvline(_ridge(d), color=INK, linewidth=1, linestyle="--", label="left: bound by memory")
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="FLOPs")
 
 
 def _roofline(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     arch, p = load_arch(d.target.arch), d.problems.dropna(subset="tflops")
-    _density(axes, p["intensity"], p["tflops"])
+    draw_density(axes, p["intensity"], p["tflops"], "problems")
     peak = arch.peak(d.target.dtype)
     x = np.array([min(p["intensity"].min(), _ridge(d)), _ridge(d), max(p["intensity"].max(), _ridge(d))])
-    axes.plot(x, np.minimum(peak, x * arch.dram_gb_s / 1e3), color=_PALETTE[1], linewidth=1.5, label="roof")
+    axes.plot(x, np.minimum(peak, x * arch.dram_gb_s / 1e3), color=PALETTE[1], linewidth=1.5, label="roof")
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="TFLOPS of the best kernel")
-
-
-def _density(axes: Axes, x: pd.Series, y: pd.Series) -> None:
-    """Draw how many problems lie where, with the scale beside."""
-    cells = axes.hexbin(
-        x, y, xscale="log", yscale="log", gridsize=_HEXAGONS, mincnt=1, bins="log", cmap=_DENSITY, linewidths=0.1
-    )
-    figure = axes.figure
-    assert isinstance(figure, Figure)
-    bar = figure.colorbar(cells, ax=axes, pad=0.01, aspect=35)
-    bar.outline.set_visible(False)
-    bar.ax.set_title("problems", fontsize=7)
-    bar.ax.tick_params(labelsize=7)
 
 
 def _regions(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
@@ -128,7 +80,7 @@ def _regions(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     shares = counts.div(counts.sum(axis=1), axis=0)
     x, y = (_CELL * counts.index.get_level_values(axis).to_numpy() for axis in ("m", "n"))
     bottom = y.copy()
-    for colour, name in zip([*_cycle(len(names)), _OTHER], [*names, "others"], strict=True):
+    for colour, name in zip([*PALETTE[: len(names)], OTHER], [*names, "others"], strict=True):
         height = 0.9 * _CELL * shares.get(name, pd.Series(0.0, counts.index)).to_numpy()
         if height.any():
             axes.bar(x, height, 0.9 * _CELL, bottom, align="edge", color=colour, linewidth=0, label=name)
@@ -159,8 +111,8 @@ def _concentration(axes: Axes, d: Description, panels: Sequence[Description]) ->
     wins = np.sort(np.bincount(valid.argmax(axis=1), minlength=valid.shape[1]))[::-1]
     count = min(_MOST_KERNELS, len(wins))
     k = np.arange(1, count + 1)
-    axes.plot(k, 100 * best_subset(valid, count), color=_PALETTE[0], label="best of k, mean efficiency")
-    axes.plot(k, 100 * wins.cumsum()[:count] / wins.sum(), color=_PALETTE[1], label="problems won by k")
+    axes.plot(k, 100 * best_subset(valid, count), color=PALETTE[0], label="best of k, mean efficiency")
+    axes.plot(k, 100 * wins.cumsum()[:count] / wins.sum(), color=PALETTE[1], label="problems won by k")
     axes.text(
         0.98, 0.04, f"{(wins > 0).sum()} of {len(wins)} kernels win somewhere", ha="right", transform=axes.transAxes
     )
@@ -173,24 +125,24 @@ def _failures(axes: Axes, d: Description, panels: Sequence[Description]) -> None
     labels = [
         _short(r if s == "unsupported" else f"{s}: {r}") for s, r in zip(top["status"], top["reason"], strict=True)
     ]
-    colours = [_OTHER if s == "unsupported" else _PALETTE[1] for s in top["status"]]
+    colours = [OTHER if s == "unsupported" else PALETTE[1] for s in top["status"]]
     share = 100 * top["rows"].to_numpy() / d.rows
     axes.barh(range(len(top)), share, color=colours, height=0.55)
     for i, (label, value) in enumerate(zip(labels, share, strict=True)):
-        axes.text(0, i + 0.36, f"{label}  {value:.2g} %", va="center", fontsize=7)
+        axes.text(0, i + 0.36, f"{label}  {value:.2g} %", va="center", fontsize=SMALL)
     failed = d.rows - d.by_status.get("ok", 0) - d.by_status.get("unsupported", 0)
-    for colour, label in ((_OTHER, "unsupported, by a rule"), (_PALETTE[1], "failed")):
+    for colour, label in ((OTHER, "unsupported, by a rule"), (PALETTE[1], "failed")):
         axes.add_patch(Rectangle((0, 0), 0, 0, color=colour, label=label))
     axes.set(xlabel=f"rows, %; {failed:,} failed", yticks=[], ylim=(-0.5, _MOST_REASONS + 0.6))
 
 
 def _noise(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     s = d.samples
-    _quantile_lines(axes, s["latency_ms"] * 1e3, 100 * s["spread"], _PALETTE[0], "samples, (p80 - p20) / p50")
+    _quantile_lines(axes, s["latency_ms"] * 1e3, 100 * s["spread"], PALETTE[0], "samples, (p80 - p20) / p50")
     if len(d.pairs):
         difference = 100 * (d.pairs["latency_ms_again"] / d.pairs["latency_ms"] - 1).abs()
-        _quantile_lines(axes, d.pairs["latency_ms"] * 1e3, difference, _PALETTE[1], "another run, apart")
-    axes.axvline(LONG_MS * 1e3, color=_INK, linewidth=0.8, linestyle="--")
+        _quantile_lines(axes, d.pairs["latency_ms"] * 1e3, difference, PALETTE[1], "another run, apart")
+    axes.axvline(LONG_MS * 1e3, color=INK, linewidth=0.8, linestyle="--")
     axes.set(xscale="log", yscale="log", xlabel="latency, us", ylabel="% (lines: median; dotted: P90)")
 
 
@@ -198,7 +150,7 @@ def _repeat(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     pairs = d.pairs[d.pairs["run_id"] < d.pairs["run_id_again"]]  # each pair once, so that a shift between runs shows
     ratio, long = pairs["latency_ms_again"] / pairs["latency_ms"], pairs["latency_ms"] >= LONG_MS
     bins = np.linspace(-8, 8, 65)
-    for some, colour, name in ((~long, _PALETTE[1], "below 20 us"), (long, _PALETTE[0], "20 us and more")):
+    for some, colour, name in ((~long, PALETTE[1], "below 20 us"), (long, PALETTE[0], "20 us and more")):
         values = np.clip(100 * (ratio[some] - 1), bins[0], bins[-1])
         if len(values):
             weights = np.full(len(values), 100 / len(values))
@@ -211,11 +163,11 @@ def _repeat(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
 
 def _pool(axes: Axes, d: Description, panels: Sequence[Description]) -> None:
     valid = d.efficiency[d.efficiency.max(axis=1) > 0]
-    _cumulative(axes, valid[valid > 0], _PALETTE[1], "any kernel")
+    _cumulative(axes, valid[valid > 0], PALETTE[1], "any kernel")
     median = np.array([np.median(row[row > 0]) for row in valid])
-    _cumulative(axes, median, _PALETTE[3], "median kernel of each problem")
+    _cumulative(axes, median, PALETTE[3], "median kernel of each problem")
     fixed = int(valid.mean(axis=0).argmax())
-    _cumulative(axes, valid[:, fixed], _PALETTE[0], "the one best kernel for all")
+    _cumulative(axes, valid[:, fixed], PALETTE[0], "the one best kernel for all")
     axes.set(xlabel="efficiency, % of the problem's best", ylabel="share, %", xlim=(0, 101), ylim=(0, 101))
 
 
@@ -236,38 +188,25 @@ FIGURES: dict[str, tuple[str, _Draw, Callable[[Description], bool]]] = {
 }
 
 
-def _panels(draw: _Draw, described: Sequence[Description]) -> Figure:
+def _write_panels(draw: _Draw, described: Sequence[Description], path: Path) -> Path:
     columns = min(_COLUMNS, len(described))
     rows = -(-len(described) // columns)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(columns * _PANEL[0] + _LEGEND, rows * _PANEL[1]), layout="constrained")
-        FigureCanvasAgg(figure)
+    with figure_file(path, columns * _PANEL[0] + _LEGEND, rows * _PANEL[1]) as figure:
         for i, d in enumerate(described):
             axes = figure.add_subplot(rows, columns, i + 1)
             axes.set_title(f"{d.target.variant} {d.target.dtype} {d.target.arch}")
             draw(axes, d, described)
-        found = [axes.get_legend_handles_labels() for axes in figure.axes]
-        legend = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
-        if legend:
-            legend |= {name: legend.pop(name) for name in ("others",) if name in legend}  # last
-            figure.legend(legend.values(), legend.keys(), loc="outside right upper", handlelength=1.2)
-        figure.canvas.draw()
-        return figure
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    canvas = figure.canvas
-    assert isinstance(canvas, FigureCanvasAgg)
-    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    image = Image.fromarray(pixels)
-    buffer = io.BytesIO()
-    image.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
-    write_bytes(path, buffer.getvalue())
+        _add_legend(figure)
     return path
 
 
-def _cycle(count: int) -> list[str]:
-    return [_PALETTE[i % len(_PALETTE)] for i in range(count)]
+def _add_legend(figure: Figure) -> None:
+    """Draw one legend of all panels, beside them."""
+    found = [axes.get_legend_handles_labels() for axes in figure.axes]
+    legend = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+    if legend:
+        legend |= {name: legend.pop(name) for name in ("others",) if name in legend}  # last
+        figure.legend(legend.values(), legend.keys(), loc="outside right upper", handlelength=1.2)
 
 
 def _ridge(d: Description) -> float:

@@ -1,4 +1,4 @@
-"""Learning curves as PNG files, by number of training problems and by number of trees."""
+"""Learning curves, by number of training problems and by number of trees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.ticker import NullLocator
 
-from tilewise.evaluate.plots._efficiency_plots import new_figure, save_figure
+from tilewise.plot_style import axes_file
 from tilewise.train import CurvePoint
 
 
@@ -23,15 +23,14 @@ def plot_by_trees(points: Sequence[CurvePoint], path: Path) -> Path:
 
 
 def _plot(points: Sequence[CurvePoint], counted: str, title: str, path: Path, *, logarithmic: bool = False) -> Path:
-    figure, axes = new_figure()
     n = [p.n for p in points]
-    axes.plot(n, [100 * p.mean_efficiency for p in points], marker="o", label="mean")
-    axes.plot(n, [100 * p.p10_efficiency for p in points], marker="o", label="P10")
-    axes.set(xlabel=counted, ylabel="efficiency, % of the oracle", title=title)
-    if logarithmic:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(n, labels=[str(count) for count in n])
-    axes.legend(loc="lower right")
-    axes.grid(alpha=0.3)
-    return save_figure(figure, path)
+    with axes_file(path) as axes:
+        axes.plot(n, [100 * p.mean_efficiency for p in points], marker="o", label="mean")
+        axes.plot(n, [100 * p.p10_efficiency for p in points], marker="o", label="P10")
+        axes.set(xlabel=counted, ylabel="efficiency, % of the oracle", title=title)
+        if logarithmic:
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(n, labels=[str(count) for count in n])
+        axes.legend(loc="lower right")
+    return path
