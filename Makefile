@@ -193,14 +193,13 @@ campaign: $(DEV) $(SERVERS)  ## schedules of faults and damaged files, with coun
 	python -m benchmarks.robustness.campaign --schedules $(SCHEDULES) --seed $(SEED) --save
 	python -m benchmarks.robustness.fuzz --seed $(SEED) --save
 
-MODULES ?=
+MUTATE_ARGS ?=
 MUTMUT := 3.8.1
 
 .PHONY: mutate
-mutate: $(DEV)  ## small changes of the gate, splits and metrics that no test notices (MODULES='tilewise.gate*' for some)
+mutate: $(DEV)  ## small changes of the code that claims rest on, which no test notices (MUTATE_ARGS="--group gate" for some)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python mutmut==$(MUTMUT)
-	mutmut run --max-children $(JOBS) $(MODULES)
-	mutmut results
+	python -m benchmarks.robustness.mutation --jobs $(JOBS) --save $(MUTATE_ARGS)
 
 # clang-tidy skips files that include Python.h, and the client in tests/capi, which includes the installed header.
 C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h* examples/*.cpp \

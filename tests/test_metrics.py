@@ -14,6 +14,7 @@ from tilewise.metrics import (
     error_figures,
     objective,
     place_within,
+    ratio_figures,
     regret_curve,
     select,
     summarise,
@@ -31,6 +32,11 @@ def test_efficiency_is_measured_selection_over_measured_oracle() -> None:
     assert chosen.efficiency.tolist() == [0.8, 1.0]
     assert chosen.oracle_rank.tolist() == [1, 0]
     assert chosen.top3_efficiency.tolist() == [1.0, 1.0]
+
+
+def test_figures_of_ratios() -> None:
+    ratio = np.array([0.5, *[1.0] * 9, 2.0])
+    assert ratio_figures(ratio) == pytest.approx({"geomean": 1.0, "p10": 1.0, "least": 0.5})
 
 
 def test_ties_go_to_the_earlier_row() -> None:

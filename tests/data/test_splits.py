@@ -167,3 +167,7 @@ def test_each_problem_has_one_primary_run() -> None:
     mask = is_primary(FRAME, "grouped_conv")
     assert mask.sum() == 5 * 6
     assert set(FRAME.loc[~mask, "run_id"]) == {"synthetic-2"}
+
+
+def test_no_rows_have_an_empty_mask() -> None:
+    assert holdout_mask("gemm", np.zeros((0, 3)), 0.5).dtype == bool

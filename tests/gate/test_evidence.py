@@ -100,6 +100,14 @@ def test_the_gate_s_criterion(
     assert check.to_dict()["passed"] is passed
 
 
+def test_a_speed_up_at_the_limits_passes() -> None:
+    limits = Thresholds(mean_drop=50, problem_drop=50, slices=SliceRule(n_resamples=50))
+    check = check_evidence(gather_evidence(observed([0.5] * 40, times=20), B, A), limits)
+    assert (check.reasons, check.surely_worse) == ((), False)
+    assert check.speed_up is not None
+    assert check.speed_up.low == 0.5
+
+
 def test_noise_hardly_ever_refuses_an_equal_model_s_problems() -> None:
     """Twenty problems at the very limit, ten noisy observations each: together they refuse in at most 5 % of cases."""
     rng, refused = np.random.default_rng(0), 0

@@ -78,6 +78,10 @@ def test_decision(
     assert any(reason in r for r in decision.reasons), decision.reasons
 
 
+def test_a_selection_without_any_speed_is_judged() -> None:
+    assert judge([0.0, 1.0], None).candidate["min"] == 0
+
+
 def test_every_failed_criterion_is_a_reason() -> None:
     """A refused candidate needs the whole list at once, not one complaint a try."""
     decision = judge([0.5] * 10, PRODUCTION)
@@ -337,6 +341,11 @@ class TestConditions:
             HoldoutEfficiencies(problems(1), np.ones(1), None), Thresholds(), selftest_error="pool.json: damaged"
         )
         assert decision.reasons == ("the registry's copy is refused: pool.json: damaged",)
+        assert [c.name for c in decision.conditions if not c.passed] == ["selftest"]
+
+    def test_nothing_to_judge_by_is_recorded(self) -> None:
+        (condition,) = (c for c in judge([], None).conditions if not c.passed)
+        assert (condition.name, condition.passed) == ("holdout", False)
 
 
 class TestEvidence:

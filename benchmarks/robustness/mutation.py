@@ -1,0 +1,172 @@
+"""Small changes of the code that claims rest on (operators, constants, arguments): which does a test notice?
+
+python -m benchmarks.robustness.mutation [--group NAME]... [--sample 100] [--seed 0] [--jobs 2] [--save]
+
+mutmut makes the changes (`pip install mutmut==3.8.1`) in a copy below build/mutation, and runs the group's tests that
+reach each. A sample is drawn per module; `--sample 0` takes all. A run that was interrupted goes on where it ended;
+after a change of code or tests, remove build/mutation/GROUP. Survivors are printed, and `mutmut show NAME` in that
+folder shows one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import RESULTS, load, save
+
+ROOT = Path(__file__).parents[2]
+BUILD, RESULT = ROOT / "build" / "mutation", RESULTS / "mutation.json"
+COPIED = ("src", "tests", "conf", "benchmarks", "data", "docs", "examples")
+FILES = ("data.dvc", "dvc.yaml", "dvc.lock", "params.yaml", "hatch_build.py", "pyproject.toml")
+# Exit statuses that mutmut records: pytest's own, and those of a mutant that ran out of time or memory.
+SURVIVED, UNTESTED, NO_TESTS = 0, 5, 33
+
+
+@dataclass(frozen=True)
+class Group:
+    """Modules, and the tests that cover them.
+
+    Attributes:
+        modules: below src/tilewise, without ``.py``.
+        tests: below tests.
+    """
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+GROUPS = {
+    "gate": Group(
+        ("metrics", "data/_splits", *(f"gate/_{n}" for n in ("criteria", "evidence_check", "gate", "slice_checks"))),
+        ("test_metrics.py", "data/test_splits.py", "gate"),
+    ),
+    "thresholds": Group(("gate/_thresholds", "evaluate/_slices"), ("gate", "evaluate/test_slices.py")),
+    "labels": Group(("data/_labels",), ("data/test_labels.py",)),
+    "artefact": Group(tuple(f"model/_{n}" for n in ("artefact", "artefact_files", "schema", "selftest")), ("model",)),
+    "ranking": Group(
+        (*(f"model/_{n}" for n in ("ranker", "predictor", "shortlist", "trees")), "dispatch/_selector"),
+        ("model", "dispatch/test_dispatcher.py"),
+    ),
+    "features": Group(
+        tuple(
+            f"features/_{n}"
+            for n in (
+                *("block_inputs", "ck_features", "conv_features", "conv_inputs", "cost_model", "defined_features"),
+                *("gemm_features", "shape_distance", "tile_features", "tile_inputs", "tile_terms"),
+            )
+        ),
+        ("features",),
+    ),
+    "rules": Group(("kernels/triton/_rules", "kernels/ck/_ck_rules"), ("kernels",)),
+    "fallback": Group(
+        ("dispatch/measuring/_fallback", "collect/_journal"),
+        ("dispatch/measuring/test_fallback.py", "collect/test_journal.py"),
+    ),
+    "promotion": Group(
+        (
+            *(f"registry/_{n}" for n in ("history", "rollback", "gate_standing")),
+            *(f"registry/promotion/_{n}" for n in ("promote", "judge", "override", "standing", "holdout_problems")),
+            *(f"registry/promotion/_{n}" for n in ("publish", "auto_rollback")),
+        ),
+        ("registry/test_history.py", "registry/promotion"),
+    ),
+}
+
+
+def mutate(name: str, sample: int, seed: int, jobs: int) -> list[dict[str, Any]]:
+    """Test changes of one group; return a row per module."""
+    folder, group = BUILD / name, GROUPS[name]
+    _copy(folder, group)
+    command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(jobs)]
+    if not (folder / "mutants" / "mutmut-stats.json").is_file():  # make the changes, and learn which tests reach them
+        subprocess.run([*command, "no such change"], cwd=folder, capture_output=True, check=False)
+    drawn = {module: _drawn(folder, module, sample, seed) for module in group.modules}
+    if names := [n for module in drawn for n in drawn[module] if _results(folder, module)[n] is None]:
+        subprocess.run([*command, *names], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    return [_row(name, folder, module, sample, seed) for module in group.modules]
+
+
+def _copy(folder: Path, group: Group) -> None:
+    """Copy everything that the tests need, and configure mutmut for the group; nothing if that was done."""
+    if (folder / "pyproject.toml").is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in COPIED:
+        if (ROOT / part).is_dir():  # data is pulled on demand
+            shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True)
+    for name in FILES:
+        shutil.copy2(ROOT / name, folder / name)
+    settings = {
+        "source_paths": [f"src/tilewise/{module}.py" for module in group.modules],
+        "pytest_add_cli_args": ["-m", "not long", "-p", "no:cacheprovider"],
+        "pytest_add_cli_args_test_selection": [f"tests/{test}" for test in group.tests],
+        "also_copy": [*COPIED, *FILES],
+        "process_isolation": "forkserver",  # a fork of a process that ran tests would find their results cached
+    }
+    text = "\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    with (folder / "pyproject.toml").open("a") as file:
+        file.write(text)
+
+
+def _results(folder: Path, module: str) -> dict[str, int | None]:
+    meta = json.loads((folder / f"mutants/src/tilewise/{module}.py.meta").read_text())
+    found: dict[str, int | None] = meta["exit_code_by_key"]
+    return found
+
+
+def _drawn(folder: Path, module: str, sample: int, seed: int) -> list[str]:
+    names = sorted(_results(folder, module))
+    if not sample or len(names) <= sample:
+        return names
+    return random.Random(f"{module}-{seed}").sample(names, sample)
+
+
+def _row(group: str, folder: Path, module: str, sample: int, seed: int) -> dict[str, Any]:
+    results = _results(folder, module)
+    drawn = _drawn(folder, module, sample, seed)
+    alive = sorted(n for n in drawn if results[n] in (SURVIVED, UNTESTED, NO_TESTS, None))
+    short = [re.sub(r"^tilewise\.[\w.]*?x_?ǁ?", "", n) for n in alive]
+    row = {"module": module, "group": group, "changes": len(results), "tried": len(drawn)}
+    return row | {"noticed": len(drawn) - len(alive), "survivors": short, "seed": seed}
+
+
+def keep(rows: list[dict[str, Any]]) -> None:
+    """Replace the rows of the same modules in the result file."""
+    known = {r["module"]: r for r in load(RESULT)["modules"]} if RESULT.is_file() else {}
+    known |= {row["module"]: row for row in rows}
+    modules = [known[name] for name in sorted(known)]
+    totals = Counter({key: sum(row[key] for row in modules) for key in ("tried", "noticed")})
+    command = "python -m benchmarks.robustness.mutation --save"
+    save(RESULT, {"command": command, **totals, "modules": modules})
+
+
+def main() -> int:
+    """Run the command and return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--group", action="append", choices=list(GROUPS))
+    parser.add_argument("--sample", type=int, default=100, help="changes of each module; 0: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help=f"keep the counts in {RESULT.relative_to(ROOT)}")
+    args = parser.parse_args()
+    for name in args.group or GROUPS:
+        rows = mutate(name, args.sample, args.seed, args.jobs)
+        for row in rows:
+            print(f"{row['module']}: {row['noticed']} of {row['tried']} noticed", *row["survivors"], sep="\n  ")
+        if args.save:
+            keep(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
