@@ -61,6 +61,19 @@ class TestInterpreted:
         for mine, theirs in zip(penalty(ours.conv2d), penalty(own.conv2d), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-2 * float(theirs.abs().max()))
 
+    @pytest.mark.parametrize("with_bias", [False, True])
+    def test_an_activation_in_place_may_follow_in_training(self, with_bias: bool) -> None:
+        x, w, b = half(1, 2, 4, 4), half(3, 2, 2, 2), half(3) if with_bias else None
+
+        def gradient(conv: Callable[..., torch.Tensor]) -> torch.Tensor:
+            leaf = w.clone().requires_grad_()
+            own.silu(conv(x, leaf, b), inplace=True).sum().backward()
+            assert leaf.grad is not None
+            return leaf.grad
+
+        mine, theirs = gradient(ours.conv2d), gradient(own.conv2d)
+        torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-2 * float(theirs.abs().max()))
+
     def test_only_gradients_that_are_asked_for_are_computed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(operators, "conv_bwd_data", None)
         w = half(3, 2, 2, 2).requires_grad_()

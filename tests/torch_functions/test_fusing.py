@@ -177,6 +177,14 @@ class TestNetwork:
             model(x)
         assert (True, True, "relu") not in ends
 
+    def test_a_module_that_is_put_in_later_is_called(self, x: torch.Tensor) -> None:
+        model, exact = ours.optimize(small(), x).model, small()
+        exact.load_state_dict(model.state_dict())
+        for network in (model, exact):
+            network.blocks[1] = nn.Identity()
+        with torch.no_grad():
+            close(model(x), exact(x))
+
     def test_other_arguments_are_the_network_s_own(self, x: torch.Tensor, ends: list[Any]) -> None:
         original = small()
         model, _ = ours.optimize(original, x)

@@ -17,7 +17,7 @@ from torch.nn import functional as own
 from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.ops import GemmProblem, Problem
 from tilewise.torch import _operators as operators
-from tilewise.torch._operators import FROM_LAST, GEOMETRY, TO_LAST, Geometry, Gradients
+from tilewise.torch._operators import GEOMETRY, TO_LAST, Geometry, Gradients
 from tilewise.torch._serving import dispatcher_for, dispatcher_named
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
@@ -75,7 +75,7 @@ def conv_ended(
     y = operators.run(dispatcher, problem, map(operators.channels_last, (x, w)), ends)
     if y is None:
         return _own_conv(x, w, bias, residual, activation, *geometry)
-    return y.permute(FROM_LAST[y.dim()])
+    return operators.channels_second(y)
 
 
 @operators.operator("mm_ended", f"Tensor a, Tensor b, {_ENDS}, str models=''")
@@ -97,7 +97,7 @@ def run_conv(target: str, problem: Problem, x: Tensor, w: Tensor, ends: Ends) ->
         residual = None if ends.residual is None else ends.residual.permute(order)
         epilogue = Epilogue(ends.bias, residual, ends.activation or None)
     y = operators.run(dispatcher_named(target), problem, (x.permute(order), w.permute(order)), epilogue)
-    return None if y is None else y.permute(FROM_LAST[y.dim()])
+    return None if y is None else operators.channels_second(y)
 
 
 def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:

@@ -12,6 +12,10 @@ from torch import fx, nn
 from tilewise.torch._chains import Chain, Root, is_hooked, name_of, trace
 
 
+class _Names:
+    """Modules as attributes. A module's own children are found by a function in Python, at several times the cost."""
+
+
 class _State(TypedDict):
     _root: Root
     _chains: tuple[Chain, ...]
@@ -20,9 +24,10 @@ class _State(TypedDict):
 class FusedForward:
     """The forward pass of one network: its graph with the chains replaced by calls of their layers.
 
-    It applies in evaluation mode, to one argument, while no module that the graph leaves out has hooks, and no gradient
-    of a folded layer's parameters can be asked for. Elsewhere the network's own ``forward`` computes. It is not a
-    module, so the network keeps its names; copies and pickles trace their graph again in their first call.
+    It applies in evaluation mode, to one argument, while all modules are those of the graph, none that the graph leaves
+    out has hooks, and no gradient of a folded layer's parameters can be asked for. Elsewhere the network's own
+    ``forward`` computes. It is not a module, so the network keeps its names; copies and pickles trace their graph again
+    in their first call.
     """
 
     def __init__(self, network: nn.Module, chains: tuple[Chain, ...]) -> None:
@@ -35,7 +40,7 @@ class FusedForward:
         if not self._is_built and not torch.compiler.is_compiling():
             self._build()
         if len(args) == 1 and not kwargs and self._is_built and self._applies():
-            return self._compute(self._root, *args)
+            return self._compute(self._names, *args)
         return type(network).forward(network, *args, **kwargs)
 
     def __getstate__(self) -> _State:
@@ -45,8 +50,10 @@ class FusedForward:
         self._root, self._chains, self._is_built = state["_root"], state["_chains"], False
 
     def _applies(self) -> bool:
-        for module in self._modules:
-            if module.training:
+        if self._root.network.training:
+            return False
+        for siblings, name, module in self._places:
+            if siblings.get(name) is not module or module.training:
                 return False
         for module in self._left_out:
             if is_hooked(module):
@@ -65,13 +72,30 @@ class FusedForward:
         for chain in self._chains:
             _rewrite(graph, chain, [nodes[name] for name in chain.nodes])
         called = {id(layers[name_of(node)]) for node in graph.nodes if node.op == "call_module"} - gone
-        self._modules = tuple(network.modules())
-        self._left_out = tuple(m for m in self._modules if m is not network and id(m) not in called)
-        self._pairs = tuple(
-            m.folded_pair for m in self._modules if hasattr(m, "folded_pair") and hasattr(m, "folded_weight")
-        )
+        modules = tuple(network.modules())
+        self._places = tuple((m._modules, name, child) for m in modules for name, child in m.named_children())
+        self._left_out = tuple(m for m in modules if m is not network and id(m) not in called)
+        self._pairs = tuple(m.folded_pair for m in modules if hasattr(m, "folded_pair") and hasattr(m, "folded_weight"))
+        self._names = _named(self._root, graph)
         self._compute: Callable[..., object] = type(fx.GraphModule(self._root, graph)).forward
         self._is_built = True
+
+
+def _named(root: Root, graph: fx.Graph) -> _Names:
+    """Return the modules that a graph calls, and those whose tensors it reads, under the names that it has for them."""
+    calls = {str(node.target) for node in graph.nodes if node.op == "call_module"}
+    owners = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
+    names = _Names()
+    for path in sorted(calls | owners, key=lambda path: path.count(".")):
+        place: object = names
+        *parents, last = path.split(".")
+        for parent in parents:
+            if not hasattr(place, parent):
+                setattr(place, parent, _Names())
+            place = getattr(place, parent)
+        if isinstance(place, _Names):  # else it is found in a module that was named before
+            setattr(place, last, root.get_submodule(path))
+    return names
 
 
 def _rewrite(graph: fx.Graph, chain: Chain, nodes: list[fx.Node]) -> None:

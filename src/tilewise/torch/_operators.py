@@ -23,7 +23,7 @@ from tilewise.torch._tracing import Choice, choose_while_tracing
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
+_FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 _MAX_PROBLEMS = 4096
 # Compilers keep compiled graphs on disk by the operators' arguments. `models` tells graphs of other models apart.
 GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str models=''"
@@ -95,7 +95,7 @@ def _serve(choice: Choice, operands: tuple[Tensor, Tensor], *args: Any) -> Tenso
     if dispatcher is not None:
         result = run(dispatcher, choice.problem(*args), map(channels_last, operands))
         if result is not None:
-            return result.permute(FROM_LAST[result.dim()])
+            return channels_second(result)
     return choice.own(*args)
 
 
@@ -179,6 +179,15 @@ def run(
 def channels_last(t: Tensor) -> Tensor:
     """Return the tensor with the channels as last axis, contiguous; a view if it is stored channels-last."""
     return t.contiguous(memory_format=_LAST[t.dim()]).permute(TO_LAST[t.dim()])
+
+
+def channels_second(t: Tensor) -> Tensor:
+    """Return a tensor whose last axis are the channels as PyTorch has it.
+
+    To autograd it is no view, so that an activation may change it in place.
+    """
+    second: Tensor = t.permute(_FROM_LAST[t.dim()]).data
+    return second
 
 
 def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
