@@ -15,11 +15,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 import numpy.typing as npt
-from cycler import cycler  # a dependency of matplotlib, as PIL
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from PIL import Image
 
 from tilewise.files import write_bytes
