@@ -8,7 +8,7 @@ decision describes. Concurrent promotions are safe; see :mod:`tilewise.registry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,7 @@ from tilewise.publish import explorer_page
 from tilewise.registry._gate_standing import gate_standing, published_content
 from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
 from tilewise.registry._versions import (
+    HASH_TAG,
     HISTORY_TAG,
     Version,
     find_by_number,
@@ -119,7 +120,7 @@ def promote(
     folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
-        version = find_by_number(target, version.number) or version  # it may have been rolled back since it was read
+        version = _read_again(version)  # it may have been rolled back since it was read
         production, waived = _find_production(head, rules)
         same = production is not None and _is_in_production(version, production)
         if same is None:
@@ -136,6 +137,12 @@ def promote(
             return promotion
         # Another process changed production, so the judgement is out of date.
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def _read_again(version: Version) -> Version:
+    """Return a version with its tags of now, but for the hash: that of the published model is not to be replaced."""
+    found = find_by_number(version.target, version.number)
+    return replace(found, tags={**found.tags, HASH_TAG: version.content_hash}) if found else version
 
 
 def _same(version: Version, candidate: TrainedModel) -> Version:
