@@ -50,12 +50,17 @@ def trained(seed: int) -> TrainingResult:
 
 def live(uri: str, folder: Path, seed: int) -> bool:
     """Write a model, register it, promote it; return whether it is in production."""
-    setattr(promotion, "log_plots", lambda *_: None)  # noqa: B010  (no name that the module exports)
-    history.LEASE_S = 0.5  # the owner of an unfinished entry is known to be dead
     write_artefact(folder / "model", trained(seed).parts)
     with registry_session(uri):
         publish(folder / "model", log_training(trained(seed), folder / "model"))
-        return promotion.promote(folder / "model", table(), RULES, folder / "reports").in_production
+        return promoted(folder / "model", RULES, folder / "reports")
+
+
+def promoted(model: Path, rules: PromotionRules, reports: Path) -> bool:
+    """Promote a model, without plots, in the registry of the session; return whether it is in production."""
+    setattr(promotion, "log_plots", lambda *_: None)  # noqa: B010  (no name that the module exports)
+    history.LEASE_S = 0.5  # the owner of an unfinished entry is known to be dead
+    return promotion.promote(model, table(), rules, reports).in_production
 
 
 def mark_rolled_back(uri: str, number: int) -> None:
