@@ -151,6 +151,20 @@ def forked(
     work: Callable[[], None], begin: Callable[[], None] = lambda: None, *, patience_s: float = PATIENCE_S
 ) -> int:
     """Run `work` in a forked process; return its exit status, negative for a signal."""
+    child = fork(work, begin)
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -signal.SIGALRM  # it hung
+
+
+def fork(work: Callable[[], None], begin: Callable[[], None] = lambda: None) -> int:
+    """Start `work` in a forked process; return its id."""
     child = os.fork()
     if child == 0:
         status = 4
@@ -164,12 +178,4 @@ def forked(
             traceback.print_exc()
         finally:
             os._exit(status)
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -signal.SIGALRM  # it hung
+    return child

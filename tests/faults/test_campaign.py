@@ -29,6 +29,8 @@ pytestmark = [
         ("refresh", 4),
         ("registry", 2),
         ("rollback", 3),
+        ("race_rollback", 3),
+        ("race_promote", 1),
     ],
 )
 def test_every_invariant_holds(scenario: str, schedules: int) -> None:

@@ -97,6 +97,20 @@ def inspect_back(uri: str, over: int, to: int) -> list[str]:
     return wrong
 
 
+def inspect_rollbacks(uri: str) -> list[str]:
+    """Return the versions whose tag of a rollback differs from that which the history, replayed, would give."""
+    with registry_session(uri):
+        log, versions = read_history(CONV), list_versions(CONV)
+    replaced: set[int | None] = set()
+    for entry in log:
+        if entry.action == "rolled back":
+            replaced = (replaced | {entry.previous}) - {entry.production}
+    if log and not log[-1].applied:  # the next process to decide writes the tags
+        return []
+    tagged = {version.number for version in versions if ROLLED_BACK_TAG in version.tags}
+    return [] if tagged == replaced else [f"tagged as rolled back: {tagged}, by the history: {replaced}"]
+
+
 def inspect(uri: str, folder: Path) -> list[str]:
     """Return everything wrong with the registry and the files beside it."""
     wrong = []
