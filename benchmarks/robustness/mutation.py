@@ -29,6 +29,7 @@ BUILD, RESULT = ROOT / "build" / "mutation", RESULTS / "mutation.json"
 COPIED = ("src", "tests", "conf", "benchmarks", "data", "docs", "examples")
 FILES = ("data.dvc", "dvc.yaml", "dvc.lock", "params.yaml", "hatch_build.py", "pyproject.toml")
 PRELOADED = "preloaded.txt"
+TIMEOUT_S = 10  # beside the tests' own time; mutmut allows 15 times as much
 HEAVY = ("hypothesis", "lightgbm", "mlflow", "numpy", "pandas", "pyarrow.parquet", "pytest")  # seconds to import
 # Exit statuses that mutmut records: pytest's own, and those of a mutant that ran out of time or memory.
 SURVIVED, UNTESTED, NO_TESTS = 0, 5, 33
@@ -41,10 +42,12 @@ class Group:
     Attributes:
         modules: below src/tilewise, without ``.py``.
         tests: below tests.
+        at_import: the modules call their functions while they are imported, so every change needs a new import.
     """
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
+    at_import: bool = False
 
 
 GROUPS = {
@@ -54,10 +57,11 @@ GROUPS = {
     ),
     "thresholds": Group(("gate/_thresholds", "evaluate/_slices"), ("gate", "evaluate/test_slices.py")),
     "labels": Group(("data/_labels",), ("data/test_labels.py",)),
-    "artefact": Group(tuple(f"model/_{n}" for n in ("artefact", "artefact_files", "schema", "selftest")), ("model",)),
+    "artefact": Group(tuple(f"model/_{n}" for n in ("artefact", "artefact_files", "selftest")), ("model",)),
+    "schema": Group(("model/_schema",), ("model/test_schema.py", "model/test_artefact.py"), at_import=True),
     "ranking": Group(
         (*(f"model/_{n}" for n in ("ranker", "predictor", "shortlist", "trees")), "dispatch/_selector"),
-        ("model", "dispatch/test_dispatcher.py"),
+        ("model", "dispatch/test_dispatcher.py", "dispatch/test_selector.py"),
     ),
     "features": Group(
         tuple(
@@ -92,7 +96,8 @@ def mutate(name: str, sample: int, seed: int, jobs: int) -> list[dict[str, Any]]
     command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(jobs)]
     if not (folder / "mutants" / "mutmut-stats.json").is_file():  # make the changes, and learn which tests reach them
         subprocess.run([*command, "no such change"], cwd=folder, capture_output=True, check=False)
-        _spread(folder / "mutants" / "mutmut-stats.json")
+        if group.at_import:
+            _spread(folder / "mutants" / "mutmut-stats.json")
     drawn = {module: _drawn(folder, module, sample, seed) for module in group.modules}
     if names := [n for module in drawn for n in drawn[module] if _results(folder, module)[n] is None]:
         subprocess.run([*command, *names], cwd=folder, stdout=subprocess.DEVNULL, check=True)
@@ -115,8 +120,9 @@ def _copy(folder: Path, group: Group) -> None:
         "pytest_add_cli_args_test_selection": [f"tests/{test}" for test in group.tests],
         "also_copy": [*COPIED, *FILES],
         "process_isolation": "forkserver",  # a fork of a process that ran tests would find their results cached
-        "forkserver_warmup": "import",  # of other libraries only: each change is there when its module is imported
+        "forkserver_warmup": "import" if group.at_import else "collect",
         "preload_modules_file": PRELOADED,
+        "timeout_constant": TIMEOUT_S,
     }
     (folder / PRELOADED).write_text("\n".join(HEAVY))
     text = "\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())

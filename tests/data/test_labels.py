@@ -99,3 +99,10 @@ def test_each_run_picks_and_the_others_judge() -> None:
     assert judged["same"].tolist() == [0.75, 0.75]
     assert judged["efficiency"].tolist() == pytest.approx([(3 + two.iloc[0] / two.iloc[1]) / 4 for two in second])
     assert not len(judge_runs(ONE, OP))
+
+
+def test_without_a_second_run_the_judgement_is_an_empty_one() -> None:
+    some, none = judge_runs(pd.concat([run("a"), run("b")]), OP), judge_runs(ONE, OP)
+    assert not len(none)
+    assert none.dtypes.to_dict() == some.dtypes.to_dict()
+    assert none.index.name == some.index.name == "problem"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gate.shadowed import A, B, observed
+from own_op import registered
 from tilewise.errors import ConfigError, DataError
 from tilewise.gate import (
     HoldoutEfficiencies,
@@ -21,7 +22,7 @@ from tilewise.gate import (
     decide_promotion,
     gather_evidence,
 )
-from tilewise.ops import Target
+from tilewise.ops import VARIANT, Target
 
 # Ten problems, so that P10 lies between the worst and the second worst (numpy: worst + 0.9 (second - worst)).
 PRODUCTION = [0.80, 0.90, 0.90, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00]  # mean 96, median 100, P10 89
@@ -196,6 +197,15 @@ class TestFromConfig:
         target: Any = SimpleNamespace(op="own", variant="any")
         own = Thresholds.shipped(target)
         assert (own.floor_mean, own.floor_p10) == (None, None)
+
+    def test_an_op_of_a_user_has_the_floors_of_own_ops_unless_it_has_its_own(self) -> None:
+        with registered() as definition:
+            target = Target(definition.name, VARIANT, "bf16", "sm90")
+            assert Thresholds.shipped(target).floor_mean == 85
+            floors = {"own": {VARIANT: {"mean": 70}}}
+            assert Thresholds.from_config({**CONF, "floors": floors}, target).floor_mean == 70
+            floors[target.op] = {VARIANT: {"mean": 60}}
+            assert Thresholds.from_config({**CONF, "floors": floors}, target).floor_mean == 60
 
     def test_a_misspelt_floor_is_named(self) -> None:
         floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75, "max": 99}}}

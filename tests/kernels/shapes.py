@@ -158,7 +158,7 @@ COMPILED_CONFIGS = (
     "128x256x64_relay_w8_s3_g1_k1", "256x128x64_relay_w8_s3_g8_k1",
 )  # fmt: skip
 # Kernels of pipelines that a shipped pool lacks.
-_BEYOND = (
+BEYOND_CONFIGS = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",
     "32x64x1_lanes_w2_s9_g1_k1", "8x32x1_lanes_w1_s3_g2_k1", "64x32x8_strip_w1_s1_g1_k1", "64x32x4_strip_w2_s1_g2_k1",
     "16x64x2_strip_w2_s1_g1_k1", "64x64x64_tma_w4_s3_g8_k1", "128x128x64_persistent_w4_s4_g4_k1",
@@ -176,7 +176,7 @@ def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
 
 def wide_pool(target: Target) -> Pool:
     """Return the shipped pool, and kernels of the pipelines that it lacks."""
-    arch, beyond = load_arch(target.arch), [Kernel.from_config(config) for config in _BEYOND]
+    arch, beyond = load_arch(target.arch), [Kernel.from_config(config) for config in BEYOND_CONFIGS]
     legal = [k for k in beyond if illegal(k, target, arch) is None]
     kernels = dict.fromkeys((*load_pool(target).kernels, *legal))
     return Pool(target.op, target.variant, target.dtype, tuple(kernels))

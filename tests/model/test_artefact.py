@@ -33,6 +33,7 @@ from tilewise.model import (
     TrainedModel,
     load_artefact,
     ranked,
+    read_parts,
     write_artefact,
 )
 from tilewise.model import _artefact as artefact
@@ -135,6 +136,14 @@ def test_equal_parts_give_equal_bytes(written: Path, parts: ArtefactParts, tmp_p
     for path in written.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
     assert load_artefact(tmp_path / "again").content_hash == load_artefact(written).content_hash
+
+
+@pytest.mark.parametrize("label", ["relative", "lambdarank"])
+def test_parts_that_were_read_give_the_same_model_again(label: str, tmp_path: Path) -> None:
+    change: dict[str, Any] = {} if label == "relative" else {"scale_text": None, "shortlist": 2}
+    write_artefact(tmp_path / "a", make_parts(label, **change))
+    write_artefact(tmp_path / "b", read_parts(tmp_path / "a"))
+    assert files.read_files(tmp_path / "b") == files.read_files(tmp_path / "a")
 
 
 def test_the_content_hash_follows_the_content_alone(folder: Path, model: TrainedModel) -> None:
@@ -254,6 +263,7 @@ def test_a_model_of_an_older_smaller_schema_still_loads(tmp_path: Path) -> None:
     [
         ({"label": "rank"}, "label must be one of residual, regret, lambdarank, relative, log1p, got 'rank'"),
         ({"scale_text": None}, "label 'relative' needs scale_text, only lambdarank, relative may have it"),
+        ({"shortlist": 3}, "a shortlist needs a cost model; set shortlist=0"),
         ({"label": "log1p"}, "only lambdarank, relative may have it, got 'log1p'"),
         ({"extra_boosters": {"energy": ""}}, "extra boosters may be latency, bandwidth, got energy"),
         (

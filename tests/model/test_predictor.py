@@ -58,8 +58,8 @@ def test_kernels_outside_the_pool_are_ranked(predictor: Predictor) -> None:
 
 def test_latency_and_bandwidth_follow_from_tflops_without_trees_of_their_own(predictor: Predictor) -> None:
     best = predictor.rank(LAYER)[0]
-    assert best.latency_ms == pytest.approx(LAYER.flops / best.tflops / 1e9)
-    assert best.bandwidth_gb_s == pytest.approx(LAYER.min_bytes("bf16") / best.latency_ms / 1e6)
+    assert best.latency_ms == pytest.approx(LAYER.flops / best.tflops / 1e9, rel=1e-12)
+    assert best.bandwidth_gb_s == pytest.approx(LAYER.min_bytes("bf16") / best.latency_ms / 1e6, rel=1e-12)
     assert predictor.predict_bandwidth(LAYER, [best.kernel]).tolist() == [best.bandwidth_gb_s]
 
 
@@ -109,3 +109,9 @@ def test_mistakes_are_named(predictor: Predictor) -> None:
         predictor.predict(GemmProblem(8, 8, 8))
     with pytest.raises(KernelError, match="a frame needs the column kernel_name"):
         predictor.predict_frame(pd.DataFrame([dataclasses.asdict(LAYER)]))
+
+
+def test_a_problem_that_no_kernel_computes_has_reasons_only(predictor: Predictor) -> None:
+    predicted = predictor.predict(dataclasses.replace(LAYER, N=2**22))
+    assert all(p.why_unsupported for p in predicted)
+    assert np.isnan([list(p.figures().values()) for p in predicted]).all()

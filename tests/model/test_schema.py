@@ -18,6 +18,7 @@ from calibrations import one_bin
 from model.test_artefact import PROBLEMS, make_parts, sign
 from tilewise.errors import ArtefactError
 from tilewise.metrics import DEPTH
+from tilewise.model import _schema as schema
 from tilewise.model import load_artefact, write_artefact
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -246,3 +247,100 @@ def test_no_field_holds_a_value_that_is_not_finite(written: Path, name: str, tmp
             reason = refused(folder, name, _change(whole, path, new))
             assert f"{name}: " in reason, path
             assert "Error(" not in reason, f"{path} fell through to a Python error: {reason}"
+
+
+TEXTS, WHOLES = schema._list_of(schema._TEXT), schema._numbers(schema._WHOLES, "wholes", 1)
+FLOATS = schema._numbers(schema._NUMBERS, "numbers")
+CUBES = schema._numbers(schema._NUMBERS, "deep", 2)
+INNER = schema._object({"k": schema._TEXT}, {"n": schema._whole(2)})
+MOST = 2**63
+
+
+def _nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("rule", "sound", "faults"),
+    [
+        (schema._TEXT, ["", "x"], {"must be a text, got None": None, "must be a text, got 1": 1}),
+        (schema._OPTIONAL_TEXT, ["", None], {"must be a text or null, got 0": 0}),
+        (schema._DIGEST, ["0f" * 32], {"must be a SHA-256 in 64 hexadecimal digits, got 'F'": "F"}),
+        (
+            schema._whole(2),
+            [2, MOST - 1],
+            {f"must be a whole number of at least 2, got {v!r}": v for v in (1, MOST, True, 2.0, "2")},
+        ),
+        (
+            schema._FINITE,
+            [-1e308, 0, MOST - 1],
+            {f"must be a finite number, got {v!r}": v for v in (NAN, INFINITE, MOST, -MOST, True, None)},
+        ),
+        (schema._POSITIVE, [5e-324], {f"must be a positive finite number, got {v!r}": v for v in (0, -0.1, INFINITE)}),
+        (schema._NOT_NEGATIVE, [0], {"must be a finite number of at least 0, got -1": -1}),
+        (schema._SHARE, [0, 1, 0.5], {f"must be a number from 0 to 1, got {v!r}": v for v in (-0.1, 1.1)}),
+        (schema._PART, [0, 0.9], {f"must be a number of at least 0 and below 1, got {v!r}": v for v in (-0.1, 1)}),
+        (schema._AT_MOST_1, [1, -9], {"must be a finite number of at most 1, got 1.1": 1.1}),
+        (TEXTS, [[], ["a"]], {"must be a list, got 'a'": "a", "[1] must be a text, got 1": ["a", 1]}),
+        (schema._list_of(schema._TEXT, 2), [["a", "b"]], {"must be a list of at least 2 entries, got ['a']": ["a"]}),
+        (
+            schema._map_of(schema._TEXT),
+            [{}, {"k": "v"}],
+            {"must be an object, got []": [], ".k must be a text, got 1": {"k": 1}},
+        ),
+        (
+            INNER,
+            [{"k": ""}, {"k": "", "n": 2, "later": [1.5, {"x": None}]}],
+            {
+                "must be an object, got 3": 3,
+                ".k is missing": {"n": 2},
+                ".n must be a whole number of at least 2, got 1": {"k": "", "n": 1},
+                ".later[1].x must be a finite number, got inf": {"k": "", "later": [0, {"x": INFINITE}]},
+                f".{'y' * 60}... must be a finite number, got nan": {"k": "", "y" * 61: NAN},
+                f".{'y' * 60} must be a finite number, got nan": {"k": "", "y" * 60: NAN},
+            },
+        ),
+        (
+            FLOATS,
+            [[], [1, 0.5], [1e308, 1e308], [-1e308, -1e308, MOST - 1]],
+            {"must be numbers, got 1.5": 1.5}
+            | {f"must be numbers, got {v!r}": [0.5, v] for v in ("a", True, NAN, INFINITE, MOST, -MOST, [1])},
+        ),
+        (
+            WHOLES,
+            [[], [[]], [[1], [2, 3]]],
+            {"must be wholes, got 0.5": [[1], [0.5]]}
+            | {f"must be wholes, got {v}": v for v in ([1], [[1], 2])},
+        ),
+        (CUBES, [[[[1.5]], [[]]]], {"must be deep, got [[1]]": [[1]], "must be deep, got nan": [[[NAN]]]}),
+        (schema._plain, [_nested(21), {"a": [None, "x", 1]}], {f"{21 * '[0]'} must be nested at most 20": _nested(22)}),
+        (
+            schema._weights,
+            [[], [[0, 0, [0.5]], [1, 2, []]]],
+            {
+                "must be a list of [kernel, program, weights], got {}": {},
+                "[1] must be a list of [kernel, program, weights], got [0, 0]": [[0, 0, []], [0, 0]],
+                "[0][0] must be a whole number of at least 0, got -1": [[-1, 0, []]],
+                "[1][1] must be a whole number of at least 0, got 0.5": [[0, 0, []], [0, 0.5, []]],
+                "[0][2] must be a list of finite numbers, got nan": [[0, 0, [NAN]]],
+            },
+        ),
+        (schema._kernel, [{"kernel_name": "n", "tile_m": 0}], {"must be a kernel with its kernel_name, got {}": {}}),
+    ],
+)  # fmt: skip
+def test_a_rule_at_its_edges(rule: schema.Rule, sound: list[Any], faults: dict[str, Any]) -> None:
+    whole = schema._object({"at": rule})
+    assert [schema.first_fault({"at": value}, whole) for value in sound] == [None] * len(sound)
+    for words, value in faults.items():
+        found = schema.first_fault({"at": value}, whole)
+        assert found is not None, value
+        assert f"at{'' if words[0] in '.[' else ' '}{words}" in found
+
+
+def test_a_file_that_is_no_object_and_a_long_value() -> None:
+    assert schema.first_fault([], INNER) == "the file must be an object, got []"  # type: ignore[arg-type]
+    found = schema.first_fault({"k": [0] * 100}, INNER)
+    assert found == f"k must be a text, got {str([0] * 100)[:60]}"

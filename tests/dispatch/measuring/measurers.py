@@ -32,7 +32,7 @@ class FakeMeasurer:
         self.before: Callable[[], None] = lambda: None
 
     def machine(self, target: Target) -> Machine | None:
-        return self._machine
+        return self._machine if target.op else None
 
     def absence(self, target: Target) -> str:
         return f"there is no GPU of {target.arch} here"
@@ -42,6 +42,7 @@ class FakeMeasurer:
             self.overlaps = True
             raise MeasurementError("two at once")
         try:
+            assert work.arch.name == work.target.arch
             self.asked.append((work.problem, tuple(work.kernels)))
             self.before()
             time.sleep(self._seconds)

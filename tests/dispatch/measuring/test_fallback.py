@@ -20,6 +20,7 @@ from synthetic import CONV
 from tilewise.arch import load_arch
 from tilewise.conf_files import conf_dir
 from tilewise.dispatch import Dispatcher, Selection, Switches
+from tilewise.dispatch.measuring import Fallback
 from tilewise.errors import KernelError, UnknownTargetError
 from tilewise.kernels import Pool, illegal, load_pool, unsupported
 from tilewise.model import Confidence, TrainedModel, load_artefact
@@ -116,6 +117,8 @@ class TestWithoutModel:
             assert dispatcher.select(replace(PLAIN, N=n)).why == "fallback"
         assert len(measurer.asked) == 3  # then measuring ends
         assert "no kernel gave a right result: boom" in caplog.text
+        assert "failed too often" in (dispatcher.explain(PLAIN)["cause"] or "")
+        assert "no kernel gave a right result: boom" in (without_model(pool, measurer).explain(PLAIN)["cause"] or "")
 
     def test_no_kernel_supports_it(self, pool: Pool) -> None:
         measurer = FakeMeasurer()
@@ -191,6 +194,16 @@ class TestWithModel:
             dispatcher = with_model(model, measurer, measure)
             assert dispatcher.select(PLAIN).why == ("measured" if expected else "model")
             assert [len(kernels) for _, kernels in measurer.asked] == ([min(expected, n_supported)] if expected else [])
+
+    def test_nothing_is_wished_where_no_kernel_runs(self, model: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(TrainedModel, "confidence", lambda *_, **__: Confidence(0.9, (0.0, 0.1), 3.0, 0.03, None))
+        fallback = Fallback(model.target, model.pool, model, Switches.read({}, measure="far"), FakeMeasurer())
+        able = model.supported(PLAIN)
+        wish = fallback.wish(PLAIN, lambda _: able)
+        assert wish is not None
+        assert wish.kernels == set(np.flatnonzero(able))
+        assert wish.cause == "the log2 shape distance to the training set is 3.0, too far for the calibration"
+        assert fallback.wish(PLAIN, lambda _: np.zeros_like(able)) is None
 
 
 def test_an_arch_without_a_pool_borrows_what_is_legal_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
