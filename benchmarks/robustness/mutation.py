@@ -4,8 +4,8 @@ python -m benchmarks.robustness.mutation [--group NAME]... [--sample 100] [--see
 
 mutmut makes the changes (`pip install mutmut==3.8.1`) in a copy below build/mutation, and runs the group's tests that
 reach each. A sample is drawn per module; `--sample 0` takes all. A run that was interrupted goes on where it ended;
-after a change of code or tests, remove build/mutation/GROUP. Survivors are printed, and `mutmut show NAME` in that
-folder shows one.
+after a change of code or tests, remove build/mutation/GROUP. Survivors are printed with their changed lines. Those of
+equal_changes.toml do the same as the code, for a stated reason; they count as not noticed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 BUILD, RESULT = ROOT / "build" / "mutation", RESULTS / "mutation.json"
 COPIED = ("src", "tests", "conf", "benchmarks", "data", "docs", "examples")
 FILES = ("data.dvc", "dvc.yaml", "dvc.lock", "params.yaml", "hatch_build.py", "pyproject.toml")
+EQUAL = Path(__file__).with_name("equal_changes.toml")
 PRELOADED = "preloaded.txt"
 TIMEOUT_S = 10  # beside the tests' own time; mutmut allows 15 times as much
 HEAVY = ("hypothesis", "lightgbm", "mlflow", "numpy", "pandas", "pyarrow.parquet", "pytest")  # seconds to import
@@ -156,9 +158,22 @@ def _row(group: str, folder: Path, module: str, sample: int, seed: int) -> dict[
     results = _results(folder, module)
     drawn = _drawn(folder, module, sample, seed)
     alive = sorted(n for n in drawn if results[n] in (SURVIVED, UNTESTED, NO_TESTS, None))
-    short = [re.sub(r"^tilewise\.[\w.]*?x_?ǁ?", "", n) for n in alive]
+    equal = {entry["change"] for entry in tomllib.loads(EQUAL.read_text())["equal"] if entry["module"] == module}
+    changes = {re.sub(r"^tilewise\.[\w.]*?x_?ǁ?", "", n): _changed_lines(folder, n) for n in alive}
+    same = [name for name, lines in changes.items() if equal.intersection(lines)]
+    for name in changes.keys() - same:
+        print(module, name, *changes[name], sep="\n    ")
     row = {"module": module, "group": group, "changes": len(results), "tried": len(drawn)}
-    return row | {"noticed": len(drawn) - len(alive), "survivors": short, "seed": seed}
+    row |= {"noticed": len(drawn) - len(alive), "equal": same, "survivors": sorted(changes.keys() - same)}
+    return row | {"seed": seed}
+
+
+def _changed_lines(folder: Path, name: str) -> list[str]:
+    """Return the lines that a change puts in the place of others; a line that it leaves out begins with a minus."""
+    command = [str(Path(sys.executable).with_name("mutmut")), "show", name]
+    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in shown.splitlines() if re.match(r"[+-](?![+-]{2} )", line)]
+    return [line[1:].strip() for line in lines if line[0] == "+"] or [f"- {line[1:].strip()}" for line in lines]
 
 
 def keep(rows: list[dict[str, Any]]) -> None:
@@ -167,6 +182,7 @@ def keep(rows: list[dict[str, Any]]) -> None:
     known |= {row["module"]: row for row in rows}
     modules = [known[name] for name in sorted(known)]
     totals = Counter({key: sum(row[key] for row in modules) for key in ("tried", "noticed")})
+    totals["equal"] = sum(len(row["equal"]) for row in modules)
     command = "python -m benchmarks.robustness.mutation --save"
     save(RESULT, {"command": command, **totals, "modules": modules})
 
@@ -183,7 +199,7 @@ def main() -> int:
     for name in args.group or GROUPS:
         rows = mutate(name, args.sample, args.seed, args.jobs)
         for row in rows:
-            print(f"{row['module']}: {row['noticed']} of {row['tried']} noticed", *row["survivors"], sep="\n  ")
+            print(f"{row['module']}: {row['noticed']} of {row['tried']} noticed, {len(row['equal'])} equal ones not")
         if args.save:
             keep(rows)
     return 0

@@ -145,6 +145,7 @@ def test_a_form_of_another_model_is_replaced(
     damage(only(kept))
     model = load_artefact(written, keep=kept)
     assert not was_restored(model)
+    assert model.where == str(written)
     assert model.score(PROBLEM).tobytes() == load_artefact(written).score(PROBLEM).tobytes()
     assert only(kept).read_bytes() == sound
     assert was_restored(load_artefact(written, keep=kept))

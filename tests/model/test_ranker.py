@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -100,10 +101,19 @@ def compiled(name: str, shortlist: int = 0) -> tuple[Ranker, Pool, Any, Any, Ens
 @given(data=st.data())
 @settings(deadline=None, max_examples=25)
 def test_the_program_is_numpys_bit_for_bit(name: str, data: st.DataObject) -> None:
-    shortlist = data.draw(st.sampled_from([0, 1, 3, 24, 70]))
-    ranker, pool, arch, table, trees, estimate = compiled(name, shortlist)
     convs = conv_problems(max_size=512, layouts=CONV_LAYOUTS)
-    problem: Problem = data.draw(gemm_problems() if pool.op == "gemm" else convs)
+    problem: Problem = data.draw(gemm_problems() if "gemm" in name else convs)
+    assert_bit_for_bit(name, data.draw(st.sampled_from([0, 1, 3, 24, 70])), problem)
+
+
+@needs_core
+@pytest.mark.parametrize("shortlist", [0, 3])
+def test_a_real_problem_is_numpys_bit_for_bit(shortlist: int) -> None:
+    assert_bit_for_bit(TRITON[0], shortlist, RESNET)
+
+
+def assert_bit_for_bit(name: str, shortlist: int, problem: Problem) -> None:
+    ranker, pool, arch, table, trees, estimate = compiled(name, shortlist)
     rows = table.rows_of(problem.to_dict(), pool.columns, variant=pool.variant, dtype=pool.dtype, arch=arch)
     matrix, supported = table.compute(rows), pool.supported(problem)
     assert ranker.matrix(problem, len(pool)).tobytes() == matrix.tobytes()
@@ -119,6 +129,16 @@ def test_the_program_is_numpys_bit_for_bit(name: str, data: st.DataObject) -> No
         best = ranker.best(problem, most)
         assert list(best.kernels) == expected[:most]
         assert best.scores == tuple(scores[list(best.kernels)])
+
+
+@needs_core
+def test_trees_without_a_split_use_one_feature() -> None:
+    _, pool, arch, table, _, _ = compiled(TRITON[0])
+    x = np.ones((30, len(table.names)))
+    flat = Ensemble.from_text(lgb.train({"verbose": -1}, lgb.Dataset(x, np.full(30, 2.5)), 1).model_to_string())
+    ranker = ranker_of(table, pool, arch, flat)
+    assert ranker.used_features.tolist() == [0]
+    assert set(ranker.score(RESNET, len(pool))) <= {2.5, -np.inf}
 
 
 @needs_core
