@@ -113,11 +113,11 @@ def ck_kernels(op: str, dtype: str, arch: Any) -> list[CkKernel]:
     found = []
     for tile, pipeline in product(product((16, 64, 96, 256), (16, 32, 128), (32, 64)), SUFFIXES):
         if shape := shape_of(tile, dtype, arch):
-            parts = {"warp": shape.warps, "warp_tile": shape.warp_tile}
-            sizes = {f"{name}_{x}": part[i] for name, part in parts.items() for i, x in enumerate("mnk")}
-            vectors = {f"vector_{x}": shape.vectors[i] for i, x in enumerate("abc")}
-            kind: dict[str, Any] = {"ndim": 2} if op == "grouped_conv" else {"gemm_layout": "rcr"}
-            found.append(CkKernel(*tile, pipeline, scheduler="intrawave", **sizes, **vectors, **kind))
+            stated: dict[str, Any] = {"ndim": 2} if op == "grouped_conv" else {"gemm_layout": "rcr"}
+            for name, part in (("warp", shape.warps), ("warp_tile", shape.warp_tile)):
+                stated |= {f"{name}_{x}": n for x, n in zip("mnk", part, strict=True)}
+            stated |= {f"vector_{x}": n for x, n in zip("abc", shape.vectors, strict=True)}
+            found.append(CkKernel(*tile, pipeline, scheduler="intrawave", **stated))
     return found
 
 
