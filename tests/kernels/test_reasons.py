@@ -71,7 +71,8 @@ def some_problems(op: str, number: int, rng: random.Random) -> Iterator[Problem]
     if op == "gemm":
         sizes = (1, 7, 16, 100, 1024, 1000, 4096, 2**16)
         for _ in range(number):
-            yield GemmProblem(*(rng.choice(sizes) for _ in range(3)), rng.choice(GEMM_LAYOUTS))
+            m, n, k = (rng.choice(sizes) for _ in range(3))
+            yield GemmProblem(m, n, k, rng.choice(GEMM_LAYOUTS))
         return
     yield from (*TINY_BOXES.values(), *TINY_STRIPS.values(), *TINY_MERGED.values())
     for _ in range(number):
