@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import socket
 from typing import Any
 
 import mlflow
@@ -11,8 +14,17 @@ from synthetic import CONV
 from tilewise.errors import RegistryUnavailableError
 from tilewise.registry import _history as history
 from tilewise.registry import list_aliases, list_targets
-from tilewise.registry._history import HistoryEntry, commit_change, read_history, settle_history
-from tilewise.registry._versions import ROLLED_BACK_TAG, create_version, list_versions, move_alias, set_tag
+from tilewise.registry._gate_standing import is_canary
+from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
+from tilewise.registry._versions import (
+    HASH_TAG,
+    ROLLED_BACK_TAG,
+    create_version,
+    find_by_number,
+    list_versions,
+    move_alias,
+    set_tag,
+)
 
 
 @pytest.fixture
@@ -66,6 +78,63 @@ class TestLog:
         page = mlflow.MlflowClient().get_registered_model(f"{CONV}.history")
         assert page.tags["tilewise.kind"] == "history"
         assert str(page.description).startswith("No model: the history of what `production`")
+
+    def test_an_entry_names_its_author_its_run_and_the_content(self) -> None:
+        set_tag(CONV, 2, HASH_TAG, "c" * 64)
+        for number in (1, 2):
+            head = settle_history(CONV)
+            reason = "because " * 200
+            entry = commit_change(head, number, "promoted", reason, previous=head.production, run_id=f"r{number}")
+            assert entry is not None
+            tags = list_versions(f"{CONV}.history")[-1].tags
+            assert tags["by"] == f"{socket.gethostname()}:{os.getpid()}"
+            assert (tags["run"], entry.reason) == (f"r{number}", reason[:1000])
+        assert [e.content for e in read_history(CONV)] == [None, "c" * 64]
+        assert HASH_TAG not in list_versions(f"{CONV}.history")[0].tags
+        assert promote(settle_history(CONV), None) is not None
+        assert read_history(CONV)[-1].aliases == {"previous": 2, "canary": None, "production": None}
+        assert list_aliases(CONV) == {"previous": 2}
+
+
+@pytest.mark.usefixtures("three")
+class TestCanary:
+    def test_it_starts_beside_production_and_ends_with_it(self) -> None:
+        set_tag(CONV, 1, HASH_TAG, "a" * 64)
+        set_tag(CONV, 2, HASH_TAG, "b" * 64)
+        assert promote(settle_history(CONV), 3) is not None
+        assert promote(settle_history(CONV), 1) is not None
+        second = find_by_number(CONV, 2)
+        assert second is not None
+        entry = commit_canary(settle_history(CONV), second, "as good")
+        assert entry is not None
+        assert dataclasses.replace(entry, applied=True) == settle_history(CONV)
+        assert (entry.production, entry.previous, entry.content) == (1, 3, "a" * 64)
+        assert (entry.canary, entry.canary_content, entry.action) == (2, "b" * 64, "canary started")
+        assert list_aliases(CONV) == {"production": 1, "previous": 3, "canary": 2}
+        assert is_canary(second)
+        assert not is_canary(dataclasses.replace(second, tags={HASH_TAG: "d" * 64}))
+        assert not is_canary(dataclasses.replace(second, number=1))
+        ended = commit_canary(entry, None, "slow " * 300)
+        assert ended is not None
+        assert (ended.action, ended.canary, ended.canary_content) == ("canary ended", None, None)
+        assert (ended.production, ended.previous, ended.content) == (1, 3, "a" * 64)
+        assert ended.reason == ("slow " * 300)[:1000]
+        assert list_aliases(CONV) == {"production": 1, "previous": 3}
+        assert not is_canary(second)
+        texts = [str(e.description) for e in mlflow.MlflowClient().search_model_versions(f"name='{CONV}.history'")]
+        assert any(text == "canary started: version 2: as good" for text in texts)
+        assert any(text.startswith("canary ended: version 2: slow") for text in texts)
+
+    def test_one_that_loses_a_write_conflict_does_not_start(self) -> None:
+        seen = settle_history(CONV)
+        assert promote(seen, 1) is not None
+        assert commit_canary(seen, find_by_number(CONV, 2), "late") is None
+        assert list_aliases(CONV) == {"production": 1}
+
+    def test_without_a_history_there_is_none(self) -> None:
+        second = find_by_number(CONV, 2)
+        assert second is not None
+        assert not is_canary(second)
 
 
 @pytest.mark.usefixtures("three")
