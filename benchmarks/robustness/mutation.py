@@ -45,11 +45,13 @@ class Group:
         modules: below src/tilewise, without ``.py``.
         tests: below tests.
         at_import: the modules call their functions while they are imported, so every change needs a new import.
+        long: most of the tests are long ones, which are then run as well.
     """
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
     at_import: bool = False
+    long: bool = False
 
 
 GROUPS = {
@@ -87,6 +89,7 @@ GROUPS = {
             *(f"registry/promotion/_{n}" for n in ("publish", "auto_rollback")),
         ),
         ("registry/test_history.py", "registry/promotion"),
+        long=True,
     ),
 }
 
@@ -118,7 +121,7 @@ def _copy(folder: Path, group: Group) -> None:
         shutil.copy2(ROOT / name, folder / name)
     settings = {
         "source_paths": [f"src/tilewise/{module}.py" for module in group.modules],
-        "pytest_add_cli_args": ["-m", "not long", "-p", "no:cacheprovider"],
+        "pytest_add_cli_args": ["-m", "not servers" if group.long else "not long", "-p", "no:cacheprovider"],
         "pytest_add_cli_args_test_selection": [f"tests/{test}" for test in group.tests],
         "also_copy": [*COPIED, *FILES],
         "process_isolation": "forkserver",  # a fork of a process that ran tests would find their results cached
