@@ -76,6 +76,7 @@ GROUPS = {
             )
         ),
         ("features",),
+        at_import=True,
     ),
     "rules": Group(("kernels/triton/_rules", "kernels/ck/_ck_rules"), ("kernels",)),
     "fallback": Group(

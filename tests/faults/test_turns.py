@@ -13,8 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faults.schedule import DONE, Fault
+from faults.races import SCENARIOS
+from faults.schedule import DONE, Fault, forked
 from faults.turns import KINDS, Seat, Turns
+from synthetic import CONV
+from tilewise.registry import read_history, registry_session
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are forked"),
@@ -93,3 +96,20 @@ def test_a_race_s_pauses_take_no_time() -> None:
     began = time.monotonic()
     assert Turns().race([wait(50.0), wait(3600.0)]) == [DONE] * 2
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_repeats_the_history_of_a_registry(kind: str, tmp_path: Path) -> None:
+    """Also the reports of all processes, which state versions and the reasons of errors."""
+    race, found = SCENARIOS["race_rollback"], []
+    race.load()
+    for i in range(2):
+        folder = tmp_path / str(i)
+        race.prepare(folder)
+        forked(partial(race.act, folder), partial(race.injector.arm, folder, Fault(kind, 150, 12)))
+        with registry_session(f"sqlite:///{folder / 'mlflow.db'}"):
+            history = [(e.over, e.production, e.previous, e.action, e.applied) for e in read_history(CONV)]
+        found.append((history, {path.name: path.read_text() for path in folder.glob("*.report")}))
+    assert found[0] == found[1]
+    assert len(found[0][0]) > 3
