@@ -20,11 +20,13 @@ from small_model import table
 from store import fresh_store
 from synthetic import CONV, problems
 from tilewise.dispatch import Dispatcher
+from tilewise.dispatch.sources import _model_source
 from tilewise.errors import ConfigError, RegistryUnavailableError
 from tilewise.ops import Target
 from tilewise.registry import read_history, registry_session, roll_back
 
 _PROCESSES, _EACH = 4, 5
+_PATIENCE_S = 600.0
 _PROBLEMS = problems(Target.parse(CONV), 4)
 
 
@@ -67,7 +69,8 @@ def rolls_back(number: int | None) -> Action:
 
 
 def starts(place: Place) -> Outcome:
-    """Start a dispatcher, which must select by a model."""
+    """Start a dispatcher, which must select by a model. Turns of others may take longer than its own patience."""
+    _model_source.ANSWER_S = _PATIENCE_S
     os.environ["TILEWISE_CACHE"] = str(place.folder / f"cache{place.process}")
     with Dispatcher.from_registry(CONV, uri=place.uri) as dispatcher:
         assert {dispatcher.select(problem).why for problem in _PROBLEMS} == {"model"}
@@ -77,7 +80,7 @@ def starts(place: Place) -> Outcome:
 class Race:
     """Processes that each do one thing after the other in the same registry."""
 
-    patience_s = 300.0
+    patience_s = _PATIENCE_S
     injector = Turns()
 
     def __init__(self, begin: Callable[[], Path], promoted: int, works: Sequence[Sequence[Action]]) -> None:

@@ -78,7 +78,7 @@ def test_the_process_whose_step_it_is_dies(tmp_path: Path, at: int) -> None:
 
 
 def test_the_process_whose_step_it_is_waits_until_its_pause_is_over(tmp_path: Path) -> None:
-    """A pause is as long as 30 turns at least, so the two others are done before."""
+    """A pause is as long as 40 turns at least, so the two others are done before."""
     _, ends, order = _race(tmp_path / "log", Fault("order, one paused", 2, 3))
     assert ends == [DONE] * _PROCESSES
     waits, later = order[1], order[2:]

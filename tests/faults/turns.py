@@ -25,8 +25,8 @@ from tilewise.registry._plain_reader import _File
 
 KINDS = ("order", "order, one killed", "order, one paused")
 _PERSISTENCE = (0.0, 0.5, 0.9, 0.98)  # the chance that the same process has the next turn as well
-_TURN_S = 0.01  # on the clock of a race
-_PAUSES_S = (0.3, 1.0, 10.0)  # shorter and longer than the lease of the history's entries
+_TURN_S = 0.05  # on the clock of a race
+_PAUSES_S = (2.0, 5.0, 50.0)  # shorter and longer than the lease of the history's entries
 
 
 class Seat:
