@@ -154,6 +154,8 @@ def test_figures_of_a_group_are_those_of_its_problems() -> None:
     assert tiny["min_efficiency"] == 0.5
     assert tiny["p10_efficiency"] == pytest.approx(0.52)
     assert [figures["value"] for figures in sliced_metrics(TABLE, ["layout", "bound"])] == ["rcr", "rrr"]
+    assert [figures["value"] for figures in sliced_metrics(TABLE, ["layout", "bound"], 1)] == ["rcr", "rrr", "memory"]
+    assert [figures["slice"] for figures in sliced_metrics(TABLE, ["layout", "size"], 3)] == ["size"] * 3
 
 
 def test_an_op_without_labels_of_its_own_is_sliced_all_the_same() -> None:

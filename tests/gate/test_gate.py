@@ -135,6 +135,7 @@ def test_bad_thresholds_are_refused(value: Any) -> None:
     ("kind", "options", "match"),
     [
         (SliceRule, {"level": 1.0}, "slices.level must lie between 0 and 1, got 1.0"),
+        (SliceRule, {"level": 0.0}, "slices.level must lie between 0 and 1, got 0.0"),
         (SliceRule, {"level": True}, "slices.level must lie between 0 and 1, got True"),
         (SliceRule, {"min_problems": 0}, "slices.min_problems must be a positive whole number, got 0"),
         (SliceRule, {"n_resamples": 10.5}, "slices.n_resamples must be a positive whole number, got 10.5"),

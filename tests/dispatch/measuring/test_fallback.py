@@ -9,6 +9,7 @@ import threading
 import time
 import types
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,14 @@ class TestWithoutModel:
         again = without_model(pool, measurer).select(PLAIN)
         assert again == selection._replace(why="cache")
         assert measurer.asked == [(PLAIN, (0, 1, 2, 3, 4, 5))]
+
+    def test_an_entry_tells_when_it_was_measured(self, pool: Pool) -> None:
+        fallback = Fallback(TARGET, pool, None, Switches.read({}), FakeMeasurer())
+        entry = fallback.measure(PLAIN, frozenset([0])).entry
+        assert entry is not None
+        at = datetime.fromisoformat(entry.measured_at)
+        assert at.utcoffset() == timedelta(0)
+        assert abs(datetime.now(UTC) - at) < timedelta(minutes=5)
 
     def test_a_forbidden_winner_leaves_the_next(self, pool: Pool) -> None:
         measurer = FakeMeasurer()
