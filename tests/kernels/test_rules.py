@@ -146,6 +146,11 @@ def test_legality_depends_on_the_arch_and_the_type() -> None:
     assert illegal(large, GEMM8, GFX942) is None
 
 
+def test_a_block_s_registers_limit_its_threads_accumulators() -> None:
+    large = kernel(tile_m=256, tile_n=256, num_warps=16)
+    assert illegal(large, FORWARD, SM90) == "128 accumulators a thread, more than 64"
+
+
 def test_shared_memory_by_hand() -> None:
     assert shared_memory_bytes(kernel(), "bf16") == 3 * (64 + 64) * 32 * 2 == 24_576
     assert shared_memory_bytes(kernel(), "fp8") == 12_288

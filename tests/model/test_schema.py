@@ -256,10 +256,11 @@ INNER = schema._object({"k": schema._TEXT}, {"n": schema._whole(2)})
 MOST = 2**63
 
 
-def _nested(depth: int) -> Any:
+def _nested(depth: int, key: str = "") -> Any:
+    """Return lists in one another, or objects with this key."""
     value: Any = []
     for _ in range(depth - 1):
-        value = [value]
+        value = {key: value} if key else [value]
     return value
 
 
@@ -316,7 +317,14 @@ def _nested(depth: int) -> Any:
             | {f"must be wholes, got {v}": v for v in ([1], [[1], 2])},
         ),
         (CUBES, [[[[1.5]], [[]]]], {"must be deep, got [[1]]": [[1]], "must be deep, got nan": [[[NAN]]]}),
-        (schema._plain, [_nested(21), {"a": [None, "x", 1]}], {f"{21 * '[0]'} must be nested at most 20": _nested(22)}),
+        (
+            schema._plain,
+            [_nested(21), _nested(21, "k"), {"a": [None, "x", 1]}],
+            {
+                f"{21 * '[0]'} must be nested at most 20 deep, got 'more'": _nested(22),
+                f"{21 * '.k'} must be nested at most 20 deep, got 'more'": _nested(22, "k"),
+            },
+        ),
         (
             schema._weights,
             [[], [[0, 0, [0.5]], [1, 2, []]]],
