@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,14 +180,11 @@ def _changed_lines(folder: Path, name: str) -> list[str]:
 
 
 def keep(rows: list[dict[str, Any]]) -> None:
-    """Replace the rows of the same modules in the result file."""
-    known = {r["module"]: r for r in load(RESULT)["modules"]} if RESULT.is_file() else {}
-    known |= {row["module"]: row for row in rows}
-    modules = [known[name] for name in sorted(known)]
-    totals = Counter({key: sum(row[key] for row in modules) for key in ("tried", "noticed")})
-    totals["equal"] = sum(len(row["equal"]) for row in modules)
-    command = "python -m benchmarks.robustness.mutation --save"
-    save(RESULT, {"command": command, **totals, "modules": modules})
+    """Replace the rows of the same modules and seeds in the result file."""
+    known = {(r["module"], r["seed"]): r for r in load(RESULT)["modules"]} if RESULT.is_file() else {}
+    known |= {(row["module"], row["seed"]): row for row in rows}
+    command = "python -m benchmarks.robustness.mutation --group NAME --sample N --seed SEED --save"
+    save(RESULT, {"command": command, "modules": [known[key] for key in sorted(known)]})
 
 
 def main() -> int:
