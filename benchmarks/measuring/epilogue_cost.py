@@ -12,8 +12,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,9 @@ import triton.testing
 from torch import Tensor
 
 from benchmarks.results import RESULTS, machine, save
+from tilewise.arch import load_arch
 from tilewise.dispatch import Dispatcher
-from tilewise.kernels import ACTIVATIONS, EMPTY_KIND, Epilogue, EpilogueKind
+from tilewise.kernels import ACTIVATIONS, EMPTY_KIND, TENSORS, Epilogue, EpilogueKind
 from tilewise.kernels.triton import PIPELINES, Kernel
 from tilewise.kernels.triton.programs import (
     TORCH_TYPES,
@@ -36,7 +40,7 @@ from tilewise.kernels.triton.programs import (
     pass_launch,
     random_operands,
 )
-from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
+from tilewise.ops import OPS, GemmProblem, GroupedConvProblem, Problem, Target
 
 KINDS = (
     EMPTY_KIND,
@@ -44,6 +48,7 @@ KINDS = (
     *(EpilogueKind(True, False, activation) for activation in ACTIVATIONS),
     EpilogueKind(True, True, "relu"),
 )
+LEAST_ELEMENTS = 1_000_000
 _PRODUCTS = [(3152, 3072, 768), (50176, 384, 96), (3136, 1536, 384), (784, 3072, 768), (16, 1000, 768)]
 _IMAGES = [  # images, input channels, output channels, rows, filter's rows, groups
     (16, 64, 64, 56, 3, 1), (16, 256, 64, 56, 1, 1), (16, 512, 2048, 7, 1, 1), (16, 128, 128, 56, 3, 32),
@@ -108,6 +113,29 @@ def rows(dispatcher: Dispatcher) -> Iterator[dict[str, Any]]:
                 }
 
 
+def clocks(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the median clocks of a compute unit that each kind adds to a result's store, by persistent kernel or not.
+
+    Only whole tiles and results of at least a million elements count: others leave units without work. The difference
+    is that to the kernel with a bias, as all layers of networks have one here.
+    """
+    arch = load_arch("sm90")
+    biased = {(str(row["problem"]), row["kernel"]): row["us"] for row in found if row["kind"] == "bias"}
+    added = defaultdict(list)
+    for row in found:
+        target = Target.parse(row["target"])
+        problem = OPS[target.op].from_dict(row["problem"])
+        elements = prod(TENSORS[target.op, target.variant].result(problem))
+        if not row["split"] and elements >= LEAST_ELEMENTS and row["kind"] not in ("", "bias"):
+            us = row["us"] - biased[str(row["problem"]), row["kernel"]]
+            side = "persistent" if PIPELINES[row["pipeline"]].persistent else "others"
+            added[side, row["kind"]].append(us * arch.compute_units * arch.clock_mhz / elements)
+    result: dict[str, dict[str, float]] = {"persistent": {}, "others": {}}
+    for (side, kind), values in added.items():
+        result[side][kind] = round(statistics.median(values), 3)
+    return result
+
+
 def _pass_us(ends: Epilogue, dtype: str, y: Tensor) -> float:
     if ends.kind.is_empty:
         return 0.0
@@ -156,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for row in rows(dispatcher):
             found.append(row)
             print(row["target"], row["kernel"], row["kind"], f"{row['us']:.1f} us", file=sys.stderr, flush=True)
-    save(args.output, {"benchmark": "epilogue_cost", "machine": machine(), "rows": found})
+    save(args.output, {"benchmark": "epilogue_cost", "machine": machine(), "clocks": clocks(found), "rows": found})
     return 0
 
 
