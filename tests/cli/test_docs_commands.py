@@ -91,6 +91,7 @@ def _own_op() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_tilewise_takes_the_commands_of_a_page(page: Path) -> None:
     refused = []

@@ -76,6 +76,7 @@ def test_a_canary_serves_its_share_and_a_promotion_ends_it(uri: str, models: lis
         assert (chosen.version, other.version) == (2, 2)
 
 
+@pytest.mark.long
 def test_a_slower_canary_is_ended_and_not_promoted_later(uri: str, models: list[Path], tmp_path: Path) -> None:
     with registry_session(uri):
         run(models[1], tmp_path, AS_CANARY)

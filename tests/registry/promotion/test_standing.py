@@ -58,6 +58,7 @@ def test_not_after_a_rollback(standing: Standing) -> None:
     assert standing() is None
 
 
+@pytest.mark.long
 def test_not_where_another_is_the_candidate(standing: Standing) -> None:
     first = find_by_number(CONV, 1)
     assert first
@@ -65,6 +66,7 @@ def test_not_where_another_is_the_candidate(standing: Standing) -> None:
     assert standing() is None
 
 
+@pytest.mark.long
 def test_not_in_an_empty_registry(standing: Standing, tmp_path: Path, model_dir: Path) -> None:
     assert standing() == 2
     for uri in (fresh_store(tmp_path / "new"), f"sqlite:///{tmp_path}/none.db"):
@@ -72,6 +74,7 @@ def test_not_in_an_empty_registry(standing: Standing, tmp_path: Path, model_dir:
         assert found is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [DECISION_FILE, DECISION_PAGE])
 @pytest.mark.parametrize("text", [None, "{}"])
 def test_not_without_its_record(standing: Standing, tmp_path: Path, name: str, text: str | None) -> None:
@@ -80,6 +83,7 @@ def test_not_without_its_record(standing: Standing, tmp_path: Path, name: str, t
     assert standing() is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [None, b"broken"])
 def test_not_where_the_registrys_files_are_damaged(standing: Standing, tmp_path: Path, content: bytes | None) -> None:
     assert len(list_versions(CONV)) == 2
@@ -88,6 +92,7 @@ def test_not_where_the_registrys_files_are_damaged(standing: Standing, tmp_path:
     assert standing() is None
 
 
+@pytest.mark.long
 def test_weaker_limits_are_refused_as_ever(standing: Standing, tmp_path: Path, model_dir: Path, registry: str) -> None:
     assert standing() == 2
     with pytest.raises(ConfigError, match="must not be weaker than the shipped ones"):
