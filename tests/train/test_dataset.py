@@ -143,3 +143,12 @@ def test_a_table_says_whether_calls_of_pytorch_judge(frame: pd.DataFrame) -> Non
 def test_where_no_problem_has_many_kernels_all_judge(frame: pd.DataFrame) -> None:
     partial, _ = with_few_kernels(frame, 1.0)
     assert build_table(partial, TARGET, pool_of(frame, TARGET), ARCH, 0).judges.all()
+
+
+def test_large_tables_keep_no_cost_terms(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of(frame)
+    rows = np.arange(0, len(table.problem), 3)
+    kept = table.terms_of(rows)
+    monkeypatch.setattr("tilewise.train._dataset._KEPT_TERMS", 10)
+    for name, values in vars(table.terms_of(rows)).items():
+        assert np.array_equal(values, getattr(kept, name))

@@ -39,7 +39,7 @@ from tilewise.train._settings import ModelSettings, TrainSettings
 from tilewise.train._training_labels import Labels, make_labels
 from tilewise.train._training_pool import pool_of
 from tilewise.train._training_result import CurvePoint, FoldResult, TrainingResult, TrialResult, TuningResult
-from tilewise.train._warm_start import BaseModel, append_trees
+from tilewise.train._warm_start import BaseModel, append_trees, raw_scores
 from tilewise.train.hosts import Learning, fit_model
 from tilewise.train.tuning import tune
 
@@ -308,7 +308,7 @@ def _continued_extras(
     measured, texts = _log_extras(data), {}
     for name in labels:
         text = base.parts.extra_boosters[name]
-        known = np.asarray(lgb.Booster(model_str=text).predict(data.table.matrix, raw_score=True), dtype=np.float64)
+        known = raw_scores(text, data.table)
         added = data.bins.fit(model, Labels(measured[name] - known, None), data.fit)
         texts[name] = append_trees(text, model_text(added))
     return texts
