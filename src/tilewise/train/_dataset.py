@@ -12,21 +12,28 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data import Bools, TargetTable, held_out, keys_digest, split_keys
+from tilewise.data import (
+    TARGET_COLUMNS,
+    Bools,
+    Measurements,
+    TargetTable,
+    chunks_of,
+    held_out,
+    keys_digest,
+    split_keys,
+)
 from tilewise.errors import DataError
 from tilewise.features import FeatureRows, FeatureTable, Launches, Terms, feature_table
 from tilewise.kernels import Pool
-from tilewise.ops import Problem, Target
-from tilewise.train._training_pool import is_judging, with_calls
+from tilewise.ops import OPS, Problem, Target
+from tilewise.train._training_pool import DRAWN, is_judging, with_calls, with_unlisted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
-_UNLISTED_SEED = 0
-_DRAWN = "is_drawn"  # column of the rows that were not measured
-
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
+_MEASURED = ("kernel_name", "tflops", "bandwidth_gb_s", *_PERCENTILES)
+_OF_RUN = ("run_id", "measured_at", "is_valid")  # columns that labels are made from, besides
 _KEPT_TERMS = 4_000_000  # rows of a table that keeps its cost terms: 300 bytes each, and calibrations read them often
 
 
@@ -200,7 +207,7 @@ def _restored(state: Mapping[str, object], op: str, names: Sequence[str]) -> Tab
 
 
 def build_table(
-    frame: pd.DataFrame,
+    rows: pd.DataFrame | Measurements,
     target: Target,
     pool: Pool,
     arch: HardwareProfile,
@@ -210,10 +217,10 @@ def build_table(
     """Choose the training rows and compute their features.
 
     Training rows are the valid labels (see :func:`tilewise.data.labelled`) of the target whose kernels belong to the
-    pool and support the problem. Holdout problems are dropped here, even if the frame contains them.
+    pool and support the problem. Holdout problems are dropped here, even if the table contains them.
 
     Args:
-        frame: a measurement table.
+        rows: a measurement table; only its labels are ever all in memory.
         target: target to train for.
         pool: kernels that the model may choose from.
         arch: the hardware of the target.
@@ -224,11 +231,16 @@ def build_table(
         DataError: no training row is left.
         KernelError: the features do not distinguish two kernels of the pool.
     """
-    of_target = TargetTable.of(frame, target)
-    if not len(of_target):
+    of_problem = list(OPS[target.op].column_names())
+    problems, parts = list[pd.DataFrame](), list[pd.DataFrame]()
+    for chunk in chunks_of(rows, target, (*(c.name for c in TARGET_COLUMNS), *of_problem, *_MEASURED, *_OF_RUN)):
+        problems.append(chunk.rows[of_problem].drop_duplicates())
+        parts.append(chunk.training(holdout_fraction).labelled().rows[[*of_problem, *_MEASURED]])
+    if not any(map(len, problems)):
         raise DataError(f"no row of {target.name} to learn from")
-    split = Split.of(of_target, holdout_fraction)
-    labels = of_target.training(holdout_fraction).labelled().ordered(pool)
+    split = Split.of(TargetTable(target, pd.concat(problems)), holdout_fraction)
+    labels = TargetTable(target, pd.concat(parts)).ordered(pool)
+    del parts
     supported, candidates = labels.support(pool)
     labels, candidates = labels.take(supported), candidates[supported]
     if not len(labels):
@@ -262,7 +274,7 @@ def _table_of(
         features = feature_table(pool.op).within_arch()
         features = features.select(varying(features, launches, pool, arch))
     features.check_distinct(pool, arch)
-    is_measured = ~rows.get(_DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
+    is_measured = ~rows.get(DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
     keys = split_keys(target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
     return Table(
         target=target,
@@ -288,36 +300,6 @@ def _table_of(
         is_own=np.ones(len(first), dtype=bool),
         split=split,
     )
-
-
-def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
-    """Return ordered labels with some unlisted kernels of each problem, drawn at random, the same in every call.
-
-    A kernel that is not listed was slower than the listed ones, or does not compute the problem. Without a row, it is
-    never learnt that such a kernel should not be selected. An added row has the rate of the slowest listed kernel: the
-    most that it can have, and the rate at which evaluation counts it.
-
-    Args:
-        labels: valid, supported labels in the order of :meth:`TargetTable.ordered`.
-        pool: the kernels.
-    """
-    number, kernel, rates = labels.problem, labels.kernel(pool), labels.tflops
-    supported = np.stack([pool.supported(problem) for problem in labels.problems])
-    supported[number, kernel] = False
-    draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
-    drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]
-    problem, place = np.nonzero(np.isfinite(np.take_along_axis(draw, drawn, axis=1)))
-    if not len(problem):
-        return labels
-    slowest = np.lexsort((rates, number))[np.searchsorted(np.sort(number), np.arange(len(supported)))]
-    chosen = drawn[problem, place]
-    added = labels.rows.iloc[slowest[problem]].assign(
-        **{_DRAWN: True},
-        kernel_name=np.array(pool.names, dtype=object)[chosen],
-        **{name: column[chosen] for name, column in pool.columns.items()},
-    )
-    measured = labels.rows.assign(**{_DRAWN: False})
-    return TargetTable(labels.target, pd.concat([measured, added], ignore_index=True)).ordered(pool)
 
 
 def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: float) -> Table:
