@@ -19,7 +19,7 @@ from tilewise.train._warm_start import BaseModel
 from tilewise.train.cost_model._calibrate import calibrate
 
 CROSS_FITS = 4
-MOST_CALIBRATED = 4_000_000  # rows: a few hundred per weight, and 2 KB of memory each
+MOST_CALIBRATED = 2_000_000  # rows: dozens for each weight, and 2 KB of memory each
 _BATCH_ROWS = 1 << 16
 
 
