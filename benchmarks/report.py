@@ -39,6 +39,7 @@ def blocks(results: Path) -> dict[str, str]:
         "autotune-learn": _of(results / "autotune_learn.json", autotune_figures.learnt),
         "autotune-serve": _of(results / "autotune_serve.json", _autotune_served),
         "networks": _of(results / "networks.json", network_figures.text),
+        "epilogue-cost": _of(results / "epilogue_cost.json", _epilogue_cost),
         "first-pass": _of(results / "first_pass.json", first_pass.text),
         "tuning": _of(results / "tuning.json", tuning.text),
         **_targets([load(p) for p in sorted(results.glob("target_*.json"))]),
@@ -46,6 +47,13 @@ def blocks(results: Path) -> dict[str, str]:
         "picks": _picks(rivals),
         "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,
     }
+
+
+def _epilogue_cost(result: Mapping[str, Any]) -> str:
+    """Return the clocks that each kind of epilogue adds per result, by kind of kernel."""
+    sides = [result["clocks"][side] for side in ("others", "persistent")]
+    rows = [[kind.replace("+", ", "), *(f"{max(side[kind], 0):.2f}" for side in sides)] for kind in sides[0]]
+    return table(["epilogue, beside a bias alone", "several programs a unit", "persistent"], rows)
 
 
 def _targets(found: list[dict[str, Any]]) -> dict[str, str]:

@@ -5,16 +5,33 @@ Operands are small integers, so sums are exact and only the activation is rounde
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import json
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
+from scipy.special import erfcx
 from torch.nn import functional as own
 
 from kernels.shapes import REAL, TINY_CONFIGS, tiny, wide_pool
 from tilewise.arch import load_arch
 from tilewise.errors import ProblemError
-from tilewise.kernels import ACTIVATIONS, EMPTY_KIND, EPILOGUE_VARIANTS, Epilogue, EpilogueKind, pass_ms, unsupported
+from tilewise.kernels import (
+    ACTIVATIONS,
+    EMPTY_KIND,
+    EPILOGUE_VARIANTS,
+    Epilogue,
+    EpilogueKind,
+    pass_ms,
+    store_ms,
+    unsupported,
+)
+from tilewise.kernels._epilogue import _RESIDUAL_CLOCKS, _STORE_CLOCKS
 from tilewise.kernels.triton import PIPELINES, TRITON, Kernel, pipelines_of
 from tilewise.kernels.triton.programs import (
     RESULT_TYPES,
@@ -24,6 +41,7 @@ from tilewise.kernels.triton.programs import (
     launch_all,
     pass_launch,
 )
+from tilewise.kernels.triton.programs._epilogue import _gelu
 from tilewise.kernels.triton.programs._operand_tensors import integer_operands
 from tilewise.ops import GemmProblem, Problem, Target
 
@@ -42,7 +60,7 @@ TINY_CASES = [
     for name, problem in tiny(key[0], kernel).items()
     if not unsupported(kernel, problem, key[1])
 ]
-# No forward pool has this pipeline yet, so a pass computes its epilogues.
+# A pass computes the epilogues of this pipeline.
 UNFUSED = {"gemm": set[str](), "grouped_conv": {"relay"}}
 FIRST_CASES = list({(case[0], Kernel.from_config(case[3])): case for case in reversed(TINY_CASES)}.values())
 
@@ -141,6 +159,19 @@ def test_activations_are_pytorch_s_at_their_ends(activation: str) -> None:
     torch.testing.assert_close(y.float(), right, rtol=2**-10, atol=2**-20, equal_nan=True)
 
 
+def test_the_polynomial_of_gelu_is_the_best_of_its_degree() -> None:
+    x = np.linspace(0, 5.6, 6000)
+    tail = erfcx(x / 2**0.5) / 2  # of which the kernel computes a polynomial, times exp(-x^2 / 2)
+    powers = np.vander(x / 5.6, 10, increasing=True) / tail[:, None]
+    ones = np.ones((len(x), 1))
+    left, right = np.block([[powers, -ones], [-powers, -ones]]), np.concatenate([ones, -ones])
+    least = linprog([0] * 10 + [1], left, right, bounds=(None, None)).fun  # of |polynomial / tail - 1|, at its largest
+    number = r"([-+]?) ?(\d\.\d+(?:e-\d+)?)(?= \* size \+|$)"
+    stated = [float(sign + digits) for sign, digits in re.findall(number, inspect.getsource(_gelu.fn), re.M)]
+    assert len(stated) == 10
+    assert np.abs(np.polyval(stated, x) / tail - 1).max() < 1.05 * least
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_pass_computes_the_same(kind: EpilogueKind) -> None:
     y = torch.randint(-9, 9, (3, 5, 7)).to(DEVICE, torch.float16)
@@ -191,3 +222,31 @@ def test_a_pass_costs_its_bytes_and_at_least_a_launch() -> None:
     assert pass_ms(relu, large, "universal", arch) == pytest.approx(2 * 2 * 8192**2 / 4.8e9)
     assert pass_ms(both, large, "universal", arch) == pytest.approx(1.5 * pass_ms(relu, large, "universal", arch))
     assert 0.001 < pass_ms(relu, small, "universal", arch) < 0.01
+
+
+def test_a_store_takes_longer_by_its_activation_and_residual() -> None:
+    arch, problem = load_arch("sm90"), GemmProblem(50176, 384, 96)
+    kinds = [EpilogueKind(True), *(EpilogueKind(True, False, a) for a in ("hardswish", "silu", "gelu_tanh", "gelu"))]
+    costs = [store_ms(kind, problem, "universal", arch) for kind in kinds]
+    assert costs == sorted(costs)
+    assert costs[0] == store_ms(EpilogueKind(True, False, "relu"), problem, "universal", arch) == 0
+    assert costs[-1] == pytest.approx(0.0148, rel=0.02)  # 20 us measured with 128 x 128 tiles, 14 of them for GELU
+    both = store_ms(EpilogueKind(False, True, "gelu"), problem, "universal", arch)
+    assert both == pytest.approx(costs[-1] + store_ms(EpilogueKind(False, True), problem, "universal", arch))
+
+
+def test_an_epilogue_without_a_part_is_the_rest() -> None:
+    whole = EpilogueKind(True, True, "relu")
+    assert whole.without(EMPTY_KIND) == whole
+    assert whole.without(whole) == EMPTY_KIND
+    assert whole.without(EpilogueKind(False, True, "relu")) == EpilogueKind(True)
+    assert EMPTY_KIND.without(whole) == EMPTY_KIND
+
+
+def test_costs_in_a_store_are_those_that_were_measured() -> None:
+    measured = json.loads(Path("benchmarks/results/epilogue_cost.json").read_text())["clocks"]
+    used = {f"bias+{name}": clocks for name, clocks in _STORE_CLOCKS.items() if name}
+    used["bias+residual+relu"] = _RESIDUAL_CLOCKS
+    assert used == pytest.approx(measured["others"], abs=0.005)
+    ratios = [measured["persistent"][kind] / measured["others"][kind] for kind, clocks in used.items() if clocks > 0.05]
+    assert np.median(ratios) == pytest.approx(2, abs=0.2)  # see `store_factor`

@@ -22,7 +22,7 @@ from tilewise.dispatch._selection import Comparison, Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
 from tilewise.errors import ConfigError, KernelError
-from tilewise.kernels import EMPTY_KIND, EpilogueKind, KernelBase, Pool, pass_ms, unsupported
+from tilewise.kernels import EMPTY_KIND, EpilogueKind, KernelBase, Pool, pass_ms, store_ms, unsupported
 from tilewise.model import Predictor, TrainedModel
 from tilewise.ops import Problem, Target
 
@@ -182,14 +182,19 @@ class Generation:
         return Comparison(pick, self._ms_with(problem, kind)(pick), pytorch_ms, is_pytorch)
 
     def _ms_with(self, problem: Problem, kind: EpilogueKind) -> Callable[[Selection], float]:
-        """Return a function of a model's selection: its predicted time with the passes that its kernel needs."""
+        """Return a function of a model's selection: its predicted time with the epilogue, in its store or in a pass."""
         assert self.model is not None
-        arch, target, leaves = self.model.arch, self.target, self.pool.backend.leaves
+        arch, target, backend = self.model.arch, self.target, self.pool.backend
 
         def ms_of(selection: Selection) -> float:
             assert selection.predicted_tflops is not None  # a model ranked it
-            left = kind if kind.is_empty else leaves(selection.kernel, problem, target, kind)
-            return problem.flops / (selection.predicted_tflops * 1e9) + pass_ms(left, problem, target.variant, arch)
+            plain_ms = problem.flops / (selection.predicted_tflops * 1e9)
+            if kind.is_empty:
+                return plain_ms
+            left = backend.leaves(selection.kernel, problem, target, kind)
+            stored_ms = store_ms(kind.without(left), problem, target.variant, arch)
+            stored_ms *= backend.store_factor(selection.kernel)
+            return plain_ms + stored_ms + pass_ms(left, problem, target.variant, arch)
 
         return ms_of
 

@@ -178,6 +178,10 @@ def _leaves_all(kernel: KernelBase, problem: Problem, target: Target, kind: Epil
     return kind
 
 
+def _stores_as_most(_: KernelBase) -> float:
+    return 1.0
+
+
 def _no_formulas() -> tuple[Formulas, ...]:
     return ()
 
@@ -208,6 +212,7 @@ class Backend:
         traits: kernel columns -> the traits that feature formulas ask for.
         formulas: the formulas that replace intermediates of features, in order.
         leaves: (kernel, problem, target, kind of epilogue) -> the part that the kernel leaves to a pass of its own.
+        store_factor: kernel -> how many times :func:`~tilewise.kernels.store_ms` an epilogue in its store takes.
         instance_of: (variant, dtype, kernel) -> its instance in CK Tile's formats; None without such formats.
         compiled_here: whether kernels are compiled from source, and not found in libraries.
         timed_in_background: whether a serving process can time kernels beside its own work.
@@ -233,6 +238,7 @@ class Backend:
     traits: Callable[[SimpleNamespace], Traits] = Traits.plain
     formulas: Callable[[], tuple[Formulas, ...]] = _no_formulas
     leaves: Callable[..., EpilogueKind] = _leaves_all
+    store_factor: Callable[[Any], float] = _stores_as_most
     instance_of: Callable[[str, str, Any], AnyInstance] | None = None
     compiled_here: bool = False
     timed_in_background: bool = False

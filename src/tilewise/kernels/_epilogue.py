@@ -1,7 +1,7 @@
 """Epilogues: the work on a result that its kernel does in its own store, in fp32 and before rounding.
 
 The order is fixed: ``activation(result + bias + residual)``. A kernel that cannot do all of it leaves the rest to one
-pass over the result, whose time :func:`pass_ms` estimates for every choice that depends on it.
+pass over the result. :func:`pass_ms` and :func:`store_ms` estimate what either costs, for choices that depend on it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ ACTIVATIONS = ("relu", "silu", "gelu", "gelu_tanh", "hardswish")  # PyTorch's; `
 # The results that may have an epilogue. Gradients have none: activations follow forward results only.
 EPILOGUE_VARIANTS = (("grouped_conv", "forward"), ("gemm", "universal"))
 
+# Clocks of a compute unit by which an activation prolongs the store of a result, and a residual that is read there: the
+# medians of kernels that are not persistent in benchmarks/results/epilogue_cost.json.
+_STORE_CLOCKS = {"": 0.0, "relu": 0.0, "silu": 0.09, "gelu": 0.20, "gelu_tanh": 0.11, "hardswish": 0.02}
+_RESIDUAL_CLOCKS = 0.11
 _RESULT_BYTES = 2  # of an element: bf16 or fp16
 _LEAST_PASS_MS = 0.0017  # no kernel in the committed tables of sm90 takes less, however small its problem
 
@@ -41,6 +45,14 @@ class EpilogueKind(NamedTuple):
     def is_empty(self) -> bool:
         """Return whether nothing is done."""
         return self == EMPTY_KIND
+
+    def without(self, part: EpilogueKind) -> EpilogueKind:
+        """Return what is left of it when `part` is done elsewhere."""
+        return EpilogueKind(
+            self.has_bias and not part.has_bias,
+            self.has_residual and not part.has_residual,
+            "" if part.activation else self.activation,
+        )
 
 
 EMPTY_KIND = EpilogueKind()
@@ -98,6 +110,18 @@ def pass_ms(kind: EpilogueKind, problem: Problem, variant: str, arch: HardwarePr
     """
     if kind.is_empty:
         return 0.0
-    elements = prod(TENSORS[problem.op, variant].result(problem))
-    moved = elements * _RESULT_BYTES * (3 if kind.has_residual else 2)
+    moved = _elements(problem, variant) * _RESULT_BYTES * (3 if kind.has_residual else 2)
     return max(moved / (arch.dram_gb_s * 1e6), _LEAST_PASS_MS)
+
+
+def store_ms(kind: EpilogueKind, problem: Problem, variant: str, arch: HardwareProfile) -> float:
+    """Estimate by how much a kernel's store takes longer that computes an epilogue; a bias is free.
+
+    Kernels of which one program fills a compute unit take longer, see :attr:`tilewise.kernels.Backend.store_factor`.
+    """
+    clocks = _STORE_CLOCKS[kind.activation] + _RESIDUAL_CLOCKS * kind.has_residual
+    return clocks * _elements(problem, variant) / (arch.compute_units * arch.clock_mhz * 1e3)
+
+
+def _elements(problem: Problem, variant: str) -> int:
+    return prod(TENSORS[problem.op, variant].result(problem))

@@ -67,6 +67,9 @@ class _Mixture:
     def leaves(self, kernel: KernelBase, problem: Problem, target: Target, kind: EpilogueKind) -> EpilogueKind:
         return self._part_of(kernel).leaves(kernel, problem, target, kind)
 
+    def store_factor(self, kernel: KernelBase) -> float:
+        return self._part_of(kernel).store_factor(kernel)
+
     def checks(self, columns: Any, problem: Problem, variant: str) -> Rules:
         if isinstance(columns, KernelBase):
             yield from self._part_of(columns).checks(columns, problem, variant)
@@ -142,6 +145,7 @@ def mixture(parts: tuple[Backend, ...]) -> Backend:
         traits=mixed.traits,
         formulas=mixed.formulas,
         leaves=mixed.leaves,
+        store_factor=mixed.store_factor,
         compiled_here=all(part.compiled_here for part in parts),
         timed_in_background=all(part.timed_in_background for part in parts),
         lists_fastest=any(part.lists_fastest for part in parts),

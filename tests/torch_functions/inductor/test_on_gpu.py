@@ -72,7 +72,11 @@ def networks(dtype: torch.dtype, last: bool) -> tuple[nn.Module, nn.Module, torc
 
 
 def assert_near(found: torch.Tensor, exact: torch.Tensor, share: float) -> None:
-    assert float((found.float() - exact).norm() / exact.norm()) < share
+    assert error(found, exact) < share
+
+
+def error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found.float() - exact).norm() / exact.norm())
 
 
 def graph_pass(options: dict[str, object]) -> inductor.GraphPass:
@@ -106,8 +110,11 @@ def test_training(mode: str | None, last: bool) -> None:
         net.zero_grad()
         compiled(x).float().square().mean().backward()
     exact(x.float()).square().mean().backward()
-    for a, b in zip(net.parameters(), exact.parameters(), strict=True):
-        assert_near(a.grad, b.grad, 0.1)
+    found = [p.grad for p in net.parameters()]
+    net.zero_grad()
+    net(x).float().square().mean().backward()
+    for mine, plain, right in zip(found, net.parameters(), exact.parameters(), strict=True):
+        assert error(mine, right.grad) < 1.5 * error(plain.grad, right.grad) + 0.01  # bf16 costs PyTorch as much
     assert graph_pass(options).replaced == graph_pass(options).seen > 14
 
 
@@ -125,6 +132,7 @@ def test_under_autocast() -> None:
 
 def test_plain_nodes_are_left_to_the_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Winning, "compare_with_pytorch", Dispatcher.compare_with_pytorch)  # there is no model
+    monkeypatch.setattr(torch._inductor.config, "force_disable_caches", True)  # they have the graph of another test
     net, exact, x = networks(torch.bfloat16, last=True)
     options = inductor.options()
     with torch.no_grad():

@@ -17,6 +17,7 @@ from tilewise.kernels.triton._rules import (
     is_described,
     is_persistent,
     leaves,
+    store_factor,
     stores_tiles,
     uses_matrix_units,
 )
@@ -59,6 +60,7 @@ TRITON = Backend(
     traits=_traits,
     formulas=_formulas,
     leaves=leaves,
+    store_factor=store_factor,
     compiled_here=True,
     timed_in_background=True,
 )

@@ -154,6 +154,17 @@ def leaves(kernel: Kernel, problem: Problem, target: Target, kind: EpilogueKind)
     return EMPTY_KIND
 
 
+def store_factor(kernel: Kernel) -> float:
+    """Return how many times as long as in most kernels an epilogue takes in a kernel's store.
+
+    The only program of a compute unit has no other that computes meanwhile: 1.6 to 2.1 times as long, by kind
+    (benchmarks/results/epilogue_cost.json). Shares of tiles are summed by a kernel that waits for memory: no longer.
+    """
+    if kernel.split_k > 1:
+        return 0.0
+    return 2.0 if PIPELINES[kernel.pipeline].persistent else 1.0
+
+
 def _residual_bytes(kernel: Kernel) -> int:
     """Return the shared memory by which a tile of a residual changes its layout, at most, as compiled by Triton 3.6."""
     return 2 * kernel.tile_m * kernel.tile_n

@@ -1,0 +1,26 @@
+"""Layers that take the place of PyTorch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tilewise.torch._layers import fold_layers
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_folded_filter_and_bias_are_rounded_once(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    conv, norm = nn.Conv2d(16, 32, 3).to(dtype), nn.BatchNorm2d(32).to(dtype).eval()
+    for values in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+        nn.init.uniform_(values, 0.5, 2)
+    scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+    filters = conv.weight.double() * scale[:, None, None, None]
+    bias = (conv.bias.double() - norm.running_mean.double()) * scale + norm.bias.double()
+    fold_layers(conv, norm)
+    wide = torch.promote_types(dtype, torch.float32)
+    allowed = torch.finfo(dtype).eps / 2 + 8 * torch.finfo(wide).eps  # of the result, and of the steps before
+    for found, exact in ((conv.folded_weight, filters), (conv.folded_bias, bias)):
+        assert found.dtype == dtype
+        assert float(((found.double() - exact).abs() / exact.abs().clamp_min(0.1)).max()) < allowed
