@@ -10,7 +10,7 @@ workers, and of one worker with another seed, which shows the noise:
 - ``best``: the best trial's objective, the mean of mean and P10 efficiency on the tested folds;
 - ``initial``: that of the first trial, which has the settings of conf/model.
 
-The last search kills busy workers as it goes, each while it runs a trial; ``repeated`` are the failed trials whose
+One search kills busy workers as it goes; those in a trial leave it failed, and ``repeated`` are the failed trials whose
 parameters were tried again.
 """
 
