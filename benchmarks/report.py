@@ -1,4 +1,4 @@
-"""Fill docs/benchmarks.md and docs/leaderboard.md from the files in results/: ``python -m benchmarks.report``."""
+"""Fill tables of docs/benchmarks.md, growth.md and leaderboard.md from results/: ``python -m benchmarks.report``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from benchmarks.networks import figures as network_figures
 from benchmarks.networks import first_pass
 from benchmarks.results import RESULTS, load
 from benchmarks.runtime import run_overhead, shadow_overhead
+from benchmarks.scale import figures as scale_figures
 from benchmarks.vendor import figures as vendor_figures
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
 from tilewise.markdown import fill, table
 
 _DOCS = Path(__file__).parents[1] / "docs"
-PAGE, LEADERBOARD = _DOCS / "benchmarks.md", _DOCS / "leaderboard.md"
+PAGE, GROWTH, LEADERBOARD = (_DOCS / f"{name}.md" for name in ("benchmarks", "growth", "leaderboard"))
 _NOT_YET = "Not measured yet."
 _MOST_REASONS = 6
 _RATIOS = ("geomean", "p10", "least")
@@ -178,11 +179,12 @@ def main() -> int:
     """Run the command and return its exit status: 0 done, 2 a result file or the page is damaged."""
     try:
         write_text(PAGE, page(PAGE.read_text(), RESULTS))
+        write_text(GROWTH, fill(GROWTH.read_text(), scale_figures.blocks(RESULTS)))
         write_text(LEADERBOARD, fill(LEADERBOARD.read_text(), leaderboard_figures.blocks(RESULTS)))
     except TilewiseError as e:
         print(f"report: error: {e}", file=sys.stderr)
         return 2
-    print(PAGE, LEADERBOARD, sep="\n")
+    print(PAGE, GROWTH, LEADERBOARD, sep="\n")
     return 0
 
 

@@ -17,6 +17,7 @@ from benchmarks.learning import blocks, runs
 from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 from benchmarks.runtime import run_overhead
+from benchmarks.scale import figures
 from benchmarks.vendor import compare as vendor
 from benchmarks.vendor import figures as vendor_figures
 from benchmarks.vendor import picks, rival
@@ -30,6 +31,7 @@ from tilewise.collect.engines import Device
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
 from tilewise.kernels import load_pool, unsupported
+from tilewise.markdown import fill
 from tilewise.ops import GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
@@ -358,6 +360,8 @@ class TestReport:
     def test_the_page_holds_what_the_committed_results_give(self) -> None:
         text = report.PAGE.read_text()
         assert report.page(text, RESULTS) == text, "run `python -m benchmarks.report`"
+        growth = report.GROWTH.read_text()
+        assert fill(growth, figures.blocks(RESULTS)) == growth, "run `python -m benchmarks.report`"
 
     def test_results_become_tables(self, tmp_path: Path) -> None:
         machine = {

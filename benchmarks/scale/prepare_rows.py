@@ -1,13 +1,15 @@
-"""Time and peak memory of preparing tables of millions of rows, which do not fit into memory as a whole.
+"""Time and peak memory from measurements to LightGBM's bins, for tables that do not fit into memory as a whole.
 
-``python -m benchmarks.scale.prepare_rows [--rows 1000000,10000000,100000000] [--chunk-rows 4000000] [--output FILE]``
+``python -m benchmarks.scale.prepare_rows [--rows 1000000,10000000] [--chunk-rows 1000000] [--output FILE]``
 
-Writes made-up tables (see :mod:`benchmarks.scale.made_up`), and prepares each with the command line, in a process of
-its own: reading, checking every row and every label, writing the training table.
+Writes made-up tables (see :mod:`benchmarks.scale.made_up`), and measures two processes:
 
-- ``wall_s``, ``cpu_s``: time of that process, and its processor time, which other processes disturb little;
-- ``rows_per_cpu_s``: rows per second of processor time;
-- ``peak_gib``: its largest resident memory.
+- ``prepare``: ``tilewise data prepare``: reading, checking every row and every label, writing the training table;
+- ``bins``: the steps of ``tilewise train`` before the first tree: reading and checking that table twice, for its
+  kernels and for its labels, computing features, and cutting them into bins.
+
+Of each: ``wall_s``; ``cpu_s``, processor time, which other processes disturb little; and ``peak_gib``, the largest
+resident memory. ``rows_per_s`` divides the rows by both processes' processor time: each works on one core.
 """
 
 from __future__ import annotations
@@ -17,63 +19,80 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from benchmarks.results import RESULTS, save
+from benchmarks.scale import figures
 from benchmarks.scale.made_up import TARGET, write_table
-from tilewise.data import CHUNK_ROWS
-from tilewise.markdown import table
+from tilewise.arch import load_arch
+from tilewise.data import open_measurements
+from tilewise.train import TrainingData, TrainSettings, build_table, pool_of
 
 
-@dataclass(frozen=True)
-class Point:
-    """The figures of one table; see the module."""
-
-    rows: int
-    wall_s: float
-    cpu_s: float
-    rows_per_cpu_s: int
-    peak_gib: float
-
-
-def measure(rows: int, chunk_rows: int) -> Point:
-    """Write a table of about `rows` rows, and prepare it."""
+def measure(rows: int, chunk_rows: int) -> dict[str, Any]:
+    """Write a table of about `rows` rows, prepare it, and cut its features into bins."""
     with TemporaryDirectory() as folder:
-        count = write_table(Path(folder) / "data", rows)
-        command = [sys.executable, "-m", "tilewise", "data", "prepare", f"target={TARGET.name}"]
-        command += [f"input={folder}/data", f"output={folder}/prepared.parquet", f"chunk_rows={chunk_rows}"]
-        start = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        wall = time.monotonic() - start
-        if status:
-            raise SystemExit(f"{' '.join(command)} ended with status {status}")
+        prepared, script = f"{folder}/prepared.parquet", "benchmarks.scale.prepare_rows"
+        # By another process: the peak of a process counts the memory of the one that started it.
+        _run("-m", script, "--rows", str(rows), "--write", f"{folder}/data")
+        count = sum(pq.read_metadata(file).num_rows for file in Path(folder, "data").iterdir())
+        prepare = ["-m", "tilewise", "data", "prepare", f"target={TARGET.name}", f"chunk_rows={chunk_rows}"]
+        point: dict[str, Any] = {"rows": count, "prepare": _run(*prepare, f"input={folder}/data", f"output={prepared}")}
+        point["bins"] = _run("-m", script, "--chunk-rows", str(chunk_rows), "--bins-of", prepared)
+    cpu = sum(point[stage]["cpu_s"] for stage in figures.STAGES)
+    return point | {"rows_per_s": round(count / cpu)}
+
+
+def _run(*arguments: str) -> dict[str, float]:
+    """Run Python in a process of its own, and return its figures."""
+    start = time.monotonic()
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    wall = time.monotonic() - start
+    if status:
+        raise SystemExit(f"{' '.join(arguments)} ended with status {status}")
     cpu = used.ru_utime + used.ru_stime
-    return Point(count, round(wall, 1), round(cpu, 1), round(count / cpu), round(used.ru_maxrss / 2**20, 2))
+    return {"wall_s": round(wall, 1), "cpu_s": round(cpu, 1), "peak_gib": round(used.ru_maxrss / 2**20, 2)}
+
+
+def cut(file: Path, chunk_rows: int) -> TrainingData:
+    """Return the data of a training on a prepared table, with its bins."""
+    rows, settings = open_measurements(file, TARGET, chunk_rows), TrainSettings()
+    pool, arch = pool_of(rows, TARGET), load_arch(TARGET.arch)
+    return TrainingData.prepare(build_table(rows, TARGET, pool, arch, settings.holdout_fraction), settings)
 
 
 def main() -> None:
     """Measure each size, print a table, and write the result after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="1000000,10000000,100000000")
-    parser.add_argument("--chunk-rows", type=int, default=CHUNK_ROWS)
+    parser.add_argument("--rows", default="1000000,10000000")
+    parser.add_argument("--chunk-rows", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path, default=RESULTS / "scale_prepare.json")
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--bins-of", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    points = []
+    if args.write:
+        write_table(args.write, int(args.rows))
+        return
+    if args.bins_of:
+        cut(args.bins_of, args.chunk_rows)
+        return
+    values: dict[str, Any] = {
+        "command": f"python -m benchmarks.scale.prepare_rows --rows {args.rows} --chunk-rows {args.chunk_rows}",
+        "chunk_rows": args.chunk_rows,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "points": [],
+    }
     for rows in map(int, args.rows.split(",")):
-        points.append(measure(rows, args.chunk_rows))
-        print(points[-1], flush=True)
-        values = {
-            "command": f"python -m benchmarks.scale.prepare_rows --rows {args.rows} --chunk-rows {args.chunk_rows}",
-            "cores": os.cpu_count(),
-            "load": round(os.getloadavg()[1], 1),
-            "points": [asdict(p) for p in points],
-        }
+        values["points"].append(measure(rows, args.chunk_rows))
+        print(values["points"][-1], flush=True)
         save(args.output, values)
-    cells = [[str(p.rows), f"{p.wall_s}", f"{p.cpu_s}", str(p.rows_per_cpu_s), f"{p.peak_gib}"] for p in points]
-    print(table(["rows", "wall s", "CPU s", "rows per CPU second", "peak GiB"], cells))
+    print(figures.prepared(values))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -22,9 +23,10 @@ from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.campaigns.plan import propose
 from tilewise.cluster import LOCAL, ClusterSettings, Executor, open_executor
-from tilewise.model import write_artefact
+from tilewise.model import ArtefactParts, write_artefact
 from tilewise.ops import Target
 from tilewise.train import (
+    BaseModel,
     Callbacks,
     ModelSettings,
     TrainingData,
@@ -32,6 +34,7 @@ from tilewise.train import (
     TrainSettings,
     TuneSettings,
     build_table,
+    continue_training,
     make_folds,
     pool_of,
     train,
@@ -81,6 +84,26 @@ def test_two_workers_learn_one_model_as_good_as_that_of_one(frame: pd.DataFrame,
     assert there.parts.booster_text != here.parts.booster_text
     assert there.parts.booster_text.count("Tree=") == here.parts.booster_text.count("Tree=")
     assert [f.metrics.keys() for f in there.folds] == [f.metrics.keys() for f in here.folds]
+
+
+def test_two_workers_continue_a_model_as_one_does(frame: pd.DataFrame, dask: Any, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, model=dataclasses.replace(SETTINGS.model, warm_estimators=10))
+    write_artefact(tmp_path / "base", trained(frame, settings, LOCAL).parts)
+    base = BaseModel.load(tmp_path / "base")
+    new = measurements(n_problems=60, n_kernels=16, repeats=4, seed=7)
+    with open_executor(ClusterSettings(kind="dask", address=dask.scheduler_address, machines=2)) as together:
+        there = continue_training(new, TARGET, base, settings, Callbacks(executor=together))
+    here = continue_training(new, TARGET, base, settings)
+    before, alone, shared = (trees(parts) for parts in (base.parts, here.parts, there.parts))
+    assert alone[:30] == shared[:30] == before
+    assert len(alone) == len(shared) == 40
+    assert alone[30:] != shared[30:]
+    assert abs(there.cv_metrics["mean_efficiency"] - here.cv_metrics["mean_efficiency"]) < 0.02
+
+
+def trees(parts: ArtefactParts) -> list[str]:
+    """Return the texts of a model's trees, without the trailer of the last."""
+    return re.split(r"^Tree=\d+$", parts.booster_text.partition("end of trees")[0], flags=re.MULTILINE)[1:]
 
 
 def test_a_plan_is_the_same(executor: Executor) -> None:

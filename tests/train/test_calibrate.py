@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tilewise.features import Terms
-from tilewise.train import ModelSettings, Table
-from tilewise.train.cost_model import Baselines, calibrate
+from tilewise.train import ModelSettings, Table, make_folds
+from tilewise.train.cost_model import Baselines, _baseline, calibrate
 
 SETTINGS = ModelSettings(label="residual")
 
@@ -120,3 +120,11 @@ class TestShortlist:
         assert baselines.training_rows(problems).tolist() == rows.tolist()
         added = np.random.default_rng(0).normal(size=len(rows))
         assert (baselines.ranking(problems, rows, added) == baselines.of(problems).scores[rows] + added).all()
+
+
+def test_too_many_rows_are_calibrated_on_evenly_spread_problems(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = make_folds(table, 3, 0)[0].train
+    expected = Baselines(table, SETTINGS, 0)._fit(problems[::3])
+    monkeypatch.setattr(_baseline, "MOST_CALIBRATED", len(table.rows_of(problems)) // 3 + 1)
+    found = Baselines(table, SETTINGS, 0)._fit(problems)
+    assert all(np.array_equal(values, getattr(expected, name)) for name, values in vars(found).items())

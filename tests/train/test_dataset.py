@@ -10,8 +10,10 @@ import pytest
 
 from synthetic import CONV, with_few_kernels
 from tilewise.arch import load_arch
-from tilewise.data import group_keys, holdout_mask, labelled
+from tilewise.data import Measurements, group_keys, holdout_mask, labelled, open_measurements, parquet_bytes
 from tilewise.errors import DataError
+from tilewise.evaluate import noise_ceiling
+from tilewise.files import write_bytes
 from tilewise.kernels import Pool
 from tilewise.ops import Target
 from tilewise.train import Table, build_table, pool_of
@@ -143,3 +145,29 @@ def test_a_table_says_whether_calls_of_pytorch_judge(frame: pd.DataFrame) -> Non
 def test_where_no_problem_has_many_kernels_all_judge(frame: pd.DataFrame) -> None:
     partial, _ = with_few_kernels(frame, 1.0)
     assert build_table(partial, TARGET, pool_of(frame, TARGET), ARCH, 0).judges.all()
+
+
+def test_large_tables_keep_no_cost_terms(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of(frame)
+    rows = np.arange(0, len(table.problem), 3)
+    kept = table.terms_of(rows)
+    monkeypatch.setattr("tilewise.train._dataset._KEPT_TERMS", 10)
+    for name, values in vars(table.terms_of(rows)).items():
+        assert np.array_equal(values, getattr(kept, name))
+
+
+def test_a_table_that_is_read_in_chunks_gives_the_same_rows(frame: pd.DataFrame, tmp_path: Path) -> None:
+    mixed = frame.sample(frac=1, random_state=1)
+    write_bytes(tmp_path / "table.parquet", parquet_bytes(mixed))
+    rows, whole = open_measurements(tmp_path / "table.parquet", TARGET, 150), table_of(frame)
+    assert isinstance(rows, Measurements)
+    assert len(list(rows)) > 3
+    assert pool_of(rows, TARGET) == pool_of(mixed, TARGET) == whole.pool
+    assert noise_ceiling(rows, TARGET) == noise_ceiling(mixed, TARGET)
+    parts = build_table(rows, TARGET, whole.pool, ARCH, 0.18)
+    assert parts.features == whole.features
+    assert parts.problems == whole.problems
+    assert parts.split == whole.split
+    for name in ("group", "problem", "kernel", "matrix", "problem_matrix", "log_work", "tflops", "latency_ms",
+                 "bandwidth_gb_s", "spread", "is_measured", "judges"):  # fmt: skip
+        assert np.array_equal(getattr(parts, name), getattr(whole, name)), name

@@ -12,7 +12,7 @@ import pytest
 
 from synthetic import CONV, measurements, with_few_kernels
 from tilewise.arch import load_arch
-from tilewise.data import group_keys, holdout_mask
+from tilewise.data import Measurements, group_keys, holdout_mask, open_measurements, parquet_bytes
 from tilewise.errors import DataError
 from tilewise.metrics import METRICS
 from tilewise.model import load_artefact, write_artefact
@@ -40,6 +40,18 @@ def test_the_result_has_all_that_is_logged(result: TrainingResult, settings: Tra
     assert len(result.out_of_fold.problem) == result.n_rows
     assert "holdout: 18%" in result.split_rule
     assert "3-fold GroupKFold" in result.split_rule
+
+
+def test_a_table_that_is_read_in_chunks_gives_the_same_model(
+    frame: pd.DataFrame, settings: TrainSettings, tmp_path: Path
+) -> None:
+    few = dataclasses.replace(settings, model=dataclasses.replace(settings.model, n_estimators=10), tune=NO_TUNING)
+    (tmp_path / "table.parquet").write_bytes(parquet_bytes(frame))
+    for name, chunk_rows in (("whole", len(frame)), ("chunks", 150)):
+        rows = open_measurements(tmp_path / "table.parquet", TARGET, chunk_rows)
+        assert isinstance(rows, Measurements) == (name == "chunks")
+        write_artefact(tmp_path / name, train(rows, TARGET, pool_of(rows, TARGET), load_arch("sm90"), few).parts)
+    assert files(tmp_path / "chunks") == files(tmp_path / "whole")
 
 
 def test_it_learns(result: TrainingResult) -> None:

@@ -23,7 +23,7 @@ from tilewise.train import (
     make_folds,
     pool_of,
 )
-from tilewise.train._dataset import UNLISTED_PER_PROBLEM, with_unlisted
+from tilewise.train._training_pool import UNLISTED_PER_PROBLEM, with_unlisted
 
 TARGET = Target.parse(CONV)
 LISTED = 3
@@ -57,15 +57,6 @@ def test_listed_rows_stay_and_unlisted_ones_have_the_slowest_rate(frame: pd.Data
         drawn = added[added.index.get_level_values(0) == number].index.get_level_values(1)
         assert len(drawn) == min(UNLISTED_PER_PROBLEM, len(supported) - len(listed[number]))
         assert set(drawn) <= set(supported.tolist())
-
-
-def test_added_rows_have_the_parameters_of_their_kernel(frame: pd.DataFrame) -> None:
-    labels, pool = fastest_of(frame, LISTED)
-    table = with_unlisted(labels, pool)
-    kernel = table.kernel(pool)
-    assert table.rows["kernel_name"].tolist() == [pool.names[i] for i in kernel]
-    for name, column in table.kernel_columns(pool).items():
-        assert (column == pool.columns[name][kernel]).all(), name
 
 
 def test_rows_are_in_order_and_the_same_in_every_call(frame: pd.DataFrame) -> None:

@@ -70,8 +70,8 @@ VERBS: dict[str, Verb] = {
         "models",
         "fit a target's model and log it to MLflow",
         (
-            "cluster", "data", "holdout", "model", "model_dir", "n_splits", "out", "register", "sample", "seed",
-            "threads", "tracking", "tune", "tuned", "warm_start",
+            "chunk_rows", "cluster", "data", "holdout", "model", "model_dir", "n_splits", "out", "register", "sample",
+            "seed", "threads", "tracking", "tune", "tuned", "warm_start",
         ),
         also={"targets": "model.extra_labels"},
     ),

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tilewise.data._labels import judge_runs as judge_runs
     from tilewise.data._labels import labelled as labelled
     from tilewise.data._labels import valid_labels as valid_labels
+    from tilewise.data._measurements import Measurements as Measurements
+    from tilewise.data._measurements import chunks_of as chunks_of
+    from tilewise.data._measurements import open_measurements as open_measurements
     from tilewise.data._parquet_bytes import parquet_bytes as parquet_bytes
     from tilewise.data._row_source import CHUNK_ROWS as CHUNK_ROWS
     from tilewise.data._row_source import RowSource as RowSource
@@ -65,6 +68,11 @@ __all__, __getattr__ = lazy_face(
             "valid_labels",
         ),
         "_parquet_bytes": ("parquet_bytes",),
+        "_measurements": (
+            "Measurements",
+            "chunks_of",
+            "open_measurements",
+        ),
         "_row_source": (
             "CHUNK_ROWS",
             "RowSource",

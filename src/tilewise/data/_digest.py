@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,23 @@ def table_hash(frame: pd.DataFrame) -> str:
     """
     for op in set(frame["op"].astype(str)) & set(OPS) if "op" in frame else ():
         frame = without_implied(frame, op)
-    digest = hashlib.sha256(f"tilewise-table-1:{len(frame)}".encode())
+    digest = begin_digest(len(frame))
     for name in frame.columns:
-        values, empty = frame[name], frame[name].isna()
-        digest.update(f"\n{name}:".encode())
-        digest.update(np.packbits(empty.to_numpy()).tobytes())
+        digest_column(digest, name, [frame[name]])
+    return digest.hexdigest()
+
+
+def begin_digest(n_rows: int) -> hashlib._Hash:
+    """Return the digest of a table of so many rows and no column yet."""
+    return hashlib.sha256(f"tilewise-table-1:{n_rows}".encode())
+
+
+def digest_column(digest: hashlib._Hash, name: str, parts: Sequence[pd.Series]) -> None:
+    """Add a column to a table's digest; its values come in parts of one type."""
+    empty = [values.isna().to_numpy() for values in parts]
+    digest.update(f"\n{name}:".encode())
+    digest.update(np.packbits(np.concatenate(empty)).tobytes())
+    for values, is_empty in zip(parts, empty, strict=True):
         if pd.api.types.is_bool_dtype(values):
             digest.update(values.fillna(False).to_numpy(dtype="u1").tobytes())
         elif pd.api.types.is_integer_dtype(values):
@@ -32,9 +45,8 @@ def table_hash(frame: pd.DataFrame) -> str:
         elif pd.api.types.is_numeric_dtype(values):
             digest.update(values.fillna(0).to_numpy(dtype="<f8").tobytes())
         else:
-            text = "".join(f"{len(v)}:{v}" for v in values[~empty].astype(str))
+            text = "".join(f"{len(v)}:{v}" for v in values[~is_empty].astype(str))
             digest.update(text.encode())
-    return digest.hexdigest()
 
 
 def keys_digest(keys: npt.NDArray[np.int64]) -> str:

@@ -19,7 +19,7 @@ import pyarrow as arrow
 import pyarrow.parquet as pq
 
 from tilewise.data._backends import backend_of_frame, tags_of, widened
-from tilewise.data._columns import TARGET_COLUMNS
+from tilewise.data._columns import TARGET_COLUMNS, Column, table_columns
 from tilewise.data._rows import is_of
 from tilewise.data._schema import (
     backend_tags,
@@ -29,6 +29,7 @@ from tilewise.data._schema import (
     read_raw_measurements,
     rows_of,
     typed,
+    typed_column,
 )
 from tilewise.errors import DataError
 from tilewise.kernels import BACKEND_COLUMN, Backend, KernelValue, backend_of_columns, together
@@ -118,7 +119,7 @@ def open_rows(path: Path, target: Target, chunk_rows: int = CHUNK_ROWS) -> RowSo
             damaged beyond their first columns.
     """
     files = parquet_files(Path(path))
-    if sum(_n_rows(file) for file in files) <= chunk_rows:
+    if sum(row_count(file) for file in files) <= chunk_rows:
         return FrameSource(read_raw_measurements(path, target))
     codes = _Numbering()
     groups, numbers = list[_Group](), list[_Codes]()
@@ -196,6 +197,23 @@ class FileSource:
             frame = typed(table, str(op), group.file, places, group.first, group.tags)
             yield widened(frame, group.backend, mixed).set_axis(numbers)
 
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of all rows as one table."""
+        return table_columns(self.target.op, pq.read_schema(self.groups[0].file).names, self.tags)
+
+    @property
+    def is_complete(self) -> bool:
+        """True for one file that holds these rows alone, with every column that does not have defaults only."""
+        stored = pq.read_schema(self.groups[0].file).names
+        later = (*OPS[self.target.op].later_columns, *self.backend.later_columns)
+        is_one = all(g.file == self.groups[0].file and g.rows is None for g in self.groups)
+        return is_one and {c.name for c in self.columns} <= {*stored, *later}
+
+    def column(self, column: Column) -> Iterator[pd.Series]:
+        """Yield a stored column of a complete file in the table's type, row group by row group."""
+        return (typed_column(group.file, group.number, column) for group in self.groups)
+
     def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
         """Return the columns in which a selected row has another value than this; reads these columns only."""
         found = set[str]()
@@ -216,7 +234,7 @@ class FileSource:
             start += group.n_rows
 
 
-def _n_rows(file: Path) -> int:
+def row_count(file: Path) -> int:
     """Return the number of rows of a file; 0 for one that is damaged, which reading tells."""
     try:
         return int(pq.read_metadata(file).num_rows)

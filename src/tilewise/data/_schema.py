@@ -61,14 +61,22 @@ def read_measurements(path: Path, target: Target | None = None) -> pd.DataFrame:
         DataError: no file exists, a file is not a parquet table, a column is missing or of another type, no row
             belongs to `target`, or a row breaks a rule. The message names the file and the row or column.
     """
-    raw = read_raw_measurements(path, target)
+    return to_measurements(checked(read_raw_measurements(path, target)))
+
+
+def checked(raw: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of :func:`read_raw_measurements` as they are.
+
+    Raises:
+        DataError: a row breaks a rule. The message names the file and the row.
+    """
     faults = row_faults(raw)
     bad = np.flatnonzero(faults != "")
     if len(bad):
         first = raw.iloc[bad[0]]
         more = f"; {len(bad) - 1} more rows are bad" if len(bad) > 1 else ""
         raise DataError(f"{first['source_file']}: row {first['source_row']}: {faults.iloc[bad[0]]}{more}")
-    return to_measurements(raw)
+    return raw
 
 
 def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFrame:
@@ -337,6 +345,16 @@ def backend_tags(table: arrow.Table, file: Path) -> set[str]:
     except ConfigError as e:
         raise DataError(f"{file}: column {BACKEND_COLUMN}: {e}") from e
     return tags
+
+
+def typed_column(file: Path, group: int, column: Column) -> pd.Series:
+    """Return one column of a row group in the table's type."""
+    try:
+        source = pq.ParquetFile(file, page_checksum_verification=True)
+        values = source.read_row_group(group, columns=[column.name])[column.name].to_pandas()
+    except _READ_ERRORS as e:
+        raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
+    return _convert(values, column, file).astype(_type(column))
 
 
 def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:

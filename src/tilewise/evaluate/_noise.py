@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tilewise.data import TargetTable, is_primary, judge_runs
+from tilewise.data import Measurements, TargetTable, chunks_of, is_primary, judge_runs
 from tilewise.evaluate._evaluation import NoiseCeiling
 from tilewise.metrics import Floats, Ints
 from tilewise.ops import OPS, Target
@@ -14,17 +14,17 @@ MIN_REPEATED = 3  # repeated kernels that a problem needs for a noise figure
 PERCENTILE = 90
 
 
-def noise_ceiling(frame: pd.DataFrame, target: Target) -> NoiseCeiling | None:
+def noise_ceiling(rows: pd.DataFrame | Measurements, target: Target) -> NoiseCeiling | None:
     """Pick each repeated problem's fastest kernel by one run, judge it by the others, and average over the runs.
 
     Args:
-        frame: a measurement table with its repeats.
+        rows: a measurement table with its repeats.
         target: the target whose rows count.
 
     Returns:
         None where no problem was measured by two runs.
     """
-    judged = judge_runs(TargetTable.of(frame, target).rows, target.op)
+    judged = pd.concat([judge_runs(chunk.rows, target.op) for chunk in chunks_of(rows, target)])
     if not len(judged):
         return None
     p10, p50 = np.percentile(judged["efficiency"], [10, 50])

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tilewise.features._feature_table import FeatureTable as FeatureTable
     from tilewise.features._feature_table import Inputs as Inputs
     from tilewise.features._feature_table import Term as Term
+    from tilewise.features._launches import BATCH_ROWS as BATCH_ROWS
+    from tilewise.features._launches import FeatureRows as FeatureRows
+    from tilewise.features._launches import Launches as Launches
     from tilewise.features._shape_distance import log_sizes as log_sizes
     from tilewise.features._shape_distance import nearest_shape_distance as nearest_shape_distance
     from tilewise.features._shape_distance import nearest_shape_distances as nearest_shape_distances
@@ -57,6 +60,11 @@ __all__, __getattr__ = lazy_face(
             "FeatureTable",
             "Inputs",
             "Term",
+        ),
+        "_launches": (
+            "BATCH_ROWS",
+            "FeatureRows",
+            "Launches",
         ),
         "_shape_distance": (
             "log_sizes",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lightgbm as lgb
 import numpy as np
 
+from tilewise.features import BATCH_ROWS, FeatureRows
 from tilewise.train._dataset import Floats, Ints
 from tilewise.train._ranking import Params
 from tilewise.train._settings import ModelSettings
@@ -90,7 +91,7 @@ class Bins:
     """A feature matrix cut into bins once; boosters are fitted on subsets of its rows. Not thread-safe.
 
     Args:
-        matrix: feature values of shape (rows, features).
+        matrix: feature values of shape (rows, features), in memory or computed as they are read.
         names: of the features.
         max_bin: most bins of a feature.
         threads: of LightGBM, 0 for all cores.
@@ -98,13 +99,19 @@ class Bins:
     """
 
     def __init__(
-        self, matrix: Floats, names: tuple[str, ...], max_bin: int, threads: int, network: Params | None = None
+        self,
+        matrix: Floats | FeatureRows,
+        names: tuple[str, ...],
+        max_bin: int,
+        threads: int,
+        network: Params | None = None,
     ) -> None:
         self._arguments = (matrix, names, max_bin, threads)
         self._network = network or {}
         params = {**_FIXED, "max_bin": max_bin, "num_threads": threads, **self._network}
         # LightGBM requires labels before it builds subsets; each fit sets its own.
-        self._full = lgb.Dataset(matrix, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
+        data = matrix if isinstance(matrix, np.ndarray) else _Batches(matrix)
+        self._full = lgb.Dataset(data, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
         self._full.construct()
         self._subsets: dict[bytes, lgb.Dataset] = {}
         self._rows = len(matrix)
@@ -167,6 +174,28 @@ class Bins:
         if key not in self._subsets:
             self._subsets[key] = self._full.subset(rows.tolist()).construct()
         return self._subsets[key]
+
+
+class _Batches(lgb.Sequence):
+    """Features as LightGBM reads them: rows one by one, ascending, to choose bins, and batches to fill the bins."""
+
+    batch_size = BATCH_ROWS
+
+    def __init__(self, rows: FeatureRows) -> None:
+        self._rows = rows
+        self._start, self._batch = 0, rows[:0]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Floats:
+        if isinstance(index, slice):
+            return self._rows[index]
+        if not 0 <= index - self._start < len(self._batch):
+            self._start = int(index)
+            self._batch = self._rows[self._start : self._start + BATCH_ROWS]
+        row: Floats = self._batch[index - self._start].copy()  # LightGBM keeps it, and a view would keep its batch
+        return row
 
 
 def _valid_scores(booster: lgb.Booster) -> Floats:

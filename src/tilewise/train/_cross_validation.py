@@ -41,7 +41,7 @@ class TrainingData:
 
     Attributes:
         table: the rows.
-        bins: bins of ``table.matrix``.
+        bins: bins of the table's features.
         baselines: scores that the trees of each fold are added to.
         settings: seed, threads and tuning budget.
     """
@@ -54,7 +54,7 @@ class TrainingData:
     @classmethod
     def prepare(cls, table: Table, settings: TrainSettings, base: BaseModel | None = None) -> Self:
         """Bin the features of `table` and set up its baselines; `base` is the model to continue, if any."""
-        bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
+        bins = Bins(table.feature_rows, table.features.names, settings.model.max_bin, settings.threads)
         return cls(table, bins, Baselines(table, settings.model, settings.seed, base), settings)
 
     @property

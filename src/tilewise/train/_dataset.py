@@ -12,21 +12,29 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import HardwareProfile
-from tilewise.data import Bools, TargetTable, held_out, keys_digest, split_keys
+from tilewise.data import (
+    TARGET_COLUMNS,
+    Bools,
+    Measurements,
+    TargetTable,
+    chunks_of,
+    held_out,
+    keys_digest,
+    split_keys,
+)
 from tilewise.errors import DataError
-from tilewise.features import FeatureTable, Inputs, Terms, feature_table, log_work, terms_of
+from tilewise.features import FeatureRows, FeatureTable, Launches, Terms, feature_table
 from tilewise.kernels import Pool
-from tilewise.ops import Problem, Target
-from tilewise.train._training_pool import is_judging, with_calls
+from tilewise.ops import OPS, Problem, Target
+from tilewise.train._training_pool import DRAWN, is_judging, with_calls, with_unlisted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
-_UNLISTED_SEED = 0
-_DRAWN = "is_drawn"  # column of the rows that were not measured
-
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
+_MEASURED = ("kernel_name", "tflops", "bandwidth_gb_s", *_PERCENTILES)
+_OF_RUN = ("run_id", "measured_at", "is_valid")  # columns that labels are made from, besides
+_KEPT_TERMS = 4_000_000  # rows of a table that keeps its cost terms: 300 bytes each, and calibrations read them often
 
 
 @dataclass(frozen=True)
@@ -58,14 +66,13 @@ class Table:
         target: target of all rows.
         pool: the kernels.
         arch: the hardware.
-        features: columns of `matrix`: the op's features that differ between rows.
+        features: the op's features that differ between rows.
         problems: the distinct problems.
         group: number of each problem's split key, from 0, of shape (problems,).
         problem: index into `problems`, ascending, of shape (rows,).
         kernel: index into the pool, of shape (rows,).
-        matrix: feature values, of shape (rows, features).
+        launches: the rows' launches, from which features and cost terms are computed.
         problem_matrix: features of role "problem", of shape (problems, features).
-        terms: cost terms of each row's launch.
         log_work: log(TFLOPS) of a launch of one clock, of shape (rows,).
         tflops, latency_ms, bandwidth_gb_s: measured values, of shape (rows,).
         spread: half the distance between the 20th and 80th percentile of a row's samples, relative to their median, of
@@ -86,9 +93,8 @@ class Table:
     group: Ints
     problem: Ints
     kernel: Ints
-    matrix: Floats
+    launches: Launches
     problem_matrix: Floats
-    terms: Terms
     log_work: Floats
     tflops: Floats
     latency_ms: Floats
@@ -103,6 +109,26 @@ class Table:
         """Pickle the table for another process; features hold functions, so they travel by name."""
         state = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
         return _restored, (state, self.features.op, self.features.names)
+
+    @property
+    def matrix(self) -> Floats:
+        """Compute the feature values of all rows at once, of shape (rows, features)."""
+        return self.launches.matrix(self.features)
+
+    @property
+    def feature_rows(self) -> FeatureRows:
+        """The feature values as :class:`~tilewise.train.Bins` reads them, in batches."""
+        return FeatureRows(self.launches, self.features)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """Cost terms of all rows at once."""
+        return self.launches.terms(self.features)
+
+    def terms_of(self, rows: Ints) -> Terms:
+        """Return the cost terms of some ascending rows."""
+        is_kept = len(self.problem) <= _KEPT_TERMS
+        return self.terms.take(rows) if is_kept else self.launches.terms(self.features, rows)
 
     @property
     def best(self) -> Floats:
@@ -138,12 +164,11 @@ class Table:
 
     def with_features(self, names: Collection[str]) -> Table:
         """Return the table with only the features `names`, in the table's own order."""
-        kept = [i for i, name in enumerate(self.features.names) if name in names]
+        kept = [name for name in self.features.names if name in names]
         of_problem = [name in names for name in self.features.of_role("problem").names]
         return replace(
             self,
-            features=self.features.select(self.features.names[i] for i in kept),
-            matrix=np.ascontiguousarray(self.matrix[:, kept]),
+            features=self.features.select(kept),
             problem_matrix=np.ascontiguousarray(self.problem_matrix[:, of_problem]),
         )
 
@@ -156,9 +181,8 @@ class Table:
             group=np.unique(self.group[kept], return_inverse=True)[1].astype(np.int64),
             problem=problem.astype(np.int64),
             kernel=self.kernel[rows],
-            matrix=self.matrix[rows],
+            launches=self.launches.take(rows),
             problem_matrix=self.problem_matrix[kept],
-            terms=self.terms.take(rows),
             log_work=self.log_work[rows],
             tflops=self.tflops[rows],
             latency_ms=self.latency_ms[rows],
@@ -183,7 +207,7 @@ def _restored(state: Mapping[str, object], op: str, names: Sequence[str]) -> Tab
 
 
 def build_table(
-    frame: pd.DataFrame,
+    rows: pd.DataFrame | Measurements,
     target: Target,
     pool: Pool,
     arch: HardwareProfile,
@@ -193,10 +217,10 @@ def build_table(
     """Choose the training rows and compute their features.
 
     Training rows are the valid labels (see :func:`tilewise.data.labelled`) of the target whose kernels belong to the
-    pool and support the problem. Holdout problems are dropped here, even if the frame contains them.
+    pool and support the problem. Holdout problems are dropped here, even if the table contains them.
 
     Args:
-        frame: a measurement table.
+        rows: a measurement table; only its labels are ever all in memory.
         target: target to train for.
         pool: kernels that the model may choose from.
         arch: the hardware of the target.
@@ -207,11 +231,16 @@ def build_table(
         DataError: no training row is left.
         KernelError: the features do not distinguish two kernels of the pool.
     """
-    of_target = TargetTable.of(frame, target)
-    if not len(of_target):
+    of_problem = list(OPS[target.op].column_names())
+    problems, parts = list[pd.DataFrame](), list[pd.DataFrame]()
+    for chunk in chunks_of(rows, target, (*(c.name for c in TARGET_COLUMNS), *of_problem, *_MEASURED, *_OF_RUN)):
+        problems.append(chunk.rows[of_problem].drop_duplicates())
+        parts.append(chunk.training(holdout_fraction).labelled().rows[[*of_problem, *_MEASURED]])
+    if not any(map(len, problems)):
         raise DataError(f"no row of {target.name} to learn from")
-    split = Split.of(of_target, holdout_fraction)
-    labels = of_target.training(holdout_fraction).labelled().ordered(pool)
+    split = Split.of(TargetTable(target, pd.concat(problems)), holdout_fraction)
+    labels = TargetTable(target, pd.concat(parts)).ordered(pool)
+    del parts
     supported, candidates = labels.support(pool)
     labels, candidates = labels.take(supported), candidates[supported]
     if not len(labels):
@@ -234,15 +263,21 @@ def _table_of(
     split: Split,
 ) -> Table:
     """Compute the features of ordered, supported labels; `candidates` counts the kernels that support each row."""
-    inputs = _inputs(labels, pool, arch)
-    features, matrix = _matrix(inputs, pool, arch) if features is None else (features, features.compute(inputs))
-    features.check_distinct(pool, arch)
     rows, problem, kernel = labels.rows, labels.problem, labels.kernel(pool)
     first = np.flatnonzero(np.diff(problem, prepend=-1))
-    is_measured = ~rows.get(_DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
-    keys = split_keys(labels.target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
+    problems = {name: column[first] for name, column in labels.problem_columns().items()}
+    target = labels.target
+    launches = Launches.of(
+        problems, pool.columns, {"variant": target.variant, "dtype": target.dtype, "arch": arch}, problem, kernel
+    )
+    if features is None:
+        features = feature_table(pool.op).within_arch()
+        features = features.select(varying(features, launches, pool, arch))
+    features.check_distinct(pool, arch)
+    is_measured = ~rows.get(DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
+    keys = split_keys(target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
     return Table(
-        target=labels.target,
+        target=target,
         pool=pool,
         arch=arch,
         features=features,
@@ -250,10 +285,9 @@ def _table_of(
         group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
         problem=problem,
         kernel=kernel,
-        matrix=matrix,
-        problem_matrix=matrix[first][:, [f.role == "problem" for f in features.features]],
-        terms=terms_of(features, inputs),
-        log_work=log_work(inputs),
+        launches=launches,
+        problem_matrix=launches.matrix(features.of_role("problem"), first),
+        log_work=launches.log_work(features),
         tflops=labels.tflops,
         latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
         spread=_spread(rows),
@@ -266,36 +300,6 @@ def _table_of(
         is_own=np.ones(len(first), dtype=bool),
         split=split,
     )
-
-
-def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
-    """Return ordered labels with some unlisted kernels of each problem, drawn at random, the same in every call.
-
-    A kernel that is not listed was slower than the listed ones, or does not compute the problem. Without a row, it is
-    never learnt that such a kernel should not be selected. An added row has the rate of the slowest listed kernel: the
-    most that it can have, and the rate at which evaluation counts it.
-
-    Args:
-        labels: valid, supported labels in the order of :meth:`TargetTable.ordered`.
-        pool: the kernels.
-    """
-    number, kernel, rates = labels.problem, labels.kernel(pool), labels.tflops
-    supported = np.stack([pool.supported(problem) for problem in labels.problems])
-    supported[number, kernel] = False
-    draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
-    drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]
-    problem, place = np.nonzero(np.isfinite(np.take_along_axis(draw, drawn, axis=1)))
-    if not len(problem):
-        return labels
-    slowest = np.lexsort((rates, number))[np.searchsorted(np.sort(number), np.arange(len(supported)))]
-    chosen = drawn[problem, place]
-    added = labels.rows.iloc[slowest[problem]].assign(
-        **{_DRAWN: True},
-        kernel_name=np.array(pool.names, dtype=object)[chosen],
-        **{name: column[chosen] for name, column in pool.columns.items()},
-    )
-    measured = labels.rows.assign(**{_DRAWN: False})
-    return TargetTable(labels.target, pd.concat([measured, added], ignore_index=True)).ordered(pool)
 
 
 def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: float) -> Table:
@@ -327,7 +331,7 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
     offsets = np.cumsum([0, *(len(part.problems) for part in parts)])
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("kernel", "matrix", "problem_matrix", "log_work", "tflops", "latency_ms", "bandwidth_gb_s",
+        for name in ("kernel", "problem_matrix", "log_work", "tflops", "latency_ms", "bandwidth_gb_s",
                      "spread", "is_measured", "judges", "is_own")
     }  # fmt: skip
     keys = split_keys(table.target, np.concatenate([part.group_keys for part in parts]))
@@ -336,10 +340,10 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
         problems=tuple(problem for part in parts for problem in part.problems),
         group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
         problem=np.concatenate([part.problem + offset for part, offset in zip(parts, offsets, strict=False)]),
-        terms=Terms(*(np.concatenate([getattr(p.terms, n) for p in parts]) for n in ("costs", "drivers", "program"))),
+        launches=Launches.joined([part.launches for part in parts]),
         **joined,
     )
-    names = varying(whole.features, whole.matrix, table.pool, table.arch)
+    names = varying(whole.features, whole.launches, table.pool, table.arch)
     if len({part.arch.name for part in parts}) == 1:
         names = tuple(name for name in whole.features.within_arch().names if name in names)
     return whole.with_features(names)
@@ -361,29 +365,14 @@ def _spread(rows: pd.DataFrame) -> Floats:
     return spread
 
 
-def _inputs(labels: TargetTable, pool: Pool, arch: HardwareProfile) -> Inputs:
-    target = labels.target
-    problem, kernel = labels.problem_columns(), labels.kernel_columns(pool)
-    return feature_table(target.op).rows_of(problem, kernel, variant=target.variant, dtype=target.dtype, arch=arch)
-
-
-def _matrix(inputs: Inputs, pool: Pool, arch: HardwareProfile) -> tuple[FeatureTable, Floats]:
-    """Return the features that differ between rows, and their matrix.
+def varying(features: FeatureTable, launches: Launches, pool: Pool, arch: HardwareProfile) -> tuple[str, ...]:
+    """Return the features that differ between rows, or between the pool's kernels, in the table's order.
 
     Constants, such as the hardware or the depth of a 2D table, would only cost time. Features that differ between the
     pool's kernels are kept too, because the pool may have kernels without a row.
     """
-    features = feature_table(pool.op).within_arch()
-    matrix = features.compute(inputs)
-    names = varying(features, matrix, pool, arch)
-    kept = np.isin(features.names, names)
-    return features.select(names), np.ascontiguousarray(matrix[:, kept])
-
-
-def varying(features: FeatureTable, matrix: Floats, pool: Pool, arch: HardwareProfile) -> tuple[str, ...]:
-    """Return the features that differ between rows, or between the pool's kernels, in the table's order."""
     kernels = features.of_role("kernel")
     columns = zip(kernels.names, kernels.of_pool(pool, arch).T, strict=True)
-    distinguishing = [name for name, column in columns if np.ptp(column) > 0]
-    kept = (matrix.min(axis=0) < matrix.max(axis=0)) | np.isin(features.names, distinguishing)
-    return tuple(np.array(features.names)[kept].tolist())
+    kept = {name for name, column in columns if np.ptp(column) > 0}
+    kept |= launches.varying(features.select(name for name in features.names if name not in kept))
+    return tuple(name for name in features.names if name in kept)

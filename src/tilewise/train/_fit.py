@@ -14,7 +14,7 @@ import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.cluster import LOCAL, Executor
-from tilewise.data import split_rule, table_hash
+from tilewise.data import Measurements, split_rule, table_hash
 from tilewise.errors import ConfigError
 from tilewise.features import feature_table
 from tilewise.kernels import Pool
@@ -39,7 +39,7 @@ from tilewise.train._settings import ModelSettings, TrainSettings
 from tilewise.train._training_labels import Labels, make_labels
 from tilewise.train._training_pool import pool_of
 from tilewise.train._training_result import CurvePoint, FoldResult, TrainingResult, TrialResult, TuningResult
-from tilewise.train._warm_start import BaseModel, append_trees
+from tilewise.train._warm_start import BaseModel, append_trees, raw_scores
 from tilewise.train.hosts import Learning, fit_model
 from tilewise.train.tuning import tune
 
@@ -62,7 +62,7 @@ class Callbacks:
 
 
 def train(
-    frame: pd.DataFrame,
+    rows: pd.DataFrame | Measurements,
     target: Target,
     pool: Pool,
     arch: HardwareProfile,
@@ -72,8 +72,8 @@ def train(
     """Tune, cross-validate and fit a model; deterministic for equal arguments, including the number of threads.
 
     Args:
-        frame: a measurement table; its holdout problems, failed kernels and targets that are neither `target` nor a
-            teacher are not used.
+        rows: a measurement table, in memory if there are teachers. Its holdout problems, failed kernels and targets
+            that are neither `target` nor a teacher are not used.
         target: target to train for.
         pool: kernels that the model may choose from, see :func:`tilewise.train.pool_of`.
         arch: the hardware of the target.
@@ -84,12 +84,12 @@ def train(
         DataError: there are too few rows to train on.
         KernelError: the features do not distinguish two kernels of the pool.
     """
-    table = select_features(_table(frame, target, pool, arch, settings), settings)
+    table = select_features(_table(rows, target, pool, arch, settings), settings)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits)
     if table.judges_calls:
         rule += ", judged where PyTorch's own calls were measured"
     callbacks = callbacks or Callbacks()
-    fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks, rule, table_hash(frame))
+    fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks, rule, _hash(rows))
     model = fit.model
     parts = fit.parts(
         booster_text=model_text(fit.booster),
@@ -101,20 +101,20 @@ def train(
 
 
 def continue_training(
-    frame: pd.DataFrame,
+    rows: pd.DataFrame | Measurements,
     target: Target,
     base: BaseModel,
     settings: TrainSettings,
     callbacks: Callbacks | None = None,
 ) -> TrainingResult:
-    """Add ``settings.model.warm_estimators`` trees, learnt from `frame`, to a model; its pool and hardware stay.
+    """Add ``settings.model.warm_estimators`` trees, learnt from `rows`, to a model; its pool and hardware stay.
 
     Of the base's trees for latency and bandwidth, those in ``settings.model.extra_labels`` are continued as well, and
-    others are dropped, since they would not know `frame`. Nothing is tuned, and the confidence is not calibrated: the
+    others are dropped, since they would not know `rows`. Nothing is tuned, and the confidence is not calibrated: the
     base model may have seen the test problems of the folds.
 
     Args:
-        frame: a measurement table, see :func:`train`.
+        rows: a measurement table, see :func:`train`.
         target: target of the base model.
         base: the model to continue.
         settings: all other settings.
@@ -128,9 +128,9 @@ def continue_training(
     base.check(target, settings)
     extra_labels = settings.model.extra_labels
     settings, known = base.settings(settings), base.model
-    table = build_table(frame, target, known.pool, known.arch, settings.holdout_fraction, known.features)
+    table = build_table(rows, target, known.pool, known.arch, settings.holdout_fraction, known.features)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits) + "; the continued model may have seen them"
-    fit = _tune_and_fit(TrainingData.prepare(table, settings, base), callbacks or Callbacks(), rule, table_hash(frame))
+    fit = _tune_and_fit(TrainingData.prepare(table, settings, base), callbacks or Callbacks(), rule, _hash(rows))
     parts = fit.parts(
         booster_text=append_trees(base.parts.booster_text, model_text(fit.booster)),
         scale_text=base.parts.scale_text,
@@ -250,7 +250,13 @@ class _Fit:
         }
 
 
-def _table(frame: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfile, settings: TrainSettings) -> Table:
+def _hash(rows: pd.DataFrame | Measurements) -> str:
+    return table_hash(rows) if isinstance(rows, pd.DataFrame) else rows.content_hash
+
+
+def _table(
+    rows: pd.DataFrame | Measurements, target: Target, pool: Pool, arch: HardwareProfile, settings: TrainSettings
+) -> Table:
     """Return the training rows of the target, and of its teachers.
 
     Raises:
@@ -259,13 +265,13 @@ def _table(frame: pd.DataFrame, target: Target, pool: Pool, arch: HardwareProfil
     """
     fraction = settings.holdout_fraction
     if not settings.teachers:
-        return build_table(frame, target, pool, arch, fraction)
+        return build_table(rows, target, pool, arch, fraction)
     strangers = [t.name for t in settings.teachers if t.op != target.op or t == target]
     if strangers:
         raise ConfigError(f"teachers of {target.name} must be other targets of {target.op}, got {', '.join(strangers)}")
     every = feature_table(target.op)
-    teachers = [build_table(frame, t, pool_of(frame, t), load_arch(t.arch), fraction, every) for t in settings.teachers]
-    return with_teachers(build_table(frame, target, pool, arch, fraction, every), teachers, fraction)
+    teachers = [build_table(rows, t, pool_of(rows, t), load_arch(t.arch), fraction, every) for t in settings.teachers]
+    return with_teachers(build_table(rows, target, pool, arch, fraction, every), teachers, fraction)
 
 
 def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash: str) -> _Fit:
@@ -308,7 +314,7 @@ def _continued_extras(
     measured, texts = _log_extras(data), {}
     for name in labels:
         text = base.parts.extra_boosters[name]
-        known = np.asarray(lgb.Booster(model_str=text).predict(data.table.matrix, raw_score=True), dtype=np.float64)
+        known = raw_scores(text, data.table)
         added = data.bins.fit(model, Labels(measured[name] - known, None), data.fit)
         texts[name] = append_trees(text, model_text(added))
     return texts

@@ -1,12 +1,14 @@
-"""The kernels of a measurement table that a model may choose from, and its problems that judge selections."""
+"""The kernels of a measurement table: those that a model may choose from, unlisted ones, and enough to judge by."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tilewise.data import Bools, TargetTable, backend_of_frame
+from tilewise.data import Bools, Measurements, TargetTable, backend_of_frame, chunks_of
 from tilewise.errors import DataError, KernelError
 from tilewise.kernels import KernelBase, Pool, load_pool
 from tilewise.ops import OPS, Target
@@ -18,33 +20,38 @@ MIN_MEASURED_SHARE = 0.5
 MIN_JUDGED_SHARE = 0.1
 ENOUGH_JUDGED = 100
 
+UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
+_UNLISTED_SEED = 0
+DRAWN = "is_drawn"  # column of the rows that were not measured
 
-def pool_of(frame: pd.DataFrame, target: Target) -> Pool:
-    """Return the kernels with a valid row in `frame`, so that a table of any architecture can be trained on.
+
+def pool_of(rows: pd.DataFrame | Measurements, target: Target) -> Pool:
+    """Return the kernels with a valid row, so that a table of any architecture can be trained on.
 
     Order: as in the pool shipped for `target`, if any, then the others by name. The default kernel comes first. It is
     the shipped pool's default if that was measured; else the kernel that is valid on most problems, then the one that
     is most often the fastest, then the first by name.
 
     Args:
-        frame: a measurement table.
+        rows: a measurement table.
         target: the target whose rows count.
 
     Raises:
         DataError: no row of `target` is valid.
     """
-    rows = TargetTable.of(frame, target).rows
-    rows = rows[rows["is_valid"].to_numpy()]
-    if not len(rows):
+    measured, merits = set[KernelBase](), list[pd.DataFrame]()
+    for chunk in chunks_of(rows, target):
+        valid = chunk.rows[chunk.rows["is_valid"].to_numpy()]
+        if len(valid):
+            measured |= _kernels(valid)
+            merits.append(_merit(valid, target))
+    if not measured:
         raise DataError(f"no valid row of {target.name}: nothing to learn from")
-    backend = backend_of_frame(rows)
-    parameters = rows[["kernel_name", *backend.column_kinds()]].drop_duplicates("kernel_name")
-    measured = {backend.read_kernel({str(k): v for k, v in row.items()}) for row in parameters.to_dict("records")}
     shipped = _shipped(target)
     ordered = [k for k in shipped if k in measured]
     ordered += sorted(measured.difference(shipped), key=lambda k: _name(k, target))
     if not (shipped and shipped[0] in measured):
-        default = _default(rows, target)
+        default = _default(merits)
         ordered.sort(key=lambda k: _name(k, target) != default)  # stable: only the default moves
     return Pool(target.op, target.variant, target.dtype, tuple(ordered))
 
@@ -77,12 +84,53 @@ def with_calls(judges: Bools, called: Bools) -> Bools:
     return both if both.sum() >= ENOUGH_JUDGED else judges
 
 
-def _default(rows: pd.DataFrame, target: Target) -> str:
+def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
+    """Return ordered labels with some unlisted kernels of each problem, drawn at random, the same in every call.
+
+    A kernel that is not listed was slower than the listed ones, or does not compute the problem. Without a row, it is
+    never learnt that such a kernel should not be selected. An added row has the rate of the slowest listed kernel: the
+    most that it can have, and the rate at which evaluation counts it.
+
+    Args:
+        labels: valid, supported labels in the order of :meth:`TargetTable.ordered`.
+        pool: the kernels.
+    """
+    number, kernel, rates = labels.problem, labels.kernel(pool), labels.tflops
+    supported = np.stack([pool.supported(problem) for problem in labels.problems])
+    supported[number, kernel] = False
+    draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
+    drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]
+    problem, place = np.nonzero(np.isfinite(np.take_along_axis(draw, drawn, axis=1)))
+    if not len(problem):
+        return labels
+    slowest = np.lexsort((rates, number))[np.searchsorted(np.sort(number), np.arange(len(supported)))]
+    chosen = drawn[problem, place]
+    added = labels.rows.iloc[slowest[problem]].assign(
+        **{DRAWN: True},
+        kernel_name=np.array(pool.names, dtype=object)[chosen],
+    )
+    measured = labels.rows.assign(**{DRAWN: False})
+    return TargetTable(labels.target, pd.concat([measured, added], ignore_index=True)).ordered(pool)
+
+
+def _kernels(rows: pd.DataFrame) -> set[KernelBase]:
+    backend = backend_of_frame(rows)
+    parameters = rows[["kernel_name", *backend.column_kinds()]].drop_duplicates("kernel_name")
+    return {backend.read_kernel({str(k): v for k, v in row.items()}) for row in parameters.to_dict("records")}
+
+
+def _merit(rows: pd.DataFrame, target: Target) -> pd.DataFrame:
+    """Return on how many problems each kernel is valid, and the fastest, indexed by its name."""
     problem = list(OPS[target.op].column_names())
     rows = rows.sort_values("kernel_name", kind="stable").reset_index(drop=True)
     fastest = rows.loc[rows.groupby(problem)["tflops"].idxmax(), "kernel_name"].value_counts()
     valid = rows.drop_duplicates([*problem, "kernel_name"])["kernel_name"].value_counts()
-    merit = pd.DataFrame({"valid": valid, "fastest": fastest.reindex(valid.index).fillna(0)}).sort_index()
+    return pd.DataFrame({"valid": valid, "fastest": fastest.reindex(valid.index).fillna(0)})
+
+
+def _default(merits: Sequence[pd.DataFrame]) -> str:
+    """Return the name of the default kernel; the merits are those of different problems."""
+    merit = pd.concat(merits).groupby(level=0).sum().sort_index()
     return str(merit.sort_values(["valid", "fastest"], ascending=False, kind="stable").index[0])
 
 

@@ -88,8 +88,7 @@ class BaseModel:
 
         LightGBM computes the same bits as :class:`~tilewise.model.Ensemble`, in a fraction of the time.
         """
-        booster = lgb.Booster(model_str=self.parts.booster_text)
-        scores = np.asarray(booster.predict(table.matrix, raw_score=True), dtype=np.float64)
+        scores = raw_scores(self.parts.booster_text, table)
         rates = self.log_rates(table)
         return scores if rates is None else rates + scores
 
@@ -104,6 +103,13 @@ class BaseModel:
         """Return the manifest's ``warm_start``: the continued models and their data, oldest first."""
         step = {"base": self.model.content_hash, "base_data_hash": self.model.manifest.get("data_hash")}
         return [*self.model.manifest.get("warm_start", []), step | {"trees": added, "data_hash": data_hash}]
+
+
+def raw_scores(text: str, table: Table) -> Floats:
+    """Return the sums of a text model's trees over the features of a table, of shape (rows,)."""
+    booster = lgb.Booster(model_str=text)
+    parts = [booster.predict(matrix, raw_score=True) for matrix in table.feature_rows.batches()]
+    return np.concatenate(parts, dtype=np.float64)
 
 
 def append_trees(first: str, second: str) -> str:

@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -39,7 +40,7 @@ from tilewise.cli._origin import Origin, version_tags
 from tilewise.cli._tuned import write_tuned
 from tilewise.cli.compose import overrides_for
 from tilewise.cluster import ClusterSettings, Executor, open_executor
-from tilewise.data import TargetTable, read_measurements
+from tilewise.data import Measurements, TargetTable, open_measurements, read_measurements
 from tilewise.evaluate import noise_ceiling
 from tilewise.evaluate.plots import (
     plot_by_problems,
@@ -70,7 +71,6 @@ from tilewise.train import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from omegaconf import DictConfig
 
 
@@ -89,14 +89,14 @@ def run(cfg: DictConfig) -> None:
     base = None if cfg.warm_start is None else BaseModel.load(Path(cfg.warm_start))
     uri = connect(cfg.tracking.uri)
     console = plain_console()
-    frame = _read(Path(cfg.data), [target, *settings.teachers])
-    if cfg.sample.problems is not None:
-        frame = _sample(frame, target, settings, cfg.sample.problems)
+    rows = _read(cfg, [target, *settings.teachers])
+    if isinstance(rows, pd.DataFrame) and cfg.sample.problems is not None:
+        rows = _sample(rows, target, settings, cfg.sample.problems)
         console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
     folder, start = Path(cfg.out or cfg.model_dir), _start(cfg, settings if base is None else base.settings(settings))
     cluster = ClusterSettings.from_config(cfg.cluster)
     with open_executor(cluster) as executor, _ended_by_sigterm(), training_run(start) as log:
-        result = _train(frame, target, settings, _Reports(console, log), base, executor)
+        result = _train(rows, target, settings, _Reports(console, log), base, executor)
         write_artefact(folder, result.parts)
         with tempfile.TemporaryDirectory() as scratch:
             log.finish(result, folder, _plots(result, Path(scratch)))
@@ -108,7 +108,7 @@ def run(cfg: DictConfig) -> None:
         {"cv": result.cv_metrics},
         pool_size=len(result.parts.pool),
         split_rule=result.split_rule,
-        ceiling=noise_ceiling(frame, target),
+        ceiling=noise_ceiling(rows, target),
     )
     told = f"model: {folder}, {made} at {uri}\ncompare: {_pages(uri)}/{log.page}"
     console.print(told, soft_wrap=True, highlight=False)
@@ -120,11 +120,11 @@ def run(cfg: DictConfig) -> None:
         console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
 
 
-def _read(path: Path, targets: Sequence[Target]) -> pd.DataFrame:
-    """Return the measurements of a target and of its teachers."""
-    import pandas as pd
-
-    return pd.concat([read_measurements(path, target) for target in targets], ignore_index=True)
+def _read(cfg: DictConfig, targets: Sequence[Target]) -> pd.DataFrame | Measurements:
+    """Return the measurements of a target and of its teachers; a large table of one target is not read yet."""
+    if len(targets) == 1 and cfg.sample.problems is None:
+        return open_measurements(Path(cfg.data), targets[0], cfg.chunk_rows)
+    return pd.concat([read_measurements(Path(cfg.data), target) for target in targets], ignore_index=True)
 
 
 def _pages(uri: str) -> str:
@@ -134,8 +134,6 @@ def _pages(uri: str) -> str:
 
 def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_problems: int) -> pd.DataFrame:
     """Return the rows of `n_problems` problems that are not held out, and those of the holdout, which train drops."""
-    import pandas as pd
-
     table = TargetTable.of(frame, target)
     drawn = table.training(settings.holdout_fraction).draw(n_problems, settings.seed)
     return pd.concat([drawn.rows, table.holdout(settings.holdout_fraction).rows], ignore_index=True)
@@ -192,7 +190,7 @@ class _Reports:
 
 
 def _train(
-    frame: pd.DataFrame,
+    rows: pd.DataFrame | Measurements,
     target: Target,
     settings: TrainSettings,
     reports: _Reports,
@@ -216,8 +214,8 @@ def _train(
 
         callbacks = Callbacks(on_trial, on_fold, executor)
         if base:
-            return continue_training(frame, target, base, settings, callbacks)
-        return train(frame, target, pool_of(frame, target), load_arch(target.arch), settings, callbacks)
+            return continue_training(rows, target, base, settings, callbacks)
+        return train(rows, target, pool_of(rows, target), load_arch(target.arch), settings, callbacks)
 
 
 def _plots(result: TrainingResult, folder: Path) -> list[Path]:

@@ -19,6 +19,8 @@ from tilewise.train._warm_start import BaseModel
 from tilewise.train.cost_model._calibrate import calibrate
 
 CROSS_FITS = 4
+MOST_CALIBRATED = 2_000_000  # rows: dozens for each weight, and 2 KB of memory each
+_BATCH_ROWS = 1 << 16
 
 
 class Baseline(NamedTuple):
@@ -94,12 +96,17 @@ class Baselines:
         return Baseline(whole, rates, rates)
 
     def _fit(self, problems: Ints) -> CostModel:
+        """Calibrate on the rows of these problems; on evenly spread ones of them where there are too many rows."""
         rows, table = self._table.rows_of(problems), self._table
-        log_clocks = (table.log_work - self._log_rate)[rows]
-        return calibrate(table.terms.take(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
+        if len(rows) > MOST_CALIBRATED:
+            rows = table.rows_of(problems[:: -(-len(rows) // MOST_CALIBRATED)])
+        log_clocks = table.log_work[rows] - self._log_rate[rows]
+        return calibrate(table.terms_of(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
 
     def _predict(self, cost_model: CostModel, rows: Ints) -> Floats:
-        table = self._table
-        clocks: Floats = cost_model.log_clocks(table.terms.take(rows), table.kernel[rows])
-        rates: Floats = table.log_work[rows] - clocks
+        table, rates = self._table, np.empty(len(rows))
+        for start in range(0, len(rows), _BATCH_ROWS):
+            some = rows[start : start + _BATCH_ROWS]
+            clocks = cost_model.log_clocks(table.terms_of(some), table.kernel[some])
+            rates[start : start + _BATCH_ROWS] = table.log_work[some] - clocks
         return rates

@@ -15,6 +15,7 @@ import lightgbm as lgb
 import numpy as np
 
 from tilewise.cluster import Executor, Peers
+from tilewise.features import FeatureRows, Launches
 from tilewise.metrics import select
 from tilewise.train._boosting import Bins, Fit, Growth, model_text
 from tilewise.train._dataset import Floats, Ints, Table, renumbered
@@ -124,7 +125,7 @@ def _stopped(grown: Iterable[Growth], tested: _Tested) -> Iterator[Growth]:
 class _Part:
     """Rows of one process: `n_train` rows to learn from, then all test rows."""
 
-    matrix: Floats
+    features: FeatureRows
     labels: Labels
     n_train: int
 
@@ -165,16 +166,18 @@ def shares_of(problem: Ints, count: int) -> list[Ints]:
 
 
 def _part(learning: Learning) -> _Part:
-    rows = np.concatenate([learning.train, learning.test])
-    return _Part(learning.table.matrix[rows], learning.labels.take(rows), len(learning.train))
+    table, train, test = learning.table, learning.train, learning.test
+    launches = Launches.joined([table.launches.take(train), table.launches.take(test)])
+    labels = learning.labels.take(np.concatenate([train, test]))
+    return _Part(FeatureRows(launches, table.features), labels, len(train))
 
 
 def _learn_here(job: _Job, part: _Part, peers: Peers, number: int) -> tuple[_Steps, str]:
     """Learn in this process and its peers; only the first of them returns the model, which is that of all."""
-    rows = np.arange(len(part.matrix))
+    rows = np.arange(len(part.features))
     train, test = rows[: part.n_train], rows[part.n_train :]
     with _network(peers, number) as network:
-        bins = Bins(part.matrix, job.names, job.settings.max_bin, job.fit.threads, network)
+        bins = Bins(part.features, job.names, job.settings.max_bin, job.fit.threads, network)
         if not len(test):
             return [], model_text(bins.fit(job.settings, part.labels, job.fit, train))
         grown = bins.grow(job.settings, part.labels, train, test, job.fit, every=job.every)

@@ -125,7 +125,9 @@ def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) ->
         "seed": settings.seed,
     }
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
-    for array in (table.matrix, table.log_work, table.tflops, table.spread, table.problem, table.kernel):
+    for matrix in table.feature_rows.batches():
+        digest.update(matrix.tobytes())
+    for array in (table.log_work, table.tflops, table.spread, table.problem, table.kernel):
         digest.update(np.ascontiguousarray(array).tobytes())
     for fold in folds[: tune.n_folds]:
         digest.update(fold.train.tobytes() + b"|" + fold.test.tobytes())

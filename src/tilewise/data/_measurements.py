@@ -1,0 +1,82 @@
+"""Measurements of one target that outgrow memory: chunks of whole problems, checked as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tilewise.data._derived import implied_columns
+from tilewise.data._digest import begin_digest, digest_column
+from tilewise.data._row_source import CHUNK_ROWS, FileSource, open_rows, row_count
+from tilewise.data._schema import checked, read_measurements, to_measurements
+from tilewise.data._target_table import TargetTable
+from tilewise.ops import Target
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """A prepared table in a file, which each pass reads again."""
+
+    target: Target
+    source: FileSource
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        """Yield chunks of whole problems, with the rows that :func:`tilewise.data.read_measurements` gives.
+
+        Raises:
+            DataError: a row breaks a rule; the message names the file and the row.
+        """
+        for raw in self.source:
+            yield to_measurements(checked(raw), self.source.tags)
+
+    @property
+    def content_hash(self) -> str:
+        """The hash that :func:`tilewise.data.table_hash` gives for all rows; reads column by column."""
+        implied = implied_columns(self.target.op, self.source.backend)
+        unused = set(implied) - self.source.used(implied, np.ones(len(self), dtype=bool))
+        digest = begin_digest(len(self))
+        for column in self.source.columns:
+            if column.name not in unused:
+                digest_column(digest, column.name, list(self.source.column(column)))
+        return digest.hexdigest()
+
+
+def open_measurements(path: Path, target: Target, chunk_rows: int = CHUNK_ROWS) -> pd.DataFrame | Measurements:
+    """Read the measurements of a target, or open them where they are a prepared table of many rows.
+
+    Args:
+        path: as for :func:`tilewise.data.read_measurements`.
+        target: the target.
+        chunk_rows: rows to hold in memory with all columns. Other tables are read as a whole: several files, files of
+            several targets, and files that lack columns.
+
+    Raises:
+        DataError: as for :func:`tilewise.data.read_measurements`; for an opened table only while it is read.
+    """
+    if path.is_file() and row_count(path) > chunk_rows:
+        source = open_rows(path, target, chunk_rows)
+        if isinstance(source, FileSource) and source.is_complete:
+            return Measurements(target, source)
+    return read_measurements(path, target)
+
+
+def chunks_of(
+    rows: pd.DataFrame | Measurements, target: Target, columns: tuple[str, ...] | None = None
+) -> Iterator[TargetTable]:
+    """Yield the rows of `target` in parts of whole problems; a table in memory is one part.
+
+    Args:
+        rows: a measurement table that may hold other targets, or opened measurements of `target`.
+        target: the target.
+        columns: those to keep, of those that there are; None keeps all.
+    """
+    for chunk in [rows] if isinstance(rows, pd.DataFrame) else rows:
+        kept = chunk if columns is None else chunk[[name for name in columns if name in chunk]]
+        yield TargetTable.of(kept, target)
