@@ -38,6 +38,7 @@ def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 ALL = ("data=table.parquet", "holdout.fraction=0")
 
 
+@pytest.mark.long
 def test_evaluate_writes_and_compare_reads(capsys: pytest.CaptureFixture[str]) -> None:
     for name, ending in (("good", "csv"), ("bad", "parquet")):
         words = ["evaluate", "-q", f"model_dir={name}", f"out=report-{name}", f"output={name}.{ending}"]

@@ -190,6 +190,7 @@ def run(code: str, cache: Path, folder: Path, *arguments: str) -> subprocess.Com
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_interpreter_compiles_nothing(tmp_path: Path) -> None:
     environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
     done = subprocess.run(

@@ -136,6 +136,7 @@ class _ManyReads:
             time.sleep(0)  # gives up the interpreter, as a read does
 
 
+@pytest.mark.long
 def test_busy_threads_do_not_starve_a_refresh(models: list[TrainedModel], monkeypatch: pytest.MonkeyPatch) -> None:
     """After each read a refresh waits for the turns of all busy threads, which take 5 ms each by default."""
     dispatcher, stopped = Dispatcher(models[0].target, models[0].pool, models[0], switches=QUIET), threading.Event()

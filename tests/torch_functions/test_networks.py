@@ -101,6 +101,7 @@ def test_each_figure_of_a_first_pass_is_of_a_new_process(monkeypatch: pytest.Mon
     assert "| unet | 1 | 2.00 | 1.33 | 0.50 | 2.00 | 0.67 |" in first_pass.text({"cells": [found]})
 
 
+@pytest.mark.long
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match=r"r3d_18, batch 1, pytorch: the process ended with 1: .*Error"):
         first_pass._in_process("pytorch", "r3d_18", 1, tmp_path / "absent", str(tmp_path))

@@ -202,6 +202,7 @@ def test_recorded_tables_stand_in_for_gpus(executor: Executor, one_host: pa.Tabl
     assert replayed["status"].equals(one_host["status"])
 
 
+@pytest.mark.long
 def test_this_process_measures_too(long: Plan, one_host: pa.Table, tmp_path: Path) -> None:
     """The executor only decides where shards run."""
     task = hosts_task(long, tmp_path)

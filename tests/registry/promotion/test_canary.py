@@ -55,6 +55,7 @@ def observed(models: list[Path], ratio: float) -> Observations:
     return Observations(tuple(lines) * 12, 0)
 
 
+@pytest.mark.long
 def test_a_canary_serves_its_share_and_a_promotion_ends_it(uri: str, models: list[Path], tmp_path: Path) -> None:
     with registry_session(uri):
         for _ in range(2):  # repeating it changes nothing
