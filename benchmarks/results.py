@@ -38,6 +38,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def conditions(command: str) -> dict[str, Any]:
+    """Return the command of figures that need no GPU, the cores, and the load of the minute before."""
+    return {"command": command, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+
+
 def save(path: Path, values: Mapping[str, Any]) -> None:
     """Write `values` with one line per entry of lists of objects, so that a change of figures is a readable diff."""
     lines = []

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ from tilewise.dispatch import Dispatcher
 from tilewise.kernels import ACTIVATIONS, EMPTY_KIND, TENSORS, Epilogue, EpilogueKind
 from tilewise.kernels.triton import PIPELINES, Kernel
 from tilewise.kernels.triton.programs import (
-    TORCH_TYPES,
-    Program,
     compile_program,
     cuda_target,
     empty_result,
@@ -95,10 +93,11 @@ def rows(dispatcher: Dispatcher) -> Iterator[dict[str, Any]]:
     for problem in PROBLEMS[target.name]:
         operands = random_operands(family, problem, target.dtype, "cuda", seed=1)
         y = empty_result(family, problem, target.dtype, "cuda")
+        epilogues = {kind: epilogue(kind, family.result(problem), y.dtype) for kind in KINDS}
+        pass_us = {kind: _pass_us(ends, target.dtype, y) for kind, ends in epilogues.items()}
         for kernel in kernels(dispatcher, problem):
             workspace = torch.empty(family.workspace_elements(kernel, problem), device="cuda")
-            for kind in KINDS:
-                ends = epilogue(kind, family.result(problem), TORCH_TYPES[target.dtype])
+            for kind, ends in epilogues.items():
                 made = family.launches(kernel, problem, target.dtype, *operands, y, workspace, epilogue=ends)
                 us = triton.testing.do_bench_cudagraph(lambda made=made: launch_all(made), rep=10) * 1e3
                 yield {
@@ -109,7 +108,7 @@ def rows(dispatcher: Dispatcher) -> Iterator[dict[str, Any]]:
                     "split": kernel.split_k > 1,
                     "kind": name_of(kind),
                     "us": us,
-                    "pass_us": _pass_us(ends, target.dtype, y),
+                    "pass_us": pass_us[kind],
                 }
 
 
@@ -146,28 +145,16 @@ def _pass_us(ends: Epilogue, dtype: str, y: Tensor) -> float:
 def compile_all(dispatcher: Dispatcher) -> None:
     """Compile the programs into Triton's cache, on all cores."""
     target = dispatcher.target
-    family = family_of(target.op, target.variant)
-    programs = {
-        program
-        for problem in PROBLEMS[target.name]
-        for kernel in kernels(dispatcher, problem)
-        for kind in KINDS
-        for program in family.programs(kernel, problem, target.dtype, kind)
-    }
-    workers = multiprocessing.get_context("fork")  # programs hold functions, which cannot be sent to processes
     jobs = [
-        workers.Process(target=_compile, args=(list(programs)[i :: os.cpu_count()],))
-        for i in range(os.cpu_count() or 1)
+        (target, p, kernel, kind) for p in PROBLEMS[target.name] for kernel in kernels(dispatcher, p) for kind in KINDS
     ]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_compile, *zip(*jobs, strict=True)))  # raises the first error
 
 
-def _compile(programs: Sequence[Program]) -> None:
-    for program in programs:
-        compile_program(program, cuda_target("sm90"))
+def _compile(target: Target, problem: Problem, kernel: Kernel, kind: EpilogueKind) -> None:
+    for program in family_of(target.op, target.variant).programs(kernel, problem, target.dtype, kind):
+        compile_program(program, cuda_target(target.arch))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.results import RESULTS, save
+from benchmarks.results import RESULTS, conditions, save
 from benchmarks.scale import figures
 from benchmarks.scale.made_up import TARGET, write_table
 from tilewise.arch import load_arch
@@ -82,10 +82,8 @@ def main() -> None:
         cut(args.bins_of, args.chunk_rows)
         return
     values: dict[str, Any] = {
-        "command": f"python -m benchmarks.scale.prepare_rows --rows {args.rows} --chunk-rows {args.chunk_rows}",
+        **conditions(f"python -m benchmarks.scale.prepare_rows --rows {args.rows} --chunk-rows {args.chunk_rows}"),
         "chunk_rows": args.chunk_rows,
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
         "points": [],
     }
     for rows in map(int, args.rows.split(",")):

@@ -16,7 +16,6 @@ holds nothing up. The same is done without refreshes. A request that takes long 
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import threading
 import time
@@ -26,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.results import RESULTS, save
+from benchmarks.results import RESULTS, conditions, save
 from tilewise.dispatch import Dispatcher, Switches
 from tilewise.dispatch.sources import FetchedModel, Origin
 from tilewise.markdown import table
@@ -125,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [measure(args.model, args.seconds, kind) for kind in ("quiet", "compiled", "new")]
     command = f"python -m benchmarks.scale.refresh_cost {args.model} --seconds {args.seconds:g}"
-    save(args.output, {"command": command, "cores": os.cpu_count(), "load": os.getloadavg()[0], "rows": rows})
+    save(args.output, {**conditions(command), "rows": rows})
     print(table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import resource
 import signal
 import time
@@ -28,7 +27,7 @@ import numpy as np
 import pandas as pd
 from distributed import Client
 
-from benchmarks.results import RESULTS, save
+from benchmarks.results import RESULTS, conditions, save
 from benchmarks.scale import figures
 from benchmarks.scale.made_up import TARGET, parts
 from benchmarks.scale.namespaces import hosts
@@ -131,16 +130,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "scale_train_hosts.json")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that namespaces go in any case
-    load = round(os.getloadavg()[0], 1)
+    begun = conditions(f"python -m benchmarks.scale.train_hosts --rows {args.rows} --trees {args.trees}")
     task = Task.made_up(args.rows, args.trees)
     points = [alone(task, 1), alone(task, 2)]
     for count in map(int, args.hosts.split(",")):
         points.append(together(task, count))
         print(points, flush=True)
         values = {
-            "command": f"python -m benchmarks.scale.train_hosts --rows {args.rows} --trees {args.trees}",
-            "cores": os.cpu_count(),
-            "load": load,
+            **begun,
             "rows": len(task.model.table.problem),
             "trees": args.trees,
             "points": [asdict(p) for p in points],

@@ -32,7 +32,7 @@ from tempfile import TemporaryDirectory
 import psycopg
 from distributed import Client
 
-from benchmarks.results import RESULTS, load, save
+from benchmarks.results import RESULTS, conditions, load, save
 from benchmarks.scale import figures
 from tilewise.arch import load_arch
 from tilewise.cluster import ClusterSettings, open_executor
@@ -151,7 +151,11 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--output", type=Path, default=RESULTS / "scale_tuning.json")
     args = parser.parse_args()
-    target, begun = Target.parse(args.target), round(os.getloadavg()[0], 1)
+    target = Target.parse(args.target)
+    begun = conditions(
+        f"PYTHONPATH=src:tests python -m benchmarks.scale.tuning_workers {target.name} "
+        f"--problems {args.problems} --trials {args.trials}"
+    )
     settings = TrainSettings(tune=TuneSettings(n_trials=args.trials, prune_gap=1.0))
     frame = TargetTable.of(read_measurements(Path("data"), target), target).draw(args.problems, 0).rows
     built = build_table(frame, target, pool_of(frame, target), load_arch(target.arch), settings.holdout_fraction)
@@ -161,10 +165,7 @@ def main() -> None:
             searches.append(measure(data, storage, count, seed, kill))
             print(searches[-1], flush=True)
             values = {
-                "command": f"PYTHONPATH=src:tests python -m benchmarks.scale.tuning_workers {target.name} "
-                f"--problems {args.problems} --trials {args.trials}",
-                "cores": os.cpu_count(),
-                "load": begun,
+                **begun,
                 "target": target.name,
                 "problems": len(built.problems),
                 "trials": args.trials,

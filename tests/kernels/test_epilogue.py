@@ -45,6 +45,7 @@ from tilewise.kernels.triton.programs._epilogue import _gelu
 from tilewise.kernels.triton.programs._operand_tensors import integer_operands
 from tilewise.ops import GemmProblem, Problem, Target
 
+ROOT = Path(__file__).parents[2]
 DEVICE = "cpu" if interpreted() else "cuda"
 KINDS = [
     EpilogueKind(*kind) for kind in itertools.product((False, True), (False, True), ("", *ACTIVATIONS)) if any(kind)
@@ -244,7 +245,7 @@ def test_an_epilogue_without_a_part_is_the_rest() -> None:
 
 
 def test_costs_in_a_store_are_those_that_were_measured() -> None:
-    measured = json.loads(Path("benchmarks/results/epilogue_cost.json").read_text())["clocks"]
+    measured = json.loads((ROOT / "benchmarks/results/epilogue_cost.json").read_text())["clocks"]
     used = {f"bias+{name}": clocks for name, clocks in _STORE_CLOCKS.items() if name}
     used["bias+residual+relu"] = _RESIDUAL_CLOCKS
     assert used == pytest.approx(measured["others"], abs=0.005)
