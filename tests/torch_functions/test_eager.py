@@ -33,8 +33,11 @@ def serve(op: str, *left: str) -> Any:
     return ours.use(*(dispatcher_of(op, variant, config) for variant, config in configs.items()))
 
 
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of axes
+
+
 def last(*shape: int) -> torch.Tensor:
-    return half(*shape).contiguous(memory_format=torch.channels_last)
+    return half(*shape).contiguous(memory_format=LAST[len(shape)])
 
 
 @pytest.fixture
@@ -171,6 +174,90 @@ def test_repeated_calls_of_a_kernel_need_no_operator(name: str, monkeypatch: pyt
             y, right = mine(*operands), theirs(*operands)
             close(y, right)
             assert y.stride() == right.stride()
+
+
+ENDED: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {
+    "conv2d": (
+        "grouped_conv",
+        lambda x, w, b, r: ours.conv2d(x, w, b, padding=1, residual=r, activation="relu"),
+        lambda x, w, b, r: own.relu(own.conv2d(x, w, b, padding=1) + r),
+        lambda: [last(2, 4, 5, 6), last(6, 4, 3, 3), half(6), last(2, 6, 5, 6)],
+    ),
+    "conv3d": (
+        "grouped_conv",
+        lambda x, w, b, r: ours.conv3d(x, w, b, padding=1, residual=r, activation="silu"),
+        lambda x, w, b, r: own.silu(own.conv3d(x, w, b, padding=1) + r),
+        lambda: [last(1, 4, 3, 5, 6), last(6, 4, 3, 3, 3), half(6), last(1, 6, 3, 5, 6)],
+    ),
+    "linear": (
+        "gemm",
+        lambda a, w, b, r: ours.linear(a, w, b, residual=r, activation="relu"),
+        lambda a, w, b, r: own.relu(own.linear(a, w, b) + r),
+        lambda: [half(2, 3, 8), half(4, 8), half(4), half(2, 3, 4)],
+    ),
+    "transposed": (
+        "gemm",
+        lambda a, b, *ends: ours.matmul(a.t(), b, bias=ends[0], residual=ends[1]),
+        lambda a, b, *ends: torch.matmul(a.t(), b) + ends[0] + ends[1],
+        lambda: [half(8, 3), half(8, 4), half(4), half(3, 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("name", ENDED)
+def test_repeated_calls_go_straight_to_the_launch(
+    name: str, left: bool, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op, mine, theirs, make = ENDED[name]
+    asked, direct = [], Dispatcher.direct
+
+    def noted(*args: Any) -> Any:
+        asked.append(direct(*args))
+        return asked[-1]
+
+    monkeypatch.setattr(Dispatcher, "direct", noted)
+    with serve(op, *OPS[op].variants if left else ()), torch.no_grad():
+        for _ in range(3):
+            operands = make()
+            y, right = mine(*operands), theirs(*operands)
+            close(y, right)
+            assert y.is_contiguous(memory_format=LAST.get(y.dim(), torch.contiguous_format))
+    assert len(ran) == 1
+    assert len(asked) == 2
+    assert None not in asked
+
+
+def test_a_failing_launch_is_followed_by_the_next_in_rank(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(operands: object) -> torch.Tensor:
+        raise RuntimeError("too many resources requested for launch")
+
+    with serve("grouped_conv"), torch.no_grad():
+        for _ in range(2):
+            x, w = last(2, 4, 5, 6), last(6, 4, 3, 3)
+            close(ours.conv2d(x, w), own.conv2d(x, w))
+            monkeypatch.setattr(Dispatcher, "direct", lambda *args: fail)
+    assert len(ran) == 2
+
+
+def test_an_input_with_a_depth_of_one_is_checked_each_time(ran: list[str]) -> None:
+    with serve("grouped_conv"), torch.no_grad():
+        for _ in range(3):
+            x, w = last(2, 4, 1, 5, 6), last(6, 4, 1, 3, 3)  # the problem is that of a 2D convolution
+            close(ours.conv3d(x, w), own.conv3d(x, w))
+    assert len(ran) == 3
+
+
+@pytest.mark.parametrize("gaps", ["bias", "residual"])
+def test_a_tensor_with_gaps_is_read_right(gaps: str) -> None:
+    with serve("grouped_conv"), torch.no_grad():
+        for _ in range(3):
+            x, w, bias, residual = last(2, 4, 5, 6), last(6, 4, 3, 3), half(12)[::2], half(2, 6, 3, 4)
+            if gaps == "bias":
+                residual = residual.contiguous(memory_format=torch.channels_last)
+            else:
+                bias = bias.contiguous()
+            close(ours.conv2d(x, w, bias, residual=residual), own.conv2d(x, w, bias) + residual)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -13,10 +13,11 @@ import torch
 from torch.nn import functional as own
 
 import tilewise.torch as ours
+from kernels.dispatchers import dispatcher_of
 from tilewise.dispatch import Dispatcher
 from tilewise.kernels import Pool
 from tilewise.kernels.vendor import VendorCall
-from tilewise.ops import GroupedConvProblem, Target
+from tilewise.ops import OPS, GroupedConvProblem, Target
 from torch_functions.compare import conv_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("pools")]
@@ -104,6 +105,37 @@ def test_matrix_product(flips: tuple[bool, bool], dtype: torch.dtype) -> None:
     dy = torch.randn_like(right).to(dtype)
     for got, exact in [(y, right), *zip(gradients(y, mine, dy), gradients(right, theirs, dy.float()), strict=True)]:
         near(got, exact)
+
+
+KERNELS = {  # one of each way to launch: pointers, descriptors, a reduction after it, a persistent one, the library
+    "grouped_conv": (
+        "64x64x64_taps_w4_s4_g1_k1", "64x64x64_taps_w4_s4_g1_k4", "64x64x64_box_w4_s4_g1_k1",
+        "64x64x64_box_w4_s4_g1_k4", "128x64x64_persistent_w4_s4_g8_k1", "vendor_cudnn",
+    ),
+    "gemm": ("64x64x64_plain_w4_s4_g8_k1", "64x64x64_tma_w4_s4_g8_k4", "128x64x64_persistent_w4_s4_g8_k1",
+             "vendor_cublas"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize(("op", "config"), [(op, config) for op, configs in KERNELS.items() for config in configs])
+def test_repeated_calls(op: str, config: str, activation: str) -> None:
+    """Later calls take no check, and new memory each time."""
+    variant = OPS[op].variants[0]
+    with ours.use(dispatcher_of(op, variant, config, dtype="bf16")), torch.no_grad():
+        for _ in range(4):
+            if op == "gemm":
+                a, w, b, r = (cuda(*s, dtype=torch.bfloat16) for s in ((8, 64, 512), (128, 512), (128,), (8, 64, 128)))
+                y = ours.linear(a, w, b, residual=r, activation=activation)
+                right = own.linear(a.float(), w.float(), b.float()) + r.float()
+            else:
+                shapes = ((4, 64, 28, 28), (128, 64, 3, 3), (4, 128, 28, 28))
+                x, w, r = (cuda(*s, dtype=torch.bfloat16).to(memory_format=torch.channels_last) for s in shapes)
+                b = cuda(128, dtype=torch.bfloat16)
+                y = ours.conv2d(x, w, b, padding=1, residual=r, activation=activation)
+                right = own.conv2d(x.float(), w.float(), b.float(), padding=1) + r.float()
+                assert y.is_contiguous(memory_format=torch.channels_last)
+            near(y, getattr(own, activation)(right))
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

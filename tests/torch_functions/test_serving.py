@@ -67,7 +67,9 @@ class TestLeftToPyTorch:
             raise KernelError("no kernel supports it")
 
         targets = Target("gemm", "universal", "fp16", "sm90"), Target("grouped_conv", "forward", "fp16", "sm90")
-        gemm, conv = (SimpleNamespace(target=t, run=refuse, is_left_to_pytorch=refuse) for t in targets)
+        gemm, conv = (
+            SimpleNamespace(target=t, run=refuse, is_left_to_pytorch=refuse, direct=lambda *_: None) for t in targets
+        )
         with ours.use(gemm, conv):  # type: ignore[arg-type]
             for _ in range(2):
                 a, b = half(5, 8), half(8, 7)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from tilewise.dispatch._explain import Explanation
+    from tilewise.dispatch.launching import DirectCall
 
 _log = logging.getLogger(__name__)
 
@@ -320,6 +321,24 @@ class Dispatcher:
             KernelError: no kernel supports the problem or could be launched, or the device has another arch.
         """
         return self._runner.run(problem, tensors, out, epilogue)
+
+    def direct(self, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND) -> DirectCall | None:
+        """Return the launch of the kernel that :meth:`run` used last, for callers who know that their tensors fit.
+
+        Nothing is checked, and a failure is not followed by the next in rank; :meth:`run` does both. It takes the
+        operands and the tensors of the epilogue as PyTorch has them: those of a convolution stored channels-last, with
+        a depth axis only where the problem has three dimensions, those of a product as its layout says.
+
+        Args:
+            problem: the problem.
+            device: index of the CUDA device.
+            kind: of the epilogue.
+
+        Returns:
+            None before the first run with the present model, where a shadow or a log of requests watches the calls, and
+            for kernels that are not PyTorch's to launch.
+        """
+        return self._runner.direct(problem, device, kind)
 
     def confidence(
         self, problem: ProblemLike, *, tolerance: float = TOLERANCE, level: float = LEVEL

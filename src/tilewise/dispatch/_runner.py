@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from tilewise.dispatch._generation import Generation
 from tilewise.dispatch._selector import ProblemLike, Selector
 from tilewise.errors import KernelError
-from tilewise.kernels import NO_EPILOGUE, Epilogue
+from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind
+from tilewise.ops import Problem
 
 if TYPE_CHECKING:
     import torch
 
-    from tilewise.dispatch.launching import KernelLauncher
+    from tilewise.dispatch.launching import DirectCall, KernelLauncher
     from tilewise.dispatch.shadowing import Shadow
 
 
@@ -53,6 +54,13 @@ class Runner:
         if self._shadow is not None and epilogue is NO_EPILOGUE:  # it times kernels without one
             self._shadow.on_run(generation, parsed, tensors, result)
         return result
+
+    def direct(self, problem: Problem, device: int, kind: EpilogueKind) -> DirectCall | None:
+        """See :meth:`tilewise.dispatch.Dispatcher.direct`."""
+        launcher = self._selector.generation.launcher
+        if launcher is None or self._shadow is not None or self._selector.logs_requests:
+            return None
+        return launcher.direct(problem, device, kind)
 
     def _make_launcher(self, generation: Generation) -> KernelLauncher:
         from tilewise.dispatch.launching import make_launcher  # selecting does not need it

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from tilewise.kernels._instance_sources import compare_sources as compare_sources
     from tilewise.kernels._instance_sources import filter_fields as filter_fields
     from tilewise.kernels._instance_sources import read_source as read_source
+    from tilewise.kernels._layouts import stored_views as stored_views
+    from tilewise.kernels._layouts import torch_sizes as torch_sizes
+    from tilewise.kernels._layouts import torch_views as torch_views
     from tilewise.kernels._named import FIRST_NUMBER as FIRST_NUMBER
     from tilewise.kernels._named import NamedKernel as NamedKernel
     from tilewise.kernels._operands import TENSORS as TENSORS
@@ -119,6 +122,7 @@ __all__, __getattr__ = lazy_face(
             "filter_fields",
             "read_source",
         ),
+        "_layouts": ("stored_views", "torch_sizes", "torch_views"),
         "_named": (
             "FIRST_NUMBER",
             "NamedKernel",

@@ -170,13 +170,16 @@ def _short_conv(
     call: eager.Known, own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments
 ) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
+    runs_kernel = call.is_plain and not eager.is_watched()
+    if runs_kernel and (y := ended.run_again(*call.problems[0], x, w, ends)) is not None:
+        return y
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
     is_own = eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w))
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
     if is_own and not (has_end and call.is_plain):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
         return ended.finished(y.contiguous(memory_format=_LAST[arguments.ndim]), ends.residual, ends.activation)
-    if call.is_plain and not eager.is_watched():
+    if runs_kernel:
         target, problem, _ = call.problems[0]
         return ended.run_conv(target, problem, x, w, ends)
     return None
@@ -191,7 +194,8 @@ def _remember_conv(
         return
     problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])
     stored = [t for t in (w, ends.residual) if t is not None]
-    is_stored = all(t.is_contiguous(memory_format=last) for t in stored)
+    is_stored = all(t.is_contiguous(memory_format=last) for t in stored) and x.dim() == problem.ndim + 2
+    is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous())
     wanted = [(target_name(problem.op, "forward", x.dtype, x.device), problem, ends.kind)]
     if graded:
         gradients = GroupedConvProblem.variants[1:]
@@ -205,11 +209,8 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
         return ended.finished(_product(own, a, b, ends._replace(activation="")), None, ends.activation)
     key = _key_of(a, b, ends)
     call = eager.known(key)
-    if call is not None:
-        if eager.is_left(call):
-            return ended.finished(own(), ends.residual, ends.activation)
-        if (product := _short_product(call, a, b, ends)) is not None:
-            return product
+    if call is not None and (product := _short_product(call, own, a, b, ends)) is not None:
+        return product
     first, other = autocast(a), autocast(b)
     bias, residual, activation = ends
     bias = None if bias is None else autocast(bias)
@@ -247,7 +248,7 @@ def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None
     if ends is NOTHING:
         return (*first, cast, arguments, _needs_gradients(a, b))
     bias, residual, activation = ends
-    added = None if bias is None else (bias.shape, bias.dtype, bias.get_device())
+    added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
     passed = None if residual is None else (residual.shape, residual.stride(), residual.dtype, residual.get_device())
     graded = _needs_gradients(a, b, bias, residual)
     return (*first, cast, arguments, graded, added, passed, activation)
@@ -271,23 +272,28 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
         target_name(problem.op, "universal", a.dtype, a.device),
         all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b)),
     )
+    is_stored = is_stored and all(t is None or t.is_contiguous() for t in ends[:2])
     wanted = [(target, problem, ends.kind)]
     if graded:
         wanted += [(target, p, EMPTY_KIND) for p in operators.mm_gradients(problem)]
     eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
 
 
-def _short_product(call: eager.Known, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
-    """Return the product by the kernel of a known call, or None if the operator has to compute it."""
-    if not call.is_plain or eager.is_watched():
-        return None
-    target, problem, _ = call.problems[0]
-    if a.dim() == 2:
-        return ended.run_mm(target, problem, a, b, ends)
-    if ends.residual is not None:
-        ends = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
-    product = ended.run_mm(target, problem, a.reshape(-1, a.shape[-1]), b, ends)
-    return None if product is None else product.view(*a.shape[:-1], b.shape[1])
+def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
+    """Return the result of a known call on a short way, or None if the operator has to compute it."""
+    runs_kernel, is_batch, rows = call.is_plain and not eager.is_watched(), a.dim() > 2, ends
+    product = None
+    if runs_kernel:
+        first = a.reshape(-1, a.shape[-1]) if is_batch else a
+        if is_batch and ends.residual is not None:
+            rows = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
+        product = ended.run_again(*call.problems[0], first, b, rows)
+    if product is None and eager.is_left(call):
+        return ended.finished(own(), ends.residual, ends.activation)
+    if product is None and runs_kernel:
+        target, problem, _ = call.problems[0]
+        product = ended.run_mm(target, problem, first, b, rows)
+    return product.view(*a.shape[:-1], b.shape[1]) if is_batch and product is not None else product
 
 
 def _models(op: str, tensor: Tensor) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Host time of eager calls of layers, by a kernel and by PyTorch, measured on this machine.
+"""Host time of eager calls of layers, as selected kernels and as PyTorch compute them, measured on this machine.
 
-A short kernel ends before the host has launched the next one, so an eager call lasts as long as its host part. Calls
-of tiny layers are queued without waiting for the GPU; the median of a few batches counts.
+A short kernel ends before the host has launched the next one, so an eager call lasts as long as its host part. That
+depends on the form of the launch: a second kernel, or another call of the library, costs as much as the first. Calls of
+tiny layers are queued without waiting for the GPU; the median of a few batches counts.
 """
 
 from __future__ import annotations
@@ -11,19 +12,35 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from tilewise.dispatch import Dispatcher, Switches
-from tilewise.errors import ConfigError
-from tilewise.kernels import Pool
+from tilewise.kernels import EpilogueKind, KernelBase, Pool, backend_of
+from tilewise.kernels.triton import Kernel
+from tilewise.kernels.vendor import VendorCall
+from tilewise.ops import Problem, Target
 from tilewise.torch._layers import replace_layer
 from tilewise.torch._serving import dispatcher_named, use
 
 _BATCHES, _CALLS = 11, 40  # fewer launches than a GPU queues
-_SIZE = 16  # channels and pixels of the tiny layers: a multiple of a vector of loads
+_SIZE, _LONG_SIZE = 64, 512  # channels, and what a product sums up: enough for kernels that split a sum
+
+
+class LaunchForm(StrEnum):
+    """How the host launches what a layer of tilewise computes."""
+
+    KERNEL = "a kernel"
+    TWO_KERNELS = "two kernels"  # a reduction or a pass follows
+    LIBRARY = "the library"
+    LIBRARY_WITH_RESIDUAL = "the library with a residual"
+    LIBRARY_AND_KERNEL = "the library and a kernel"
+
+
+_FUSED_BY_LIBRARY, _LEFT_BY_LIBRARY = "relu", "silu"  # activations
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,7 @@ class HostCost:
     """Host milliseconds of one eager call, in training with its gradients.
 
     Attributes:
-        kernel_ms: of a layer of tilewise that runs a kernel; in inference with an activation, as most layers have one.
+        kernel_ms: of a layer of tilewise; in inference with an activation, as most layers have one.
         pytorch_ms: of PyTorch's layer.
         pass_ms: of one function over a tensor, such as an activation.
     """
@@ -44,48 +61,68 @@ class HostCost:
 _known: dict[tuple[str, torch.device], HostCost] = {}
 
 
-def cost_name(layer: nn.Module, dtype: torch.dtype) -> str:
-    """Return the name under which a layer's cost is reported: its class, the dtype, and whether it trains."""
+def launch_form(kernel: KernelBase, problem: Problem, target: Target, kind: EpilogueKind) -> LaunchForm:
+    """Return how the host launches a kernel or a call of the library, for a problem with an epilogue."""
+    is_followed = not backend_of(kernel).leaves(kernel, problem, target, kind).is_empty
+    if not isinstance(kernel, VendorCall):
+        reduces = isinstance(kernel, Kernel) and kernel.split_k > 1
+        return LaunchForm.TWO_KERNELS if is_followed or reduces else LaunchForm.KERNEL
+    if is_followed:
+        return LaunchForm.LIBRARY_AND_KERNEL
+    return LaunchForm.LIBRARY_WITH_RESIDUAL if kind.has_residual else LaunchForm.LIBRARY
+
+
+def cost_name(layer: nn.Module, dtype: torch.dtype, form: LaunchForm) -> str:
+    """Return the name under which a layer's cost is reported: its class, the dtype, whether it trains, and the form."""
     mode = "training" if layer.training else "inference"
-    return f"{type(layer).__name__} {str(dtype).removeprefix('torch.')} {mode}"
+    return f"{type(layer).__name__} {str(dtype).removeprefix('torch.')} {mode} by {form}"
 
 
-def host_cost(layer: nn.Module, targets: Sequence[str], dtype: torch.dtype, device: torch.device) -> HostCost:
+def host_cost(
+    layer: nn.Module, form: LaunchForm, targets: Sequence[str], dtype: torch.dtype, device: torch.device
+) -> HostCost:
     """Return the cost of layers of this class; it is measured once in a process.
 
     Args:
         layer: a convolution or linear layer of PyTorch, in training or evaluation mode.
+        form: of the launch that gives its result.
         targets: names of the targets whose dispatchers compute it.
         dtype: of its operands.
         device: of its operands.
     """
-    key = cost_name(layer, dtype), device
+    key = cost_name(layer, dtype, form), device
     if key not in _known:
         found = [d for d in map(dispatcher_named, dict.fromkeys(targets)) if d is not None]
-        with use(*map(_of_kernels, found)):
-            _known[key] = _measure(type(layer), layer.training, dtype, device)
+        with use(*(_launching(dispatcher, form) for dispatcher in found)):
+            _known[key] = _measure(type(layer), layer.training, form, dtype, device)
     return _known[key]
 
 
-def _of_kernels(dispatcher: Dispatcher) -> Dispatcher:
-    """Return a dispatcher of the same pool that selects a kernel of tilewise wherever there is one."""
-    target = dispatcher.target
-    pool = Pool(target.op, target.variant, target.dtype, dispatcher.kernels)
-    try:
-        return Dispatcher(target, pool, None, switches=Switches.read().but(vendor="off", measure="off"))
-    except ConfigError:  # the pool has PyTorch's own calls alone
+def _launching(dispatcher: Dispatcher, form: LaunchForm) -> Dispatcher:
+    """Return a dispatcher of those kernels of a pool that are launched so, or of others if there are none."""
+    target, own = dispatcher.target, [k for k in dispatcher.kernels if isinstance(k, Kernel)]
+    is_library = form not in (LaunchForm.KERNEL, LaunchForm.TWO_KERNELS)
+    alike = [k for k in own if (k.split_k > 1) == (form is LaunchForm.TWO_KERNELS)]
+    kernels = [k for k in dispatcher.kernels if isinstance(k, VendorCall)] if is_library else alike or own
+    if not kernels:
         return dispatcher
+    pool = Pool(target.op, target.variant, target.dtype, tuple(kernels))
+    return Dispatcher(target, pool, None, switches=Switches.read().but(vendor="on", measure="off"))
 
 
-def _measure(kind: type[nn.Module], is_training: bool, dtype: torch.dtype, device: torch.device) -> HostCost:
+def _measure(
+    kind: type[nn.Module], is_training: bool, form: LaunchForm, dtype: torch.dtype, device: torch.device
+) -> HostCost:
     own, x = _tiny(kind, dtype, device)
     for parameter in own.train(is_training).parameters():
         nn.init.zeros_(parameter)
     ours = copy.deepcopy(own)
     replace_layer(ours)
-    ended = ours if is_training else partial(ours, activation="relu")
-    layers = (ended, own, nn.functional.relu)
+    activation = _LEFT_BY_LIBRARY if form is LaunchForm.LIBRARY_AND_KERNEL else _FUSED_BY_LIBRARY
     with torch.set_grad_enabled(is_training):
+        residual = own(x).detach() if form is LaunchForm.LIBRARY_WITH_RESIDUAL else None
+        ended = ours if is_training else partial(ours, residual=residual, activation=activation)
+        layers = (ended, own, nn.functional.relu)
         kernel_ms, pytorch_ms, pass_ms = (_milliseconds(_call(layer, x, is_training), device) for layer in layers)
     return HostCost(kernel_ms, pytorch_ms, pass_ms)
 
@@ -93,8 +130,8 @@ def _measure(kind: type[nn.Module], is_training: bool, dtype: torch.dtype, devic
 def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, Tensor]:
     """Return a small layer, made without random numbers, and an input."""
     if kind is nn.Linear:
-        layer = nn.utils.skip_init(kind, _SIZE, _SIZE, dtype=dtype, device=device)
-        return layer, torch.zeros(_SIZE, _SIZE, dtype=dtype, device=device)
+        layer = nn.utils.skip_init(kind, _LONG_SIZE, _SIZE, dtype=dtype, device=device)
+        return layer, torch.zeros(_SIZE, _LONG_SIZE, dtype=dtype, device=device)
     ndim = 2 if kind is nn.Conv2d else 3
     layout = torch.channels_last if ndim == 2 else torch.channels_last_3d
     layer = nn.utils.skip_init(kind, _SIZE, _SIZE, 3, padding=1, dtype=dtype, device=device)
@@ -106,7 +143,12 @@ def _call(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) ->
     if not is_training:
         return lambda: function(x)
     learnt = x.clone().requires_grad_()
-    return lambda: function(learnt).backward(x)
+
+    def step() -> None:
+        y = function(learnt)
+        y.backward(y.detach())
+
+    return step
 
 
 def _milliseconds(call: Callable[[], object], device: torch.device) -> float:

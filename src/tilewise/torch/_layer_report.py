@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewise.torch._host_costs import HostCost
+from tilewise.torch._host_costs import HostCost, LaunchForm
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class PassReport:
             for the layers that the pick computes too; None if it is unknown.
         expected_ms: predicted time of the pick, with the pass that it may need.
         why_unknown: why the times cannot be compared; "" if they can.
+        form: how the host launches the pick; None if the times cannot be compared.
     """
 
     target: str
@@ -33,6 +34,7 @@ class PassReport:
     pytorch_ms: float | None
     expected_ms: float | None
     why_unknown: str = ""
+    form: LaunchForm | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class OptimizeReport:
         folded: (convolution, batch normalisation) that are computed as one layer for inference.
         why_not_folded: why the network was not searched for layers to fold or fuse; "" if it was.
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
-        host: host time of an eager call by kind of layer; empty if the decisions do not depend on it.
+        host: host time of an eager call by kind of layer and form of launch; empty if no decision depends on it.
     """
 
     layers: tuple[LayerReport, ...]
@@ -116,8 +118,7 @@ class OptimizeReport:
         lines += [f"{conv}: {norm} is folded into it" for conv, norm in self.folded]
         lines += [f"{layer.name}: computes {' and '.join(layer.fused)} too" for layer in self.layers if layer.fused]
         lines += [
-            f"{name}: an eager call takes the host {cost.kernel_ms:.4f} ms by a kernel, "
-            f"{cost.pytorch_ms:.4f} ms by PyTorch"
+            f"{name}: an eager call takes the host {cost.kernel_ms:.4f} ms, {cost.pytorch_ms:.4f} ms by PyTorch"
             for name, cost in self.host.items()
         ]
         if self.why_not_folded:

@@ -12,6 +12,7 @@ from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
     from tilewise.dispatch.launching._bind import BoundKernel as BoundKernel
+    from tilewise.dispatch.launching._bind import DirectCall as DirectCall
     from tilewise.dispatch.launching._launch import TorchLauncher as TorchLauncher
     from tilewise.dispatch.launching._launch import device_arch as device_arch
     from tilewise.dispatch.launching._launchers import KernelLauncher as KernelLauncher
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_face(
     __name__,
     {
-        "_bind": ("BoundKernel",),
+        "_bind": ("BoundKernel", "DirectCall"),
         "_launch": (
             "TorchLauncher",
             "device_arch",

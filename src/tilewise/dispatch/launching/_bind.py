@@ -10,8 +10,9 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tilewise.dispatch.launching._descriptors import EncodedDescriptors, launch_of
 from tilewise.errors import one_line
-from tilewise.kernels import Epilogue, EpilogueKind, Shape
+from tilewise.kernels import Epilogue, EpilogueKind, Shape, stored_views, torch_sizes, torch_views
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import (
     POINTER_ALIGNMENT,
@@ -24,15 +25,17 @@ from tilewise.kernels.triton.programs import (
     load_program,
     pass_launch,
 )
-from tilewise.kernels.vendor import BoundCall, VendorCall, bind_call, leaves
-from tilewise.ops import Problem, Target
+from tilewise.kernels.vendor import BoundCall, VendorCall, as_stored, bind_torch_call, leaves
+from tilewise.ops import GemmProblem, Problem, Target
 
 # (operands, then the bias and the residual of an epilogue; result): launch on the current stream
 BoundKernel = Callable[[Sequence[torch.Tensor], torch.Tensor], None]
+# The same tensors as PyTorch has them, without a depth axis in a 2D convolution -> a new result, as PyTorch has it.
+DirectCall = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 _log = logging.getLogger(__name__)
 
-_MAX_DESCRIPTORS = 64  # kept per argument, because networks reuse the same memory
+_FORMATS = {2: torch.contiguous_format, 4: torch.channels_last, 5: torch.channels_last_3d}  # by number of axes
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,33 @@ def followed_by_pass(launch: BoundKernel, request: Request) -> BoundKernel:
     return run
 
 
+def direct_call(request: Request, launch: BoundKernel) -> DirectCall:
+    """Return the launch of a kernel as a function of tensors as PyTorch has them, which are not checked.
+
+    A convolution's tensors must be stored channels-last, a product's as its layout says, and all without gaps.
+    """
+    if isinstance(launch, VendorLaunch):
+        return launch.direct
+    problem, dtype = request.problem, request.result_dtype
+    if interpreted():
+
+        def run_interpreted(operands: Sequence[torch.Tensor]) -> torch.Tensor:
+            out = torch.empty(request.result_shape, dtype=dtype)
+            launch(stored_views(problem, operands), out)
+            return out if isinstance(problem, GemmProblem) else torch_views(problem, [out])[0]
+
+        return run_interpreted
+    sizes, device = torch_sizes(problem, request.result_shape), torch.device("cuda", request.device)
+    strides = torch.empty(sizes, device="meta", memory_format=_FORMATS[len(sizes)]).stride()
+
+    def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        out = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+        launch(operands, out)  # it takes the pointers only
+        return out
+
+    return run
+
+
 def bound_pass(request: Request) -> BoundKernel:
     """Return the pass that computes an epilogue on a stored result: its operands are the bias and the residual."""
     channels = request.result_shape[-1]
@@ -179,17 +209,18 @@ class VendorLaunch:
     def __init__(self, request: Request, call: VendorCall) -> None:
         self._request, self._call = request, call
         self._operands = len(request.family.tensors) - 1
+        self.returns = as_stored(self.direct, request.problem)  # the same for tensors as kernels read them
         self._bound = self._leaving(leaves(call, request.problem, request.target, request.kind))
 
     def _leaving(self, left: EpilogueKind) -> tuple[EpilogueKind, BoundCall, BoundKernel | None]:
         """Return the part of the epilogue that the call computes, the call, and the pass for the part left."""
         kind = self._request.kind
         part = kind if left.is_empty else EpilogueKind(kind.has_bias and not left.has_bias)
-        compute = bind_call(self._call, self._request.problem, self._request.target.variant, part)
+        compute = bind_torch_call(self._call, self._request.problem, self._request.target.variant, part)
         return part, compute, None if left.is_empty else bound_pass(replace(self._request, kind=left))
 
-    def returns(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Compute the result of operands and the tensors of the epilogue, on the current stream."""
+    def direct(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Compute the result of operands and the tensors of the epilogue, all as PyTorch has them."""
         part, compute, end = self._bound
         taken = self._operands + part.has_bias + part.has_residual
         try:
@@ -199,7 +230,7 @@ class VendorLaunch:
                 raise
             _log.info("%s has no kernel with %s: %s", self._call.config, part, one_line(e))
             self._bound = self._leaving(self._request.kind)
-            return self.returns(operands)
+            return self.direct(operands)
         if end is not None:
             end(operands[taken:], result)
         return result
@@ -222,10 +253,16 @@ def _run_aligned(run: BoundKernel, operands: Sequence[torch.Tensor], out: torch.
 def _bind_step(item: Launch, roles: Sequence[torch.Tensor], device: int) -> Callable[[int, list[int]], None]:
     """Return one launch of a kernel as a function of a stream and the pointers of all roles."""
     compiled = load_program(item.program, device)
-    launch, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    function, metadata, (launch, encoders) = compiled.function, compiled.packed_metadata, launch_of(compiled)
     x, y, z = item.grid
     rest = (*item.sizes, *(value for _, value in item.program.constants))
-    arguments = [_bind_argument(tensor, roles) for tensor in item.tensors]
+    encode = iter(encoders)
+    arguments = [
+        EncodedDescriptors(_role_of(t.base, roles), t, next(encode))
+        if isinstance(t, TensorDescriptor)
+        else _role_of(t, roles)
+        for t in item.tensors
+    ]
     plain = [argument for argument in arguments if isinstance(argument, int)]
     if len(plain) == len(arguments):
 
@@ -235,48 +272,19 @@ def _bind_step(item: Launch, roles: Sequence[torch.Tensor], device: int) -> Call
     else:
 
         def step(stream: int, pointers: list[int]) -> None:
-            values = [pointers[a] if isinstance(a, int) else a(pointers) for a in arguments]
+            values: list[object] = []
+            for a in arguments:
+                if isinstance(a, int):
+                    values.append(pointers[a])
+                else:
+                    values += a(pointers)
             launch(x, y, z, stream, function, metadata, None, None, None, *values, *rest)
 
     return step
 
 
-def _bind_argument(
-    tensor: torch.Tensor | TensorDescriptor | None, roles: Sequence[torch.Tensor]
-) -> int | Callable[[list[int]], TensorDescriptor]:
-    """Return the index of the role whose pointer an argument is, or a function that makes its descriptor."""
+def _role_of(tensor: torch.Tensor | None, roles: Sequence[torch.Tensor]) -> int:
+    """Return the index of the role whose pointer an argument is."""
     if tensor is None:  # a constant of the binary, whose value in a launch is not read
         return len(roles) - 1
-    is_descriptor = isinstance(tensor, TensorDescriptor)
-    base = tensor.base if is_descriptor else tensor
-    role = next(i for i, candidate in enumerate(roles) if candidate is base)
-    return _Descriptors(role, tensor) if is_descriptor else role
-
-
-class _Descriptors:
-    """The descriptors of one argument by pointer; they hold no memory."""
-
-    def __init__(self, role: int, template: TensorDescriptor) -> None:
-        self._role, self._template = role, template
-        self._by_pointer: dict[int, TensorDescriptor] = {}
-
-    def __call__(self, pointers: Sequence[int]) -> TensorDescriptor:
-        pointer = pointers[self._role]
-        descriptor = self._by_pointer.get(pointer)
-        if descriptor is None:
-            t = self._template
-            descriptor = TensorDescriptor(_Memory(pointer, t.base.dtype), t.shape, t.strides, t.block_shape)
-            if len(self._by_pointer) >= _MAX_DESCRIPTORS:
-                self._by_pointer.clear()
-            self._by_pointer[pointer] = descriptor
-        return descriptor
-
-
-class _Memory:
-    """The parts of a tensor that a descriptor reads."""
-
-    def __init__(self, pointer: int, dtype: torch.dtype) -> None:
-        self._pointer, self.dtype = pointer, dtype
-
-    def data_ptr(self) -> int:
-        return self._pointer
+    return next(i for i, candidate in enumerate(roles) if candidate is tensor)

@@ -14,7 +14,7 @@ from tilewise.dispatch.background import register_after_fork
 from tilewise.dispatch.launching._launchers import Bindings, Rank, Select, Tensor
 from tilewise.dispatch.launching._padding import Groups, cut_into, enlarged, padded_problems
 from tilewise.errors import ConfigError, KernelError, LibraryError, ProblemError
-from tilewise.kernels import EMPTY_KIND, NO_EPILOGUE, TENSORS, Epilogue, Shape, accepted_shapes
+from tilewise.kernels import EMPTY_KIND, NO_EPILOGUE, TENSORS, Epilogue, EpilogueKind, Shape, accepted_shapes
 from tilewise.kernels.ck import (
     ArrayInfo,
     CkKernel,
@@ -107,6 +107,9 @@ class CkLauncher:
             cut_into(out, self._run(larger, operands, None), of_result)
             return out
         return self._run(problem, tensors, out)
+
+    def direct(self, problem: Problem, device: int, kind: EpilogueKind) -> None:
+        """Return None: every call checks its arrays."""
 
     def _padded(self, problem: Problem) -> Problem | None:
         """Return the problem to run in place of an unsupported one; None if the problem needs or has none."""

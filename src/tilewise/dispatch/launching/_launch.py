@@ -128,6 +128,11 @@ class TorchLauncher:
         binding = self._bindings.get((problem, device, EMPTY_KIND))
         return None if binding is None else (binding.kernel_name, binding.launch)
 
+    def direct(self, problem: Problem, device: int, kind: EpilogueKind) -> bind.DirectCall | None:
+        """Return the kernel that runs a problem, for unchecked tensors as PyTorch has them; None before a run."""
+        binding = self._bindings.get((problem, device, kind))
+        return None if binding is None else binding.direct
+
     def bind(
         self, kernel: Kernel | VendorCall, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND
     ) -> bind.BoundKernel:
@@ -246,7 +251,8 @@ class TorchLauncher:
                 continue
             while len(self._bindings) >= _MAX_BINDINGS:
                 self._bindings.pop(next(iter(self._bindings)), None)
-            self._bindings[key] = Binding(choice.kernel_name, launch, shapes)
+            direct = bind.direct_call(bind.Request(self._family, self._target, problem, epilogue.kind, key[1]), launch)
+            self._bindings[key] = Binding(choice.kernel_name, launch, shapes, direct)
             return out
         summary = "; ".join(reasons[:_MAX_REASONS]) or "all of them failed before"
         raise KernelError(f"no kernel of {self._target.name} could be launched for {problem}: {summary}")

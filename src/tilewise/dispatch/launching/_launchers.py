@@ -10,7 +10,7 @@ from tilewise.kernels import NO_EPILOGUE, Backend, Epilogue, EpilogueKind, Shape
 from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
-    from tilewise.dispatch.launching._bind import BoundKernel
+    from tilewise.dispatch.launching._bind import BoundKernel, DirectCall
 
 Tensor = Any  # a torch.Tensor, or a NumPy array for CK Tile's kernels
 
@@ -32,12 +32,15 @@ class Binding:
     """A bound kernel, and the shapes that its tensors must have: shapes of the operands -> shape of the result.
 
     `returns` computes without a tensor for the result, for a kernel that allocates it itself; None for others.
+    `direct` computes from tensors as PyTorch has them, unchecked.
     """
 
-    __slots__ = ("kernel_name", "launch", "returns", "shapes")
+    __slots__ = ("direct", "kernel_name", "launch", "returns", "shapes")
 
-    def __init__(self, kernel_name: str, launch: BoundKernel, shapes: Mapping[tuple[Shape, ...], Shape]) -> None:
-        self.kernel_name, self.launch, self.shapes = kernel_name, launch, shapes
+    def __init__(
+        self, kernel_name: str, launch: BoundKernel, shapes: Mapping[tuple[Shape, ...], Shape], direct: DirectCall
+    ) -> None:
+        self.kernel_name, self.launch, self.shapes, self.direct = kernel_name, launch, shapes, direct
         self.returns: Callable[[Sequence[Tensor]], Tensor] | None = getattr(launch, "returns", None)
 
 
@@ -58,6 +61,9 @@ class KernelLauncher(Protocol):
         self, problem: Problem, tensors: Sequence[Tensor], out: Tensor | None, epilogue: Epilogue = NO_EPILOGUE
     ) -> Tensor:
         """See :meth:`tilewise.dispatch.Dispatcher.run`."""
+
+    def direct(self, problem: Problem, device: int, kind: EpilogueKind) -> DirectCall | None:
+        """See :meth:`tilewise.dispatch.Dispatcher.direct`."""
 
     @property
     def bindings(self) -> Bindings:

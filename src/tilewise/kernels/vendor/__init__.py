@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from tilewise.kernels.vendor._backend import VendorCall as VendorCall
     from tilewise.kernels.vendor._backend import leaves as leaves
     from tilewise.kernels.vendor._calls import BoundCall as BoundCall
+    from tilewise.kernels.vendor._calls import as_stored as as_stored
     from tilewise.kernels.vendor._calls import bind_call as bind_call
+    from tilewise.kernels.vendor._calls import bind_torch_call as bind_torch_call
 
 __all__, __getattr__ = lazy_face(
     __name__,
     {
         "_backend": ("CALLS", "VENDOR", "VendorCall", "leaves"),
-        "_calls": ("BoundCall", "bind_call"),
+        "_calls": ("BoundCall", "as_stored", "bind_call", "bind_torch_call"),
     },
 )

@@ -1,4 +1,4 @@
-"""Calls of the vendor's library through PyTorch, on tensors in tilewise's layout.
+"""Calls of the vendor's library through PyTorch.
 
 Convolutions are PyTorch's own, so PyTorch decides between cuDNN and its kernels for depthwise filters, as it does for
 its users. Only cuDNN's benchmark mode is set, and set back, around a call. The calls that compute a part of an
@@ -14,11 +14,14 @@ import torch
 
 from tilewise.errors import KernelError
 from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
+from tilewise.kernels._layouts import stored_views, torch_sizes, torch_views
 from tilewise.kernels.vendor._backend import SCALED, VendorCall
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 
 # operands, followed by the bias and the residual of the epilogue's part -> result, on the current stream
 BoundCall = Callable[[Sequence[torch.Tensor]], torch.Tensor]
+
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of axes
 
 
 def bind_call(call: VendorCall, problem: Problem, variant: str, part: EpilogueKind = EMPTY_KIND) -> BoundCall:
@@ -30,15 +33,37 @@ def bind_call(call: VendorCall, problem: Problem, variant: str, part: EpilogueKi
     Raises:
         KernelError: there is no such call for the op or variant.
     """
+    return as_stored(bind_torch_call(call, problem, variant, part), problem)
+
+
+def bind_torch_call(call: VendorCall, problem: Problem, variant: str, part: EpilogueKind = EMPTY_KIND) -> BoundCall:
+    """Return :func:`bind_call` for tensors as PyTorch has them; the result of a convolution is stored channels-last.
+
+    Raises:
+        KernelError: there is no such call for the op or variant.
+    """
     if isinstance(problem, GemmProblem):
-        return _scaled_product(problem) if call.algorithm == SCALED else _product(call, problem, part)
+        return _scaled_product() if call.algorithm == SCALED else _product(call, part)
     if isinstance(problem, GroupedConvProblem) and variant in _CONVOLUTIONS:
         fused = not part.is_empty
         return _in_benchmark_mode(_fused_forward(problem, part) if fused else _CONVOLUTIONS[variant](problem))
     raise KernelError(f"{call.config} computes no {problem.op} {variant}")
 
 
-def _scaled_product(p: GemmProblem) -> BoundCall:
+def as_stored(compute: BoundCall, problem: Problem) -> BoundCall:
+    """Return a call on tensors as PyTorch has them as one on tensors as kernels read them."""
+    if isinstance(problem, GemmProblem):
+        return lambda operands: compute(torch_views(problem, operands))
+
+    def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        (y,) = stored_views(problem, [compute(torch_views(problem, operands))])
+        has_depth_of_one = operands[0].dim() > y.dim()
+        return y.unsqueeze(1) if has_depth_of_one else y
+
+    return run
+
+
+def _scaled_product() -> BoundCall:
     ones: dict[torch.device, torch.Tensor] = {}
 
     def scaled(operands: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -46,16 +71,13 @@ def _scaled_product(p: GemmProblem) -> BoundCall:
         one = ones.get(a.device)
         if one is None:
             one = ones[a.device] = torch.ones((), device=a.device)
-        b = b if p.layout[1] == "r" else b.T
         added = bias[0] if bias else None
         return torch._scaled_mm(a, b, one, one, bias=added, out_dtype=torch.bfloat16, use_fast_accum=True)
 
     return scaled
 
 
-def _product(call: VendorCall, p: GemmProblem, part: EpilogueKind) -> BoundCall:
-    a_rows, b_rows = p.layout[0] == "r", p.layout[1] == "r"
-
+def _product(call: VendorCall, part: EpilogueKind) -> BoundCall:
     def multiply(a: torch.Tensor, b: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
         if not bias:
             return torch.mm(a, b)
@@ -64,11 +86,10 @@ def _product(call: VendorCall, p: GemmProblem, part: EpilogueKind) -> BoundCall:
         return torch._addmm_activation(*bias, a, b, use_gelu=part.activation == "gelu_tanh")
 
     def product(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        a, b, *bias = operands
         preferred = torch.backends.cuda.preferred_blas_library()
         torch.backends.cuda.preferred_blas_library(call.algorithm)
         try:
-            return multiply(a if a_rows else a.T, b if b_rows else b.T, *bias)
+            return multiply(*operands)
         finally:
             torch.backends.cuda.preferred_blas_library(preferred)
 
@@ -92,10 +113,7 @@ def _forward(p: GroupedConvProblem) -> BoundCall:
     stride, pad, dilation, none = _geometry(p)
 
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        flat = _is_flat(operands[0])
-        x, w = (_channels_second(t, p.ndim) for t in operands)
-        y = torch.convolution(x, w, None, stride, pad, dilation, False, none, p.G)
-        return _channels_last(y, p.ndim, flat)
+        return _last(torch.convolution(*operands, None, stride, pad, dilation, False, none, p.G))
 
     return run
 
@@ -105,15 +123,13 @@ def _fused_forward(p: GroupedConvProblem, part: EpilogueKind) -> BoundCall:
     stride, pad, dilation, _ = _geometry(p)
 
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        flat = _is_flat(operands[0])
         x, w, *rest = operands
         bias = rest.pop(0) if part.has_bias else None
-        x, w, *residual = (_channels_second(t, p.ndim) for t in (x, w, *rest))
-        if residual:
-            y = torch.ops.aten.cudnn_convolution_add_relu(x, w, *residual, 1.0, bias, stride, pad, dilation, p.G)
+        if rest:
+            y = torch.ops.aten.cudnn_convolution_add_relu(x, w, *rest, 1.0, bias, stride, pad, dilation, p.G)
         else:
             y = torch.ops.aten.cudnn_convolution_relu(x, w, bias, stride, pad, dilation, p.G)
-        return _channels_last(y, p.ndim, flat)
+        return _last(y)
 
     return run
 
@@ -121,16 +137,16 @@ def _fused_forward(p: GroupedConvProblem, part: EpilogueKind) -> BoundCall:
 def _backward(p: GroupedConvProblem, wanted: int) -> BoundCall:
     """Return the gradient of the input (0) or of the filter (1)."""
     stride, pad, dilation, none = _geometry(p)
-    shape = ((p.N, p.Di, p.Hi, p.Wi, p.C), (p.K, p.Z, p.Y, p.X, p.C // p.G))[wanted]
+    sizes = torch_sizes(p, ((p.N, p.Di, p.Hi, p.Wi, p.C), (p.K, p.Z, p.Y, p.X, p.C // p.G))[wanted])
     mask = [wanted == 0, wanted == 1, False]
 
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        flat = _is_flat(operands[0])
-        dy, other = (_channels_second(t, p.ndim) for t in operands)
-        absent = _channels_second(dy.new_empty(shape), p.ndim)  # PyTorch reads its shape and strides only
+        dy, other = operands
+        # PyTorch reads its shape and strides only.
+        absent = torch.empty(sizes, dtype=dy.dtype, device=dy.device, memory_format=_LAST[len(sizes)])
         x, w = (absent, other) if wanted == 0 else (other, absent)
         found = torch.ops.aten.convolution_backward(dy, x, w, None, stride, pad, dilation, False, none, p.G, mask)
-        return _channels_last(found[wanted], p.ndim, flat)
+        return _last(found[wanted])
 
     return run
 
@@ -142,23 +158,8 @@ def _geometry(p: GroupedConvProblem) -> tuple[list[int], list[int], list[int], l
     return stride, pad, dilation, [0] * p.ndim
 
 
-def _is_flat(t: torch.Tensor) -> bool:
-    return bool(t.dim() == 4)
-
-
-def _channels_second(t: torch.Tensor, ndim: int) -> torch.Tensor:
-    """Return a view with the channels as second axis, without the depth axis of a 2D problem."""
-    if ndim == 2:
-        return (t if _is_flat(t) else t.squeeze(1)).permute(0, 3, 1, 2)
-    return t.permute(0, 4, 1, 2, 3)
-
-
-def _channels_last(t: torch.Tensor, ndim: int, flat: bool) -> torch.Tensor:
-    """Return a contiguous tensor with the channels as last axis, and a depth axis unless `flat`."""
-    if ndim == 2:
-        t = t.permute(0, 2, 3, 1).contiguous()
-        return t if flat else t.unsqueeze(1)
-    return t.permute(0, 2, 3, 4, 1).contiguous()
+def _last(t: torch.Tensor) -> torch.Tensor:
+    return t.contiguous(memory_format=_LAST[t.dim()])
 
 
 _CONVOLUTIONS: dict[str, Callable[[GroupedConvProblem], BoundCall]] = {

@@ -1,0 +1,73 @@
+"""Descriptors of tensors (TMA), encoded once for each place in memory.
+
+Triton encodes the descriptors of a kernel in every launch, which takes the host longer than the launch itself. Networks
+use the same memory again and again, so that what was encoded can be kept. It is Triton's own encoding; a Triton whose
+launcher is built otherwise encodes in every launch, as before.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+_MAX_ENCODED = 64  # per argument
+
+Encode = Callable[[TensorDescriptor], Sequence[object]]  # descriptor -> arguments of a launch
+
+
+def launch_of(compiled: Any) -> tuple[Callable[..., None], list[Encode]]:
+    """Return the launch of a loaded kernel, and how it takes the descriptors among its arguments, in their order."""
+    run, kinds = compiled.run, getattr(compiled.metadata, "tensordesc_meta", None) or ()
+    below = inspect.getclosurevars(run.launch).nonlocals.get("launcher") if inspect.isfunction(run.launch) else None
+    if below is None:  # no descriptors, or another Triton
+        return run, [lambda descriptor: [descriptor]] * len(kinds)
+    from triton.backends.nvidia.driver import make_tensordesc_arg
+
+    encoding = copy.copy(run)
+    encoding.launch = below
+
+    def encode_as(kind: object) -> Encode:
+        return lambda descriptor: make_tensordesc_arg(descriptor, kind)
+
+    return encoding, [encode_as(kind) for kind in kinds]
+
+
+class EncodedDescriptors:
+    """The descriptors of one argument by pointer; they hold no memory.
+
+    Args:
+        role: index of the argument's pointer.
+        template: a descriptor of the same shape, strides and block.
+        encode: returns the arguments of a launch for a descriptor.
+    """
+
+    def __init__(self, role: int, template: TensorDescriptor, encode: Encode) -> None:
+        self._role, self._template, self._encode = role, template, encode
+        self._by_pointer: dict[int, Sequence[object]] = {}
+
+    def __call__(self, pointers: Sequence[int]) -> Sequence[object]:
+        """Return the arguments of a launch for the pointers of all roles."""
+        pointer = pointers[self._role]
+        encoded = self._by_pointer.get(pointer)
+        if encoded is None:
+            t = self._template
+            encoded = self._encode(TensorDescriptor(_Memory(pointer, t.base.dtype), t.shape, t.strides, t.block_shape))
+            if len(self._by_pointer) >= _MAX_ENCODED:
+                self._by_pointer.clear()
+            self._by_pointer[pointer] = encoded
+        return encoded
+
+
+class _Memory:
+    """The parts of a tensor that a descriptor reads."""
+
+    def __init__(self, pointer: int, dtype: torch.dtype) -> None:
+        self._pointer, self.dtype = pointer, dtype
+
+    def data_ptr(self) -> int:
+        return self._pointer
