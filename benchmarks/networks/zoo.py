@@ -104,10 +104,13 @@ def prepare(network: Network, batch: int, dtype: torch.dtype, device: str) -> tu
     """Return a network in evaluation mode and an input, both channels-last; equal calls give equal tensors.
 
     Statistics of batch normalisations are those of one batch, so that activations have the size of a trained
-    network's.
+    network's. A layer that begins with weights of zero gets others, or no error could be seen behind it.
     """
     torch.manual_seed(0)
     model = network.build().to(device)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and not layer.weight.any():
+            nn.init.normal_(layer.weight, std=0.02)
     x = torch.randn(batch, *network.shape, device=device)
     with torch.no_grad():
         model.train()(x[: min(batch, 8)].repeat(2 if batch == 1 else 1, *(1 for _ in network.shape)))

@@ -19,4 +19,4 @@ def _from_a_fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_warnings", set())
     monkeypatch.setattr(eager, "_calls", {})
     # Under Triton's interpreter a kernel costs the host milliseconds, and nothing would ever be replaced.
-    monkeypatch.setattr(optimizing, "host_cost", lambda *args: host_costs.HostCost(0.0, 0.0, 0.0))
+    monkeypatch.setattr(optimizing, "host_cost", lambda *args: host_costs.HostCost(0.0, 0.0, 0.0, 0.0))

@@ -240,6 +240,14 @@ def test_a_failing_launch_is_followed_by_the_next_in_rank(ran: list[str], monkey
     assert len(ran) == 2
 
 
+def test_an_input_that_is_not_channels_last_is_copied(ran: list[str]) -> None:
+    with serve("grouped_conv"), torch.no_grad():
+        for _ in range(3):
+            x, w = half(2, 4, 5, 6), last(6, 4, 3, 3)
+            close(ours.conv2d(x, w), own.conv2d(x, w))
+    assert len(ran) == 1
+
+
 def test_an_input_with_a_depth_of_one_is_checked_each_time(ran: list[str]) -> None:
     with serve("grouped_conv"), torch.no_grad():
         for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tilewise.torch._layers import fold_layers
+from tilewise.torch._layers import fold_layers, replace_layer
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -24,3 +24,13 @@ def test_a_folded_filter_and_bias_are_rounded_once(dtype: torch.dtype) -> None:
     for found, exact in ((conv.folded_weight, filters), (conv.folded_bias, bias)):
         assert found.dtype == dtype
         assert float(((found.double() - exact).abs() / exact.abs().clamp_min(0.1)).max()) < allowed
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(4, 8, 3), nn.Conv3d(4, 8, 3)])
+def test_a_replaced_filter_is_stored_channels_last(layer: nn.Module) -> None:
+    before, parameter = layer.weight.detach().clone(), layer.weight
+    replace_layer(layer)
+    layout = torch.channels_last if before.dim() == 4 else torch.channels_last_3d
+    assert layer.weight is parameter
+    assert layer.weight.is_contiguous(memory_format=layout)
+    assert torch.equal(layer.weight, before)

@@ -171,8 +171,10 @@ def _short_conv(
 ) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
     runs_kernel = call.is_plain and not eager.is_watched()
-    if runs_kernel and (y := ended.run_again(*call.problems[0], x, w, ends)) is not None:
-        return y
+    if runs_kernel:
+        operand = x.contiguous(memory_format=_LAST[arguments.ndim])
+        if (y := ended.run_again(*call.problems[0], operand, w, ends)) is not None:
+            return y
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
     is_own = eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w))
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
@@ -181,7 +183,7 @@ def _short_conv(
         return ended.finished(y.contiguous(memory_format=_LAST[arguments.ndim]), ends.residual, ends.activation)
     if runs_kernel:
         target, problem, _ = call.problems[0]
-        return ended.run_conv(target, problem, x, w, ends)
+        return ended.run_conv(target, problem, operand, w, ends)
     return None
 
 
@@ -190,7 +192,7 @@ def _remember_conv(
 ) -> None:
     """Remember the problems of a convolution, with those of its gradients if they are needed."""
     last = _LAST[x.dim() - 2]
-    if not eager.is_new(key) or not x.is_contiguous(memory_format=last):
+    if not eager.is_new(key):
         return
     problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])
     stored = [t for t in (w, ends.residual) if t is not None]

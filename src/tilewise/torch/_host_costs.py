@@ -49,13 +49,15 @@ class HostCost:
 
     Attributes:
         kernel_ms: of a layer of tilewise; in inference with an activation, as most layers have one.
-        pytorch_ms: of PyTorch's layer.
+        pytorch_ms: of PyTorch's layer, with a bias.
         pass_ms: of one function over a tensor, such as an activation.
+        norm_ms: of a batch normalisation for inference.
     """
 
     kernel_ms: float
     pytorch_ms: float
     pass_ms: float
+    norm_ms: float
 
 
 _known: dict[tuple[str, torch.device], HostCost] = {}
@@ -119,12 +121,13 @@ def _measure(
     ours = copy.deepcopy(own)
     replace_layer(ours)
     activation = _LEFT_BY_LIBRARY if form is LaunchForm.LIBRARY_AND_KERNEL else _FUSED_BY_LIBRARY
+    zeros, ones = (make(x.shape[1], dtype=dtype, device=device) for make in (torch.zeros, torch.ones))
     with torch.set_grad_enabled(is_training):
         residual = own(x).detach() if form is LaunchForm.LIBRARY_WITH_RESIDUAL else None
         ended = ours if is_training else partial(ours, residual=residual, activation=activation)
-        layers = (ended, own, nn.functional.relu)
-        kernel_ms, pytorch_ms, pass_ms = (_milliseconds(_call(layer, x, is_training), device) for layer in layers)
-    return HostCost(kernel_ms, pytorch_ms, pass_ms)
+        norm = partial(nn.functional.batch_norm, running_mean=zeros, running_var=ones, weight=ones, bias=zeros)
+        calls = [_call(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]
+        return HostCost(*_milliseconds(calls, device))
 
 
 def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, Tensor]:
@@ -151,14 +154,15 @@ def _call(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) ->
     return step
 
 
-def _milliseconds(call: Callable[[], object], device: torch.device) -> float:
-    """Return the median host time of a call; the first batch warms it."""
-    times = []
+def _milliseconds(calls: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
+    """Return the median host time of each call; batches of them alternate, and the first of each warms it."""
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(1 + _BATCHES):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        for _ in range(_CALLS):
-            call()
-        times.append((time.perf_counter() - start) * 1e3 / _CALLS)
-    return statistics.median(times[1:])
+        for call, taken in zip(calls, times, strict=True):
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            start = time.perf_counter()
+            for _ in range(_CALLS):
+                call()
+            taken.append((time.perf_counter() - start) * 1e3 / _CALLS)
+    return [statistics.median(taken[1:]) for taken in times]

@@ -171,8 +171,15 @@ FOLDED: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def replace_layer(layer: nn.Module) -> None:
-    """Turn a layer of PyTorch's into the one here that computes the same, in place."""
+    """Turn a layer of PyTorch's into the one here that computes the same, in place.
+
+    The filter of a convolution is stored channels-last from then on, as kernels read it; any other would be copied in
+    each call.
+    """
     layer.__class__ = REPLACEMENTS[type(layer)]
+    if not isinstance(layer, nn.Linear):
+        layout = torch.channels_last if layer.weight.dim() == 4 else torch.channels_last_3d
+        layer.weight.data = layer.weight.data.contiguous(memory_format=layout)
 
 
 def fold_layers(conv: nn.Module, norm: nn.Module) -> None:

@@ -102,6 +102,16 @@ class _Layer:
         return EpilogueKind(has_bias or bool(chain.norm), chain.has_residual, chain.activation)
 
     @property
+    def functions_after(self) -> int:
+        """The number of functions that PyTorch calls after the layer, and its kernel spares."""
+        return self.kind.has_residual + bool(self.kind.activation)
+
+    @property
+    def calls_norm(self) -> bool:
+        """Whether PyTorch calls a batch normalisation after it: one after a layer with a bias is folded anyway."""
+        return self.chain is not None and bool(self.chain.norm) and self.module.bias is None
+
+    @property
     def passes(self) -> list[EpilogueKind]:
         """The passes over the result by which PyTorch computes the same, one after the other.
 
@@ -193,7 +203,8 @@ class _Judge:
         else:
             raise ConfigError(f"launch has no host cost of {name}; pass report.host of a process that measured it")
         self.host[name] = cost
-        return _Floor(calls * cost.kernel_ms, calls * (cost.pytorch_ms + len(layer.passes) * cost.pass_ms))
+        pytorch_ms = cost.pytorch_ms + layer.functions_after * cost.pass_ms + layer.calls_norm * cost.norm_ms
+        return _Floor(calls * cost.kernel_ms, calls * pytorch_ms)
 
 
 class _Floor(NamedTuple):
