@@ -21,6 +21,7 @@ from tilewise.kernels.triton.programs._program import (
     interpreted,
     launch_all,
     load_program,
+    read_compiler,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "load_program",
     "pass_launch",
     "random_operands",
+    "read_compiler",
     "scale_of",
     "seed_of",
 ]

@@ -19,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.runtime.cache import triton_key
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
@@ -109,6 +110,14 @@ class Launch:
 def cuda_target(arch: str) -> GPUTarget:
     """Return the compile target of a CUDA arch, e.g. ``sm90``; no device is needed."""
     return GPUTarget("cuda", int(arch.removeprefix("sm")), 32)
+
+
+def read_compiler() -> None:
+    """Let Triton read its own files, whose digest is part of every key in its cache: a quarter of a second, once.
+
+    It happens at the first program otherwise; most of it needs no interpreter lock.
+    """
+    triton_key()
 
 
 @cache
