@@ -170,21 +170,18 @@ def _short_conv(
     call: eager.Known, own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments
 ) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
-    runs_kernel = call.is_plain and not eager.is_watched()
-    if runs_kernel:
-        operand = x.contiguous(memory_format=_LAST[arguments.ndim])
-        if (y := ended.run_again(*call.problems[0], operand, w, ends)) is not None:
-            return y
-    # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-    is_own = eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w))
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
-    if is_own and not (has_end and call.is_plain):
+    runs_kernel = call.is_plain and not eager.is_watched()
+    # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
+    may_be_own = torch.backends.cudnn.benchmark or not _needs_gradients(x, w)
+    if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
         return ended.finished(y.contiguous(memory_format=_LAST[arguments.ndim]), ends.residual, ends.activation)
-    if runs_kernel:
-        target, problem, _ = call.problems[0]
-        return ended.run_conv(target, problem, operand, w, ends)
-    return None
+    if not runs_kernel:
+        return None
+    x, (target, problem, kind) = x.contiguous(memory_format=_LAST[arguments.ndim]), call.problems[0]
+    y = ended.run_again(target, problem, kind, x, w, ends)
+    return ended.run_conv(target, problem, x, w, ends) if y is None else y
 
 
 def _remember_conv(
@@ -283,19 +280,22 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
 
 def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
-    runs_kernel, is_batch, rows = call.is_plain and not eager.is_watched(), a.dim() > 2, ends
-    product = None
-    if runs_kernel:
-        first = a.reshape(-1, a.shape[-1]) if is_batch else a
-        if is_batch and ends.residual is not None:
-            rows = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
-        product = ended.run_again(*call.problems[0], first, b, rows)
-    if product is None and eager.is_left(call):
+    has_end, runs_kernel = ends.residual is not None or ends.activation, call.is_plain and not eager.is_watched()
+    if not (has_end and runs_kernel) and eager.is_left(call):
         return ended.finished(own(), ends.residual, ends.activation)
-    if product is None and runs_kernel:
-        target, problem, _ = call.problems[0]
-        product = ended.run_mm(target, problem, first, b, rows)
-    return product.view(*a.shape[:-1], b.shape[1]) if is_batch and product is not None else product
+    if not runs_kernel:
+        return None
+    target, problem, kind = call.problems[0]
+    if a.dim() == 2:
+        rows = a
+    else:
+        rows = a.reshape(-1, a.shape[-1])
+        if ends.residual is not None:
+            ends = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
+    product = ended.run_again(target, problem, kind, rows, b, ends)
+    if product is None:
+        product = ended.run_mm(target, problem, rows, b, ends)
+    return product if product is None or a.dim() == 2 else product.view(*a.shape[:-1], b.shape[1])
 
 
 def _models(op: str, tensor: Tensor) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import copy
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
@@ -18,7 +17,6 @@ from torch import nn
 from tilewise.arch import load_arch
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
-from tilewise.kernels.triton.programs import read_compiler
 from tilewise.torch._calls import Calls, Pass, record_calls
 from tilewise.torch._chains import Chain, find_chains
 from tilewise.torch._fused_forward import FusedForward
@@ -71,8 +69,6 @@ def optimize(
         raise ConfigError(f"min_gain must be a share of at least 0, got {min_gain}")
     if isinstance(launch, str) and launch not in ("eager", "graph"):
         raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
-    if any(parameter.is_cuda for parameter in model.parameters()):
-        Thread(target=read_compiler, daemon=True).start()  # the first program waits for it
     if not inplace:
         model = copy.deepcopy(model)
     calls, models = record_calls(model, example_inputs), dict[str, str]()
