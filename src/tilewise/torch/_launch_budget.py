@@ -49,7 +49,7 @@ def worth_launching(works: Mapping[str, Work], faster: Collection[str]) -> set[s
     free = {name for name in faster if works[name].more_host <= 0}
     gpu -= sum(works[name].less_gpu for name in free)
     host += sum(works[name].more_host for name in free)
-    # By what a millisecond of the host gains; names break ties, so that all processes of a job choose alike.
+    # By the gain for a millisecond of the host; names break ties, so that all processes of a job choose alike.
     by_gain = sorted(set(faster) - free, key=lambda name: (-works[name].less_gpu / works[name].more_host, name))
     chosen = set(free)
     for name in by_gain:

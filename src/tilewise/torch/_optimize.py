@@ -105,7 +105,7 @@ class _Layer:
 
     @property
     def calls_norm(self) -> bool:
-        """Whether PyTorch calls a batch normalisation after it: one after a layer with a bias is folded anyway."""
+        """A batch normalisation that PyTorch calls after it; one after a layer with a bias is folded anyway."""
         return self.chain is not None and bool(self.chain.norm) and self.module.bias is None
 
     @property

@@ -114,7 +114,7 @@ def target_name(op: str, variant: str, dtype: torch.dtype, device: torch.device)
 
 @cache
 def _read_compiler_aside() -> None:
-    """Start what the first kernel would wait for."""
+    """Start the reading that the first kernel would wait for."""
     if DEVICE_TYPE == "cuda" and torch.cuda.is_available():
         Thread(target=read_compiler, name="tilewise-read-compiler", daemon=True).start()
 

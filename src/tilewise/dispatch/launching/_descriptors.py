@@ -10,17 +10,20 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+if TYPE_CHECKING:
+    from triton.compiler import CompiledKernel
 
 _MAX_ENCODED = 64  # per argument
 
 Encode = Callable[[TensorDescriptor], Sequence[object]]  # descriptor -> arguments of a launch
 
 
-def launch_of(compiled: Any) -> tuple[Callable[..., None], list[Encode]]:
+def launch_of(compiled: CompiledKernel) -> tuple[Callable[..., None], list[Encode]]:
     """Return the launch of a loaded kernel, and how it takes the descriptors among its arguments, in their order."""
     run, kinds = compiled.run, getattr(compiled.metadata, "tensordesc_meta", None) or ()
     below = inspect.getclosurevars(run.launch).nonlocals.get("launcher") if inspect.isfunction(run.launch) else None
