@@ -18,6 +18,7 @@ from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_nam
 
 Sizes = int | Sequence[int]
 
+_PLAIN = (Tensor, torch.nn.Parameter)
 _LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by number of spatial axes
 
 
@@ -192,14 +193,13 @@ def _remember_conv(
     if not eager.is_new(key):
         return
     problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])
-    stored = [t for t in (w, ends.residual) if t is not None]
-    is_stored = all(t.is_contiguous(memory_format=last) for t in stored) and x.dim() == problem.ndim + 2
-    is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous())
+    is_stored = all(t is None or t.is_contiguous(memory_format=last) for t in (w, ends.residual))
+    is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous()) and x.dim() == problem.ndim + 2
     wanted = [(target_name(problem.op, "forward", x.dtype, x.device), problem, ends.kind)]
     if graded:
         gradients = GroupedConvProblem.variants[1:]
         wanted += [(target_name(problem.op, v, x.dtype, x.device), problem, EMPTY_KIND) for v in gradients]
-    eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
+    eager.remember(key, wanted, is_plain=is_stored and not graded and _are_plain(x, w, ends))
 
 
 def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor:
@@ -242,15 +242,18 @@ def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None
     """Return all of a call that decides which kernel computes it; None while a graph is traced."""
     if torch.compiler.is_compiling():
         return None
-    first = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device())
+    first = (*_traits(a), *_traits(b))
     cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
     if ends is NOTHING:
         return (*first, cast, arguments, _needs_gradients(a, b))
     bias, residual, activation = ends
-    added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
-    passed = None if residual is None else (residual.shape, residual.stride(), residual.dtype, residual.get_device())
+    added, passed = (None if t is None else _traits(t) for t in (bias, residual))
     graded = _needs_gradients(a, b, bias, residual)
     return (*first, cast, arguments, graded, added, passed, activation)
+
+
+def _traits(t: Tensor) -> tuple[Hashable, ...]:
+    return type(t), t.shape, t.stride(), t.dtype, t.get_device()  # type: ignore[return-value] # classes are hashable
 
 
 def _casts() -> bool:
@@ -267,15 +270,18 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
         return
     a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
     problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b, *ends[:2])
-    target, is_stored = (
-        target_name(problem.op, "universal", a.dtype, a.device),
-        all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b)),
-    )
+    target = target_name(problem.op, "universal", a.dtype, a.device)
+    is_stored = all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b))
     is_stored = is_stored and all(t is None or t.is_contiguous() for t in ends[:2])
     wanted = [(target, problem, ends.kind)]
     if graded:
         wanted += [(target, p, EMPTY_KIND) for p in operators.mm_gradients(problem)]
-    eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
+    eager.remember(key, wanted, is_plain=is_stored and not graded and _are_plain(a, b, ends))
+
+
+def _are_plain(a: Tensor, b: Tensor, ends: Ends) -> bool:
+    """Return whether tensors are read as they are: no cast, and no class that computes in its own way."""
+    return not _casts() and all(t is None or type(t) in _PLAIN for t in (a, b, *ends[:2]))
 
 
 def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
