@@ -88,7 +88,7 @@ GROUPS = {
             *(f"registry/promotion/_{n}" for n in ("promote", "judge", "override", "standing", "holdout_problems")),
             *(f"registry/promotion/_{n}" for n in ("publish", "auto_rollback")),
         ),
-        ("registry/test_history.py", "registry/promotion"),
+        ("registry/test_history.py", "registry/test_rollback.py", "registry/promotion"),
         long=True,
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from strategies import CONV_POOL
 from tilewise.arch import load_arch
 from tilewise.errors import ArtefactError
 from tilewise.features import CostModel, Terms, feature_table, log_work, terms_of
-from tilewise.features._cost_model import terms_hash
+from tilewise.features._cost_model import correction_columns, terms_hash
 from tilewise.ops import GroupedConvProblem
 
 SM90 = load_arch("sm90")
@@ -56,6 +57,33 @@ def test_programs_and_kernels_that_were_not_calibrated_are_served(estimate: Cost
     assert (unknown != estimate.log_clocks(other, np.arange(len(CONV_POOL)))).any()
 
 
+def test_some_rows_have_their_own_terms() -> None:
+    seen, rows = terms(LAYER), np.array([5, 2, 5])
+    some = seen.take(rows)
+    for name in ("costs", "drivers", "program"):
+        assert getattr(some, name).tobytes() == getattr(seen, name)[rows].tobytes()
+
+
+def test_a_correction_has_limits_both_ways(estimate: CostModel) -> None:
+    """Sums of costs alone, times or divided by at most exp(1.5)."""
+    seen, kernel = terms(LAYER), np.arange(len(CONV_POOL))
+    only_constant = np.arange(estimate.weights.shape[2]) == 0
+    none, up, down = (
+        replace(estimate, weights=np.zeros_like(estimate.weights) + weight * only_constant)
+        for weight in (0.0, 9.0, -9.0)
+    )
+    alone = np.log((seen.costs * estimate.factors[estimate.place(seen.program)]).sum(axis=1))
+    assert none.log_clocks(seen, kernel) == pytest.approx(alone)
+    assert up.log_clocks(seen, kernel) == pytest.approx(alone + 1.5)
+    assert down.log_clocks(seen, kernel) == pytest.approx(alone - 1.5)
+
+
+def test_corrections_depend_on_shares_and_drivers_by_hand() -> None:
+    costs, drivers = np.array([[30.0, 10.0], [90.0, 1.0]]), np.array([[7.0], [8.0]])
+    columns = correction_columns(Terms(costs, drivers, np.zeros(2, dtype=np.int64)), np.array([40.0, 30.0]))
+    assert columns == pytest.approx(np.array([[0.75, 0.25, 7.0], [2.0, 1 / 30, 8.0]]))  # 90 / 30 is beyond the most
+
+
 def test_costs_are_clocks_and_never_negative() -> None:
     for problem in (LAYER, UNALIGNED):
         seen = terms(problem)
@@ -74,6 +102,16 @@ def test_files_give_it_back(estimate: CostModel) -> None:
     again = CostModel.from_dict(json.loads(text), TABLE, len(CONV_POOL))
     for name in ("programs", "factors", "centre", "scale", "weights"):
         assert getattr(again, name).tobytes() == getattr(estimate, name).tobytes()
+
+
+def test_numbers_without_a_point_are_taken_as_well(estimate: CostModel) -> None:
+    """Other writers of JSON may shorten 1.0 to 1; the compiled core reads arrays of these kinds only."""
+    n_columns = len(estimate.centre)
+    whole = {"factors": np.ones(estimate.factors.shape, dtype=int).tolist()}
+    whole |= {"centre": [0] * n_columns, "scale": [1] * n_columns}
+    read = CostModel.from_dict(estimate.to_dict(TABLE) | whole, TABLE, len(CONV_POOL))
+    assert {getattr(read, name).dtype.name for name in ("factors", "centre", "scale", "weights")} == {"float64"}
+    assert read.programs.dtype.name == "int64"
 
 
 @pytest.mark.parametrize(

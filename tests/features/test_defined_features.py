@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,35 @@ def test_features_follow_from_columns_and_expressions() -> None:
         "grid_M_N_K_log2": np.log2(48), "area": 128 * 128, "rest": 32,
     }  # fmt: skip
     assert {name: values[name] for name in expected} == pytest.approx(expected)
+
+
+def test_every_feature_and_term_is_described() -> None:
+    table = feature_table_of(DEFINITION)
+    meanings = {f.name: (f.role, f.meaning) for f in table.features}
+    expected = {
+        "M_log2": ("problem", "log2 of M"),
+        "layout_is_1": ("problem", "layout is rrr"),
+        "pipe": ("kernel", "configuration's pipe, str"),
+        "M_by_BLOCK_M_log2": ("interaction", "log2 of ceil(M / BLOCK_M)"),
+        "M_by_BLOCK_M_fill": ("interaction", "useful share of tiles of BLOCK_M along M"),
+        "BLOCK_M_BLOCK_N_log2": ("kernel", "log2 of BLOCK_M x BLOCK_N"),
+        "grid_M_N_waves": ("interaction", "waves of programs (grid_M_N), rounded up"),
+        "area": ("kernel", "own: BLOCK_M*BLOCK_N"),
+    }
+    assert {name: meanings[name] for name in expected} == expected
+    assert all(isinstance(meaning, str) and meaning for _, meaning in meanings.values())
+    assert all(isinstance(t.meaning, str) and t.meaning for t in (*table.costs, *table.drivers))
+
+
+def test_terms_have_names_of_their_own() -> None:
+    """A calibration is kept by these names."""
+    table = feature_table_of(replace(DEFINITION, programs="cdiv(M, BLOCK_M)"))
+    blocks = [f"{a}_{b}{once}" for a, b in combinations(("BLOCK_M", "BLOCK_N", "BLOCK_K"), 2) for once in ("", "_once")]
+    grid = ["programs_waves", "programs_steps"]
+    assert [t.name for t in table.costs] == ["launch", "work", "steps", *blocks, *grid, "memory"]
+    sizes = [f"{size}{what}" for size in "MNK" for what in ("", "_alignment")]
+    fills = [f"{size}_by_BLOCK_{size}_fill" for size in "MNK"]
+    assert [t.name for t in table.drivers] == [*sizes, *fills, "programs_wave_fill", "programs_few_waves"]
 
 
 def test_stated_programs_replace_the_guesses() -> None:

@@ -3,9 +3,11 @@ from __future__ import annotations
 import dataclasses
 from math import log2
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from extending import pairs
 from strategies import gemm_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
@@ -53,8 +55,27 @@ def test_pipelines_are_told_apart() -> None:
         assert [seen[f"pipeline_{p}"] for p in ("plain", "tma", "persistent")] == [
             float(p == pipeline) for p in ("plain", "tma", "persistent")
         ]
-    with pytest.raises(KernelError, match="pipeline must be one of plain, tma, persistent, got taps"):
+    with pytest.raises(KernelError, match=r"pipeline must be one of plain, tma, persistent, got taps$"):
         features(problem, dataclasses.replace(kernel, pipeline="taps"))
+    columns = kernel.to_dict() | {"pipeline": np.array(["taps", "plain", "flat"])}
+    with pytest.raises(KernelError, match=r"pipeline must be one of plain, tma, persistent, got flat, taps$"):
+        TABLE.matrix(problem.to_dict(), columns, variant="universal", dtype="bf16", arch=SM90)
+
+
+def test_a_pipeline_that_is_added_has_a_flag() -> None:
+    with pairs.registered():
+        assert set(feature_table("gemm").names) - set(TABLE.names) == {"pipeline_pairs"}
+
+
+def test_rows_beyond_the_precision_of_floats_are_told_apart() -> None:
+    kernel = Kernel(64, 64, 64, "plain", 4, 3)
+    loads = [
+        TABLE.rows_of(
+            GemmProblem(M=8, N=8, K=2**53 + i).to_dict(), kernel.to_dict(), variant="universal", dtype="bf16", arch=SM90
+        ).widest("a")  # type: ignore[attr-defined]
+        for i in (0, 1, 8)
+    ]
+    assert [bool(fits) for fits in loads] == [True, False, True]
 
 
 def test_a_persistent_program_has_its_compute_unit_for_itself() -> None:

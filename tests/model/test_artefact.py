@@ -38,6 +38,7 @@ from tilewise.model import (
 )
 from tilewise.model import _artefact as artefact
 from tilewise.model import _artefact_files as files
+from tilewise.model._artefact import parts_of
 from tilewise.ops import GroupedConvProblem, Target
 from tilewise.train.cost_model import calibrate
 
@@ -148,7 +149,7 @@ def test_parts_that_were_read_give_the_same_model_again(label: str, tmp_path: Pa
 
 def test_the_content_hash_follows_the_content_alone(folder: Path, model: TrainedModel) -> None:
     (folder / "notes.txt").write_text("no part of the model")
-    assert load_artefact(folder).content_hash == model.content_hash
+    assert load_artefact(folder).content_hash == files.folder_hash(folder) == model.content_hash
     other = make_parts(manifest={"data_hash": "abd"})
     write_artefact(folder, other)
     assert load_artefact(folder).content_hash != model.content_hash
@@ -157,7 +158,9 @@ def test_the_content_hash_follows_the_content_alone(folder: Path, model: Trained
 def test_features_are_described_in_the_folder(written: Path) -> None:
     spec = json.loads((written / "feature_spec.json").read_text())
     assert [f["name"] for f in spec["features"]] == list(TABLE.names)
-    assert {"name", "unit", "role", "meaning"} == set(spec["features"][0])
+    for described, feature in zip(spec["features"], TABLE.features, strict=True):
+        stated = {"name": feature.name, "unit": feature.unit, "role": feature.role, "meaning": feature.meaning}
+        assert described == stated
     assert spec["arch"]["name"] == "sm90"
 
 
@@ -389,7 +392,17 @@ def test_damage_is_named(folder: Path, name: str, damage: Callable[[bytes], byte
         sign(folder)
     with pytest.raises(ArtefactError, match=message) as e:
         load_artefact(folder)
-    assert str(folder) in str(e.value)
+    assert str(e.value).count(str(folder)) == 1
+
+
+def test_parts_of_a_damaged_folder_name_it(folder: Path) -> None:
+    unverified = load_artefact(folder, verify=False)
+    (folder / files.SELFTEST).write_text("[]")
+    damaged = load_artefact(folder, verify=False)
+    assert parts_of(unverified).selftest_problems == list(PROBLEMS[:3])
+    with pytest.raises(ArtefactError) as e:
+        parts_of(damaged)
+    assert str(e.value).startswith(f"{folder}: {files.SELFTEST} must be a JSON object, got list")
 
 
 def test_nothing_is_parsed_before_its_digest_is_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

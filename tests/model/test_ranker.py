@@ -95,6 +95,19 @@ def compiled(name: str, shortlist: int = 0) -> tuple[Ranker, Pool, Any, Any, Ens
     return ranker_of(table, pool, arch, trees, estimate, shortlist), pool, arch, table, trees, estimate
 
 
+def test_without_a_cost_model_no_cost_is_compiled() -> None:
+    pool, arch, table = load_pool(Target.parse(TRITON[3])), load_arch("sm90"), feature_table("gemm")
+    trees = stumps(len(table.names), 3.0)
+    estimate = calibrated(pool, table, 1)
+    alone, both = (
+        compile_parts(RankerInputs(table, pool, arch, trees, None, cost_model, 0)).arrays
+        for cost_model in (None, estimate)
+    )
+    assert (len(alone["costs"]), len(alone["drivers"]), len(alone["single"]), alone["cost_model"]) == (0, 0, 0, None)
+    assert (len(both["costs"]), len(both["single"])) == (len(table.costs), 2)
+    assert len(alone["features"]) == len(both["features"]) > 0
+
+
 @pytest.mark.long
 @needs_core
 @pytest.mark.parametrize("name", [*TRITON, *CK])

@@ -208,6 +208,15 @@ class TestByHand:
         assert [e.production for e in (settle_history(CONV), *read_history(CONV))] == [3, 1, 3]
         assert list_aliases(CONV)["production"] == 3
 
+    def test_moved_again_and_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        promote(settle_history(CONV), 1)
+        move_alias(CONV, "production", 3)
+        monkeypatch.setattr(history, "commit_change", lambda *_, **__: None)  # another process is always faster
+        monkeypatch.setattr(history, "LEASE_S", 0.0)
+        message = f"^{CONV}: its production keeps changing; run the command again$"
+        with pytest.raises(RegistryUnavailableError, match=message):
+            settle_history(CONV)
+
     def test_taken_away(self) -> None:
         promote(settle_history(CONV), 1)
         move_alias(CONV, "production", None)

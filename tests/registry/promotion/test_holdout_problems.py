@@ -1,11 +1,36 @@
-"""The recorded list of holdout problems is read as it was written, or not at all."""
+"""The problems of a holdout: recorded lists are read as they were written or not at all, and a later one lacks none."""
 
 from __future__ import annotations
 
+import hashlib
+
+import numpy as np
 import pytest
 
-from tilewise.registry.promotion._holdout_problems import HoldoutProblems
+from small_model import table
+from synthetic import CONV
+from tilewise.data import TargetTable
+from tilewise.errors import ConfigError, DataError
+from tilewise.ops import OPS, Target
+from tilewise.registry import Version
+from tilewise.registry._history import commit_change, settle_history
+from tilewise.registry._versions import create_version
+from tilewise.registry.promotion import Override
+from tilewise.registry.promotion._holdout_problems import (
+    COUNT_TAG,
+    DIGEST_TAG,
+    HoldoutProblems,
+    RecordedHoldout,
+    recorded_holdout,
+    require_problems,
+    waived_holdout,
+)
 
+TARGET = Target.parse(CONV)
+KEY = list(OPS[TARGET.op].column_names())
+HOLDOUT = TargetTable.of(table(), TARGET).holdout(0.18)
+FIRST = "1,256,32,1,112,112,3,3,1,1,1,1,1,1,1,1,1,0,1"  # the key of the first problem
+VERSION = Version(CONV, 1, None, "", {}, 0)
 RATES = {"d1": {"kernel_a": 100.5, "kernel_b": 7.25}, "d2": {"kernel_b": 3.0}}
 
 
@@ -35,3 +60,125 @@ def test_a_list_of_an_older_version_has_counts_only() -> None:
 )  # fmt: skip
 def test_a_damaged_list_is_refused(text: str) -> None:
     assert HoldoutProblems.loads(text) is None
+
+
+class TestOfATable:
+    """A record is compared with tables of later versions, so the digest of a problem stays as it is."""
+
+    def test_a_problem_is_known_by_op_sizes_and_layout(self) -> None:
+        of_all = HoldoutProblems.of(HOLDOUT)
+        first = next(iter(of_all.kernels))
+        assert first == hashlib.sha256(f"grouped_conv:{FIRST}:".encode()).hexdigest()[:16] == "71d887fdff921196"
+        other = TargetTable.of(table().assign(layout="NGCHW"), TARGET).holdout(0.18)
+        of_other = hashlib.sha256(f"grouped_conv:{FIRST}:NGCHW".encode()).hexdigest()[:16]
+        assert of_other in HoldoutProblems.of(other).kernels
+        assert of_all.digest == hashlib.sha256("\n".join(sorted(of_all.kernels)).encode()).hexdigest()
+
+    def test_it_has_the_rates_of_its_valid_kernels(self) -> None:
+        of_all = HoldoutProblems.of(HOLDOUT)
+        valid = HOLDOUT.rows[HOLDOUT.rows["is_valid"]]
+        assert len(of_all.kernels) == len(of_all.rates) == len(of_all.problems) == 8
+        for digest, problem in of_all.problems.items():
+            rows = valid[(valid[KEY].astype(str) == [str(x) for x in problem.to_dict().values()]).all(axis=1)]
+            assert of_all.rates[digest] == dict(zip(rows["kernel_name"], rows["tflops"], strict=True))
+            assert of_all.kernels[digest] == len(rows)
+
+    def test_the_order_of_rows_changes_nothing(self) -> None:
+        shuffled = TargetTable.of(table().sample(frac=1, random_state=1), TARGET).holdout(0.18)
+        assert list(HoldoutProblems.of(shuffled).kernels.items()) == list(HoldoutProblems.of(HOLDOUT).kernels.items())
+
+    @pytest.mark.parametrize(("fastest", "counts"), [(104.9, 0), (105.0, 8)])
+    def test_problems_without_spread_are_left_out(self, fastest: float, counts: int) -> None:
+        valid = table()[table()["is_valid"]]
+        frame = valid.assign(tflops=np.where(valid.duplicated(KEY), 100.0, fastest))
+        assert len(HoldoutProblems.of(TargetTable.of(frame, TARGET).holdout(0.18)).kernels) == counts
+
+    @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf")])
+    def test_rates_that_are_none_are_counted(self, rate: float) -> None:
+        frame = table().assign(tflops=table()["tflops"].where(table()["C"] != 256, rate))
+        message = rf"^tflops of a valid measurement must be a positive, finite number, got {rate} in \d+ rows of the "
+        with pytest.raises(DataError, match=message + "holdout; read them with read_measurements, which checks them$"):
+            HoldoutProblems.of(TargetTable.of(frame, TARGET).holdout(0.18))
+
+
+def test_too_few_problems_are_refused_with_the_remedy() -> None:
+    require_problems(HoldoutProblems(dict.fromkeys("abc", 2)), 3)
+    with pytest.raises(DataError) as raised:
+        require_problems(HoldoutProblems(dict.fromkeys("ab", 2)), 3)
+    assert str(raised.value) == (
+        "the gate needs at least 3 holdout problems whose kernels differ in speed by 5% or more, got 2; give data= "
+        "with more measurements and the usual holdout.fraction (or a lower gate.min_problems with gate.override.reason)"
+    )
+
+
+class TestLacking:
+    BEFORE = HoldoutProblems({"a": 10, "b": 10})
+
+    @pytest.mark.parametrize(("now", "said"), [
+        ({"a": 10, "b": 10}, None),
+        ({"b": 9, "a": 9, "c": 1}, None),
+        ({"a": 9, "b": 9}, None),
+        ({"a": 9, "b": 8}, "their measured kernels fell from 20 to 17"),
+        ({"a": 9, "b": 8, "c": 99}, "their measured kernels fell from 20 to 17"),
+        ({"a": 99}, "1 of these 2 are missing"),
+        ({}, "2 of these 2 are missing"),
+    ])  # fmt: skip
+    def test_of_a_recorded_list(self, now: dict[str, int], said: str | None) -> None:
+        record = RecordedHoldout(VERSION, 2, self.BEFORE.digest, self.BEFORE)
+        assert record.lacking(HoldoutProblems(now)) == said
+
+    @pytest.mark.parametrize(("now", "said"), [
+        ({"a": 1, "b": 1}, None),
+        ({"a": 10, "b": 10, "c": 10}, "its 3 problems differ, and the list of production's is lost or damaged"),
+    ])  # fmt: skip
+    def test_of_a_list_that_is_lost(self, now: dict[str, int], said: str | None) -> None:
+        record = RecordedHoldout(VERSION, 2, self.BEFORE.digest, None)
+        assert record.lacking(HoldoutProblems(now)) == said
+
+    @pytest.mark.parametrize(("n", "said"), [(1, "1 of these 2 are missing"), (2, None), (3, None)])
+    def test_of_a_version_that_recorded_a_number_only(self, n: int, said: str | None) -> None:
+        record = RecordedHoldout(VERSION, 2, None, None)
+        assert record.lacking(HoldoutProblems(dict.fromkeys("xyz"[:n], 1))) == said
+
+
+class TestRegistered:
+    """Versions without a run: the tags alone state how many problems there were, and their digest."""
+
+    NOW = HoldoutProblems({"a": 10, "b": 10})
+
+    @pytest.fixture
+    def production(self, registry: str) -> Version:
+        """Return the second of two versions, which was judged on three problems; the first was on one."""
+        for problems in ("x", "xyz"):
+            judged = HoldoutProblems(dict.fromkeys(problems, 2))
+            tags = {DIGEST_TAG: judged.digest, COUNT_TAG: str(len(problems))}
+            version = create_version(CONV, f"tilewise:/{CONV}", None, None, tags, "")
+            head = settle_history(CONV)
+            commit_change(head, version.number, "promoted", "", previous=head.production)
+        return version
+
+    def test_one_that_falls_short_is_refused_with_the_remedy(self, production: Version) -> None:
+        rule = "the holdout must contain the 3 problems that production was judged on"
+        lacks = "its 2 problems differ, and the list of production's is lost or damaged"
+        with pytest.raises(ConfigError) as raised:
+            waived_holdout(self.NOW, CONV, production, Override("why"))
+        assert str(raised.value) == (
+            f"{rule}, but {lacks}; judge on all measurements and with the same holdout.fraction; to insist, set "
+            "gate.override.holdout=true and gate.override.reason='...', which everybody will see"
+        )
+        insisted = Override("why", holdout=True)
+        assert waived_holdout(self.NOW, CONV, production, insisted) == [f"{rule}, but {lacks}"]
+        assert waived_holdout(HoldoutProblems(dict.fromkeys("xyz", 9)), CONV, production, Override()) == []
+
+    def test_without_a_production_the_newest_one_binds(self, production: Version) -> None:
+        record = recorded_holdout(CONV, None)
+        assert record is not None
+        assert (record.version.number, record.count, record.problems) == (2, 3, None)
+        assert recorded_holdout("gemm_universal_bf16_sm90", None) is None
+        assert waived_holdout(self.NOW, "gemm_universal_bf16_sm90", None, Override()) == []
+
+    def test_an_older_production_binds_by_its_own(self, production: Version) -> None:
+        older = Version(CONV, 1, None, "", {}, 0)
+        record = recorded_holdout(CONV, older)
+        assert record is not None
+        assert (record.version.number, record.count) == (1, 1)

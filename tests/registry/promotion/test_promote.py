@@ -138,6 +138,18 @@ class TestFirstModel:
         logged = mlflow.artifacts.load_text(f"runs:/{version.run_id}/promotion/promotion.json")
         assert logged == promotion.path.read_text()
 
+    @pytest.mark.long
+    def test_its_run_is_in_the_first_experiment_and_its_version_has_the_tags(
+        self, registry: str, tmp_path: Path
+    ) -> None:
+        folder = write_model(tmp_path / "models" / CONV, **GOOD)
+        tags = {"from": "a test"}
+        version = promote(folder, table(), RULES, tmp_path / "r", experiments=("mine", "other"), tags=tags).version
+        run = mlflow.get_run(str(version.run_id))
+        assert mlflow.get_experiment(run.info.experiment_id).name == "mine"
+        assert mlflow.get_experiment_by_name(CONV) is None
+        assert version_tags(1)["from"] == "a test"
+
 
 class TestAgainstProduction:
     @pytest.mark.long

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from small_model import table, write_model
+from registry.promotion.ways import by_hand
+from small_model import altered, table, write_model
 from store import fresh_store
 from synthetic import CONV
 from tilewise.errors import ConfigError
@@ -15,11 +16,13 @@ from tilewise.gate import DECISION_FILE, DECISION_PAGE, Thresholds
 from tilewise.model import load_artefact
 from tilewise.registry import CANDIDATE, find_by_number, list_versions, roll_back, set_alias
 from tilewise.registry.promotion import Override, PromotionRules, find_standing, promote
+from tilewise.registry.promotion._standing import model_identity
 
 THRESHOLDS = Thresholds(floor_mean=80, floor_p10=50, min_problems=5)
 OVERRIDE = Override("small tables of tests")
 
 Standing = Callable[[], int | None]
+Put = Callable[[str], None]
 
 
 @pytest.fixture
@@ -28,20 +31,38 @@ def model_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def standing(registry: str, tmp_path: Path, model_dir: Path) -> Standing:
-    """Promote a model; return a function that tells the version with which the same promotion stands."""
+def put(registry: str, tmp_path: Path, model_dir: Path) -> Put:
+    """Return a function that promotes a model with a note."""
 
-    def put(note: str) -> None:
+    def _put(note: str) -> None:
         write_model(model_dir, trees=60, note=note)
         promote(model_dir, table(), PromotionRules(THRESHOLDS, 0.18, override=OVERRIDE), tmp_path / "reports")
 
-    def find() -> int | None:
+    return _put
+
+
+@pytest.fixture
+def find(registry: str, tmp_path: Path, model_dir: Path) -> Standing:
+    """Return a function that tells the version with which the model's promotion stands."""
+
+    def _find() -> int | None:
         found = find_standing(load_artefact(model_dir), THRESHOLDS, OVERRIDE, tmp_path / "reports", registry)
         return found.number if found else None
 
+    return _find
+
+
+@pytest.fixture
+def standing(put: Put, find: Standing) -> Standing:
+    """Promote two models; return the function that tells the version with which the second promotion stands."""
     put("first")
     put("second")
     return find
+
+
+def test_a_first_promotion_stands(put: Put, find: Standing) -> None:
+    put("first")
+    assert find() == 1
 
 
 def test_stands_after_it_was_carried_out(standing: Standing) -> None:
@@ -64,6 +85,19 @@ def test_not_where_another_is_the_candidate(standing: Standing) -> None:
     assert first
     set_alias(first, CANDIDATE)
     assert standing() is None
+
+
+@pytest.mark.long
+def test_a_third_one_stands_but_not_with_aliases_moved_by_hand(standing: Standing, put: Put) -> None:
+    put("third")
+    assert standing() == 3
+    by_hand(2)
+    assert standing() is None
+    by_hand(2, "candidate")
+    assert standing() is None, "both name a version that the gate promoted, but not this one"
+    by_hand(3)
+    by_hand(3, "candidate")
+    assert standing() == 3
 
 
 @pytest.mark.long
@@ -97,3 +131,11 @@ def test_weaker_limits_are_refused_as_ever(standing: Standing, tmp_path: Path, m
     assert standing() == 2
     with pytest.raises(ConfigError, match="must not be weaker than the shipped ones"):
         find_standing(load_artefact(model_dir), THRESHOLDS, Override(), tmp_path / "reports", registry)
+
+
+def test_the_identity_names_content_origin_and_kind(tmp_path: Path) -> None:
+    model = load_artefact(write_model(tmp_path / CONV))
+    stated = altered(model, manifest={"data_hash": "d1", "git_revision": "r1"})
+    identity = {"content_hash": model.content_hash, "label": "lambdarank", "pool_size": 24}
+    assert model_identity(stated) == identity | {"data_hash": "d1", "git_revision": "r1"}
+    assert model_identity(altered(model, manifest={})) == identity | {"data_hash": None, "git_revision": None}
