@@ -23,20 +23,19 @@ UNDISTURBED = (  # without the assistant and the notice that MLflow shows at the
 
 
 def pages(server: str, target: str) -> dict[str, str]:
-    """Return addresses by the name of the picture."""
+    """Return addresses by the name of the picture: pages of the candidate, and the experiment that it was made in."""
     import mlflow
 
     client: Any = mlflow.MlflowClient(server)
-    experiment = client.get_experiment_by_name(target)
-    runs = [r for r in client.search_runs([experiment.experiment_id]) if r.data.tags["tilewise.kind"] == "train"]
     judged = client.get_model_version_by_alias(target, "candidate")
-    here, run = f"{server}/#/experiments/{experiment.experiment_id}", judged.run_id
+    experiment = client.get_run(judged.run_id).info.experiment_id
+    here, run = f"{server}/#/experiments/{experiment}", judged.run_id
     view = f"{here}/runs?viewStateShareKey=tilewise&workflowType=machine_learning"
     return {
         "runs": view,
         "compare": f"{view}&compareRunsMode=CHART",
         "model": f"{here}/models/{judged.source.removeprefix('models:/')}?workflowType=machine_learning",
-        "learning_curve": f"{here}/runs/{runs[0].info.run_id}/artifacts/plots/learning_curve.png",
+        "learning_curve": f"{here}/runs/{run}/artifacts/plots/learning_curve.png",
         "promotion": f"{here}/runs/{run}/artifacts/promotion/promotion.html",
         "against_production": f"{here}/runs/{run}/artifacts/plots/against_production/efficiency.png",
         "version": f"{server}/#/models/{target}/versions/{judged.version}",
