@@ -129,6 +129,11 @@ class TestPromote:
         assert err.startswith(f"tilewise: refused: {CONV} version 2")
         assert "mean efficiency" in err
         assert shell.record["outcome"] == "refused"
+        reasons = shell.record["reasons"]
+        assert isinstance(reasons, list)
+        assert [reason in err for reason in reasons] == [i < 4 for i in range(len(reasons))]
+        if len(reasons) > 4:
+            assert f"and for {len(reasons) - 4} more reasons, see " in err
 
     @pytest.mark.parametrize(
         ("override", "code", "message"),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tilewise.registry.promotion import Promotion
 
 _SHOWN_REGRESSIONS = 10
+_MOST_REASONS = 4  # in the last line; a bad candidate fails on dozens of slices
 
 
 def run(cfg: DictConfig) -> None:
@@ -79,7 +80,13 @@ def run(cfg: DictConfig) -> None:
         }
     )
     if promotion.outcome == "refused":
-        raise PromotionRefusedError(f"{promotion.version} stays out of production: {'; '.join(promotion.reasons)}")
+        raise PromotionRefusedError(f"{promotion.version} stays out of production: {_first(promotion)}")
+
+
+def _first(promotion: Promotion) -> str:
+    """Return the first reasons of a refusal; all of them were printed before, and are in its record."""
+    first, more = promotion.reasons[:_MOST_REASONS], len(promotion.reasons) - _MOST_REASONS
+    return "; ".join([*first, *([f"and for {more} more reasons, see {promotion.path}"] if more > 0 else [])])
 
 
 def _rules(cfg: DictConfig, candidate: TrainedModel) -> tuple[Thresholds, Override]:
