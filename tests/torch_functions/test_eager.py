@@ -240,6 +240,18 @@ def test_a_failing_launch_is_followed_by_the_next_in_rank(ran: list[str], monkey
     assert len(ran) == 2
 
 
+class Marked(torch.Tensor):  # type: ignore[misc] # torch has no types here
+    """A tensor of a class of its own."""
+
+
+def test_a_tensor_of_another_class_takes_no_short_way(ran: list[str]) -> None:
+    with serve("grouped_conv"), torch.no_grad():
+        for kind in (torch.Tensor, Marked, Marked):
+            x, w = last(2, 4, 5, 6).as_subclass(kind), last(6, 4, 3, 3)
+            close(ours.conv2d(x, w).as_subclass(torch.Tensor), own.conv2d(x, w).as_subclass(torch.Tensor))
+    assert len(ran) == 3
+
+
 def test_an_input_that_is_not_channels_last_is_copied(ran: list[str]) -> None:
     with serve("grouped_conv"), torch.no_grad():
         for _ in range(3):

@@ -58,15 +58,9 @@ class Dispatcher:
     """
 
     def __init__(
-        self,
-        target: Target,
-        pool: Pool,
-        model: TrainedModel | None,
-        version: int | None = None,
-        *,
-        switches: Switches | None = None,
-        measurer: Measurer | None = None,
-    ) -> None:
+        self, target: Target, pool: Pool, model: TrainedModel | None, version: int | None = None, *,
+        switches: Switches | None = None, measurer: Measurer | None = None,
+    ) -> None:  # fmt: skip
         self._assemble(Deployment(target, pool, model, version), switches or Switches.read(), None, measurer)
 
     @classmethod
@@ -79,13 +73,9 @@ class Dispatcher:
         return dispatcher
 
     def _assemble(
-        self,
-        deployment: Deployment,
-        switches: Switches,
-        origin: Origin | None,
-        measurer: Measurer | None,
+        self, deployment: Deployment, switches: Switches, origin: Origin | None, measurer: Measurer | None,
         warm_up: Iterable[ProblemLike] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         if measurer is None:
             local = local_measurer(deployment.pool.backend)
             measurer = ReplayMeasurer(switches.simulate) if switches.simulate else local
@@ -323,20 +313,10 @@ class Dispatcher:
         return self._runner.run(problem, tensors, out, epilogue)
 
     def direct(self, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND) -> DirectCall | None:
-        """Return the launch of the kernel that :meth:`run` used last, for callers who know that their tensors fit.
+        """Return the launch of the kernel that :meth:`run` used last, for callers whose tensors are known to fit.
 
-        Nothing is checked, and a failure is not followed by the next in rank; :meth:`run` does both. It takes the
-        operands and the tensors of the epilogue as PyTorch has them: those of a convolution stored channels-last, with
-        a depth axis only where the problem has three dimensions, those of a product as its layout says.
-
-        Args:
-            problem: the problem.
-            device: index of the CUDA device.
-            kind: of the epilogue.
-
-        Returns:
-            None before the first run with the present model, where a shadow or a log of requests watches the calls, and
-            for kernels that are not PyTorch's to launch.
+        It takes tensors as PyTorch has them (see :mod:`tilewise.kernels`), checks nothing, and has no next in rank.
+        None before a run with the present model, or where a shadow or a log of requests watches calls.
         """
         return self._runner.direct(problem, device, kind)
 

@@ -8,11 +8,12 @@ The tensors of an epilogue follow the operands. A bias is the same in both layou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 
-Tensor = Any  # a torch.Tensor, which this package does not import
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}  # by number of axes
 _TO_SECOND = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}

@@ -1,4 +1,4 @@
-"""Repeated eager calls take a short way: what decides a call was found out by its first.
+"""Repeated eager calls take a short way, as their first found out all that decides them.
 
 A call is remembered by everything that decides its problems. Where PyTorch computes all of them, its own function is
 called straight away; where no gradient is needed, the kernel is, without PyTorch's dispatch of operators in between.
@@ -39,7 +39,7 @@ _calls: dict[tuple[Hashable, ...], Known] = {}
 
 
 def known(key: tuple[Hashable, ...] | None) -> Known | None:
-    """Return what is known of a call, or None for a new one."""
+    """Return the record of a call, or None for a new one."""
     if key is None:
         return None
     try:

@@ -18,6 +18,7 @@ from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_nam
 
 Sizes = int | Sequence[int]
 
+_PLAIN = (Tensor, torch.nn.Parameter)
 _LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by number of spatial axes
 
 
@@ -170,21 +171,18 @@ def _short_conv(
     call: eager.Known, own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments
 ) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
-    runs_kernel = call.is_plain and not eager.is_watched()
-    if runs_kernel:
-        operand = x.contiguous(memory_format=_LAST[arguments.ndim])
-        if (y := ended.run_again(*call.problems[0], operand, w, ends)) is not None:
-            return y
-    # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-    is_own = eager.is_left(call) and (torch.backends.cudnn.benchmark or not _needs_gradients(x, w))
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
-    if is_own and not (has_end and call.is_plain):
+    runs_kernel = call.is_plain and not eager.is_watched()
+    # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
+    may_be_own = torch.backends.cudnn.benchmark or not _needs_gradients(x, w)
+    if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
         return ended.finished(y.contiguous(memory_format=_LAST[arguments.ndim]), ends.residual, ends.activation)
-    if runs_kernel:
-        target, problem, _ = call.problems[0]
-        return ended.run_conv(target, problem, operand, w, ends)
-    return None
+    if not runs_kernel:
+        return None
+    x, (target, problem, kind) = x.contiguous(memory_format=_LAST[arguments.ndim]), call.problems[0]
+    y = ended.run_again(target, problem, kind, x, w, ends)
+    return ended.run_conv(target, problem, x, w, ends) if y is None else y
 
 
 def _remember_conv(
@@ -195,14 +193,13 @@ def _remember_conv(
     if not eager.is_new(key):
         return
     problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])
-    stored = [t for t in (w, ends.residual) if t is not None]
-    is_stored = all(t.is_contiguous(memory_format=last) for t in stored) and x.dim() == problem.ndim + 2
-    is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous())
+    is_stored = all(t is None or t.is_contiguous(memory_format=last) for t in (w, ends.residual))
+    is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous()) and x.dim() == problem.ndim + 2
     wanted = [(target_name(problem.op, "forward", x.dtype, x.device), problem, ends.kind)]
     if graded:
         gradients = GroupedConvProblem.variants[1:]
         wanted += [(target_name(problem.op, v, x.dtype, x.device), problem, EMPTY_KIND) for v in gradients]
-    eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
+    eager.remember(key, wanted, is_plain=is_stored and not graded and _are_plain(x, w, ends))
 
 
 def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor:
@@ -245,15 +242,18 @@ def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None
     """Return all of a call that decides which kernel computes it; None while a graph is traced."""
     if torch.compiler.is_compiling():
         return None
-    first = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device())
+    first = (*_traits(a), *_traits(b))
     cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
     if ends is NOTHING:
         return (*first, cast, arguments, _needs_gradients(a, b))
     bias, residual, activation = ends
-    added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
-    passed = None if residual is None else (residual.shape, residual.stride(), residual.dtype, residual.get_device())
+    added, passed = (None if t is None else _traits(t) for t in (bias, residual))
     graded = _needs_gradients(a, b, bias, residual)
     return (*first, cast, arguments, graded, added, passed, activation)
+
+
+def _traits(t: Tensor) -> tuple[Hashable, ...]:
+    return type(t), t.shape, t.stride(), t.dtype, t.get_device()  # type: ignore[return-value] # classes are hashable
 
 
 def _casts() -> bool:
@@ -270,32 +270,38 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
         return
     a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
     problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b, *ends[:2])
-    target, is_stored = (
-        target_name(problem.op, "universal", a.dtype, a.device),
-        all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b)),
-    )
+    target = target_name(problem.op, "universal", a.dtype, a.device)
+    is_stored = all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b))
     is_stored = is_stored and all(t is None or t.is_contiguous() for t in ends[:2])
     wanted = [(target, problem, ends.kind)]
     if graded:
         wanted += [(target, p, EMPTY_KIND) for p in operators.mm_gradients(problem)]
-    eager.remember(key, wanted, is_plain=is_stored and not graded and not _casts())
+    eager.remember(key, wanted, is_plain=is_stored and not graded and _are_plain(a, b, ends))
+
+
+def _are_plain(a: Tensor, b: Tensor, ends: Ends) -> bool:
+    """Return whether tensors are read as they are: no cast, and no class that computes in its own way."""
+    return not _casts() and all(t is None or type(t) in _PLAIN for t in (a, b, *ends[:2]))
 
 
 def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
-    runs_kernel, is_batch, rows = call.is_plain and not eager.is_watched(), a.dim() > 2, ends
-    product = None
-    if runs_kernel:
-        first = a.reshape(-1, a.shape[-1]) if is_batch else a
-        if is_batch and ends.residual is not None:
-            rows = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
-        product = ended.run_again(*call.problems[0], first, b, rows)
-    if product is None and eager.is_left(call):
+    has_end, runs_kernel = ends.residual is not None or ends.activation, call.is_plain and not eager.is_watched()
+    if not (has_end and runs_kernel) and eager.is_left(call):
         return ended.finished(own(), ends.residual, ends.activation)
-    if product is None and runs_kernel:
-        target, problem, _ = call.problems[0]
-        product = ended.run_mm(target, problem, first, b, rows)
-    return product.view(*a.shape[:-1], b.shape[1]) if is_batch and product is not None else product
+    if not runs_kernel:
+        return None
+    target, problem, kind = call.problems[0]
+    if a.dim() == 2:
+        rows = a
+    else:
+        rows = a.reshape(-1, a.shape[-1])
+        if ends.residual is not None:
+            ends = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
+    product = ended.run_again(target, problem, kind, rows, b, ends)
+    if product is None:
+        product = ended.run_mm(target, problem, rows, b, ends)
+    return product if product is None or a.dim() == 2 else product.view(*a.shape[:-1], b.shape[1])
 
 
 def _models(op: str, tensor: Tensor) -> tuple[str, ...]:

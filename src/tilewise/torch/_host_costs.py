@@ -27,11 +27,11 @@ from tilewise.torch._layers import replace_layer
 from tilewise.torch._serving import dispatcher_named, use
 
 _BATCHES, _CALLS = 11, 40  # fewer launches than a GPU queues
-_SIZE, _LONG_SIZE = 64, 512  # channels, and what a product sums up: enough for kernels that split a sum
+_SIZE, _LONG_SIZE = 64, 512  # channels, and terms of a product's sum: enough for kernels that split it
 
 
 class LaunchForm(StrEnum):
-    """How the host launches what a layer of tilewise computes."""
+    """A way in which the host launches the work of a layer of tilewise."""
 
     KERNEL = "a kernel"
     TWO_KERNELS = "two kernels"  # a reduction or a pass follows
@@ -101,7 +101,7 @@ def host_cost(
 
 
 def _launching(dispatcher: Dispatcher, form: LaunchForm) -> Dispatcher:
-    """Return a dispatcher of those kernels of a pool that are launched so, or of others if there are none."""
+    """Return a dispatcher of those kernels of a pool that are launched so, or else of others."""
     target, own = dispatcher.target, [k for k in dispatcher.kernels if isinstance(k, Kernel)]
     is_library = form not in (LaunchForm.KERNEL, LaunchForm.TWO_KERNELS)
     alike = [k for k in own if (k.split_k > 1) == (form is LaunchForm.TWO_KERNELS)]

@@ -10,7 +10,6 @@ import copy
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
@@ -18,19 +17,16 @@ from torch import nn
 from tilewise.arch import load_arch
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
-from tilewise.kernels.triton.programs import read_compiler
-from tilewise.torch._calls import Pass, record_calls
+from tilewise.torch._calls import Calls, Pass, record_calls
 from tilewise.torch._chains import Chain, find_chains
 from tilewise.torch._fused_forward import FusedForward
 from tilewise.torch._host_costs import HostCost, LaunchForm, cost_name, host_cost, launch_form
+from tilewise.torch._launch_budget import Work, worth_launching
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import REPLACEMENTS, fold_layers, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
 
 Launch = Literal["eager", "graph"] | Mapping[str, HostCost]
-
-# Least gain where the host's part decides: three measurements of one call in a process differed by 14 % (H200's host).
-_LEAST_HOST_GAIN = 0.15
 
 
 class Optimized(NamedTuple):
@@ -60,12 +56,11 @@ def optimize(
             training mode only.
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
             proves the same.
-        min_gain: least predicted gain for which a layer is replaced, as a share of its time with PyTorch; 0.15 at least
-            where the host takes longer than the kernels, as its times vary.
-        launch: how the network will be called. ``eager``: from Python, where a call lasts as long as its host part or
-            its kernels, whichever is longer; the host part is measured once in a process. Costs that another process
-            measured (`report.host`) may be given instead, so that all of a job decide alike. ``graph``: captured in
-            CUDA graphs, where kernels alone count.
+        min_gain: least predicted gain for which a layer is replaced, as a share of its time with PyTorch.
+        launch: how the network will be called. ``eager``: from Python, where a pass lasts as long as the host's part
+            of it or the GPU's, whichever is longer; the host's is measured once in a process. Costs that another
+            process measured (`report.host`) may be given instead, so that all of a job decide alike. ``graph``:
+            captured in CUDA graphs, where kernels alone count.
 
     Raises:
         ConfigError: `min_gain` is negative, or `launch` is unknown.
@@ -74,15 +69,13 @@ def optimize(
         raise ConfigError(f"min_gain must be a share of at least 0, got {min_gain}")
     if isinstance(launch, str) and launch not in ("eager", "graph"):
         raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
-    if any(parameter.is_cuda for parameter in model.parameters()):
-        Thread(target=read_compiler, daemon=True).start()  # the first program waits for it
     if not inplace:
         model = copy.deepcopy(model)
     calls, models = record_calls(model, example_inputs), dict[str, str]()
     found = find_chains(model, fold=fold, fuse=fuse and len(example_inputs) == 1)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     judge = _Judge(min_gain, launch, models)
-    layers = tuple(judge.decide(_Layer(n, modules[n], chains.get(n)), made) for n, made in calls.items())
+    layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
     folded = _apply(model, layers, chains)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
@@ -112,7 +105,7 @@ class _Layer:
 
     @property
     def calls_norm(self) -> bool:
-        """Whether PyTorch calls a batch normalisation after it: one after a layer with a bias is folded anyway."""
+        """A batch normalisation that PyTorch calls after it; one after a layer with a bias is folded anyway."""
         return self.chain is not None and bool(self.chain.norm) and self.module.bias is None
 
     @property
@@ -153,7 +146,7 @@ def _is_worth_folding(conv: nn.Module, chain: Chain, replaced: Collection[str]) 
 
 
 class _Judge:
-    """Decides layer by layer.
+    """Decides which layers are replaced.
 
     Args:
         min_gain: see :func:`optimize`.
@@ -166,10 +159,20 @@ class _Judge:
 
     def __init__(self, min_gain: float, launch: Launch, models: dict[str, str]) -> None:
         self._min_gain, self._launch, self._models = min_gain, launch, models
+        self._works: dict[str, Work] = {}
         self.host: dict[str, HostCost] = {}
 
-    def decide(self, layer: _Layer, calls: Sequence[Sequence[Pass] | str]) -> LayerReport:
-        """Return the decision on a layer."""
+    def decide(self, layers: Sequence[_Layer], calls: Calls) -> tuple[LayerReport, ...]:
+        """Return the decisions on layers, given their calls by name."""
+        found = [self._compare(layer, calls[layer.name]) for layer in layers]
+        if self._launch == "graph":
+            return tuple(found)
+        faster = {report.name for report in found if report.replaced}
+        chosen = worth_launching(self._works, faster) if faster else faster
+        return tuple(self._left(r) if r.name in faster - chosen else r for r in found)
+
+    def _compare(self, layer: _Layer, calls: Sequence[Sequence[Pass] | str]) -> LayerReport:
+        """Return the decision that the GPU's part of a layer's calls would lead to."""
         name = layer.name
         if not calls:
             return LayerReport(name, (), False, "the example does not call it")
@@ -183,47 +186,38 @@ class _Judge:
         unknown = next((p.why_unknown for p in passes if p.why_unknown), "")
         if unknown or found.pytorch_ms is None or found.expected_ms is None:
             return LayerReport(name, passes, False, unknown)
+        if self._launch != "graph" and (form := passes[0].form) is not None:
+            host = self._host_cost(layer.module, list(counts), form)
+            pytorch_ms = host.pytorch_ms + layer.functions_after * host.pass_ms + layer.calls_norm * host.norm_ms
+            n = len(calls)
+            self._works[name] = Work(found.pytorch_ms, n * pytorch_ms, found.expected_ms, n * host.kernel_ms)
         if all(p.expected_ms == p.pytorch_ms for p in passes):
             return LayerReport(name, passes, False, "PyTorch's own call is the pick")
-        floor = self._host_ms(layer, list(counts), passes[0].form, len(calls))
-        gain = 1 - max(found.expected_ms, floor.kernel) / max(found.pytorch_ms, floor.pytorch)
-        why = f"the predicted gain is {gain:.1%}{floor.note(found)}"
-        least = max(self._min_gain, _LEAST_HOST_GAIN if floor.binds(found) else 0.0)
-        if gain <= least:
-            return LayerReport(name, passes, False, f"{why}, more than {least:.1%} is asked for")
+        gain = 1 - found.expected_ms / found.pytorch_ms
+        why = f"the predicted gain is {gain:.1%}"
+        if gain <= self._min_gain:
+            return LayerReport(name, passes, False, f"{why}, more than {self._min_gain:.1%} is asked for")
         return LayerReport(name, passes, True, why, _parts(layer.chain))
 
-    def _host_ms(self, layer: _Layer, passes: Sequence[Pass], form: LaunchForm | None, calls: int) -> _Floor:
-        """Return the host's part of the calls of a layer, which they take at least."""
-        if self._launch == "graph" or form is None:
-            return _Floor(0.0, 0.0)
+    def _host_cost(self, layer: nn.Module, passes: Sequence[Pass], form: LaunchForm) -> HostCost:
+        """Return the host's part of one call of a layer."""
         first = passes[0]
-        name = cost_name(layer.module, first.dtype, form)
+        name = cost_name(layer, first.dtype, form)
         if isinstance(self._launch, str):
             targets = [target_name(p.problem.op, p.variant, p.dtype, p.device) for p in passes]
-            cost = host_cost(layer.module, form, targets, first.dtype, first.device)
+            cost = host_cost(layer, form, targets, first.dtype, first.device)
         elif name in self._launch:
             cost = self._launch[name]
         else:
             raise ConfigError(f"launch has no host cost of {name}; pass report.host of a process that measured it")
         self.host[name] = cost
-        pytorch_ms = cost.pytorch_ms + layer.functions_after * cost.pass_ms + layer.calls_norm * cost.norm_ms
-        return _Floor(calls * cost.kernel_ms, calls * pytorch_ms)
+        return cost
 
-
-class _Floor(NamedTuple):
-    """Milliseconds that the host takes for the calls of a layer."""
-
-    kernel: float
-    pytorch: float
-
-    def binds(self, layer: LayerReport) -> bool:
-        """Return whether the calls of a replaced layer last as long as the host's part."""
-        return self.kernel > (layer.expected_ms or 0.0)
-
-    def note(self, layer: LayerReport) -> str:
-        """Return the remark on such a layer."""
-        return f", as the host takes {self.kernel:.4f} ms to launch it" if self.binds(layer) else ""
+    def _left(self, report: LayerReport) -> LayerReport:
+        """Return the decision on a layer whose kernels are faster, but cost the host too much."""
+        work = self._works[report.name]
+        why = f"the host would take {work.kernel_host:.4f} ms instead of {work.pytorch_host:.4f}"
+        return LayerReport(report.name, report.passes, False, f"{report.reason}, but {why}")
 
 
 def _parts(chain: Chain | None) -> tuple[str, ...]:

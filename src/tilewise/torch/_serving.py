@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from functools import cache
+from threading import Thread
 from types import TracebackType
 
 import torch
@@ -14,7 +15,7 @@ from tilewise.dispatch import Dispatcher
 from tilewise.dispatch.launching import device_arch
 from tilewise.errors import KernelError, TilewiseError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind
-from tilewise.kernels.triton.programs import interpreted
+from tilewise.kernels.triton.programs import interpreted, read_compiler
 from tilewise.ops import Problem, Target
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class use:
     def __init__(self, *dispatchers: Dispatcher) -> None:
         global _installed
         self._previous = _installed
+        _read_compiler_aside()
         _installed = {**_installed, **{d.target.name: d for d in dispatchers}}
 
     def __enter__(self) -> None:
@@ -111,12 +113,20 @@ def target_name(op: str, variant: str, dtype: torch.dtype, device: torch.device)
 
 
 @cache
+def _read_compiler_aside() -> None:
+    """Start the reading that the first kernel would wait for."""
+    if DEVICE_TYPE == "cuda" and torch.cuda.is_available():
+        Thread(target=read_compiler, name="tilewise-read-compiler", daemon=True).start()
+
+
+@cache
 def _target_name(op: str, variant: str, dtype: torch.dtype, device: int) -> str:
     arch = _INTERPRETED_ARCH if device < 0 else device_arch(device)
     return Target(op, variant, DTYPES[dtype], arch).name
 
 
 def _load_production(name: str) -> Dispatcher | str:
+    _read_compiler_aside()
     try:
         return Dispatcher.from_registry(name, fallback=False)
     except (TilewiseError, ImportError) as e:

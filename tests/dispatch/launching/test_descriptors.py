@@ -45,10 +45,13 @@ def values(reached: Any) -> list[Any]:
     return [v.data_ptr() if hasattr(v, "data_ptr") else v for v in flat]
 
 
-def test_arguments_are_those_of_triton() -> None:
+@pytest.mark.parametrize("kinds", [KINDS, None])
+def test_arguments_are_those_of_triton(kinds: list[None] | None) -> None:
     a, b = torch.zeros(32, 16, dtype=torch.float16), torch.zeros(8, 64, dtype=torch.float16)
     run = Run()
-    launch, (first, second) = launch_of(SimpleNamespace(run=run, metadata=SimpleNamespace(tensordesc_meta=KINDS)))
+    compiled: Any = SimpleNamespace(run=run, metadata=SimpleNamespace(tensordesc_meta=kinds))
+    launch, encode_of = launch_of(compiled)
+    first, second = encode_of(0), encode_of(1)
     run(described(a, [16, 16]), 1234, described(b, [8, 16]), 7)
     launch(*first(described(a, [16, 16])), 1234, *second(described(b, [8, 16])), 7)
     theirs, ours = run.reached
@@ -58,10 +61,11 @@ def test_arguments_are_those_of_triton() -> None:
 
 def test_a_launcher_that_is_built_otherwise_is_taken_as_it_is() -> None:
     run: Any = SimpleNamespace(launch=max)
+    compiled: Any = SimpleNamespace(run=run)
     descriptor: Any = object()
-    launch, (encode,) = launch_of(SimpleNamespace(run=run, metadata=SimpleNamespace(tensordesc_meta=[None])))
+    launch, encode_of = launch_of(compiled)
     assert launch is run
-    assert encode(descriptor) == [descriptor]
+    assert encode_of(0)(descriptor) == [descriptor]
 
 
 def test_each_place_is_encoded_once_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -253,12 +254,12 @@ def _run_aligned(run: BoundKernel, operands: Sequence[torch.Tensor], out: torch.
 def _bind_step(item: Launch, roles: Sequence[torch.Tensor], device: int) -> Callable[[int, list[int]], None]:
     """Return one launch of a kernel as a function of a stream and the pointers of all roles."""
     compiled = load_program(item.program, device)
-    function, metadata, (launch, encoders) = compiled.function, compiled.packed_metadata, launch_of(compiled)
+    function, metadata, (launch, encode_of) = compiled.function, compiled.packed_metadata, launch_of(compiled)
     x, y, z = item.grid
     rest = (*item.sizes, *(value for _, value in item.program.constants))
-    encode = iter(encoders)
+    numbers = itertools.count()
     arguments = [
-        EncodedDescriptors(_role_of(t.base, roles), t, next(encode))
+        EncodedDescriptors(_role_of(t.base, roles), t, encode_of(next(numbers)))
         if isinstance(t, TensorDescriptor)
         else _role_of(t, roles)
         for t in item.tensors

@@ -10,31 +10,36 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+if TYPE_CHECKING:
+    from triton.compiler import CompiledKernel
 
 _MAX_ENCODED = 64  # per argument
 
 Encode = Callable[[TensorDescriptor], Sequence[object]]  # descriptor -> arguments of a launch
 
 
-def launch_of(compiled: Any) -> tuple[Callable[..., None], list[Encode]]:
-    """Return the launch of a loaded kernel, and how it takes the descriptors among its arguments, in their order."""
-    run, kinds = compiled.run, getattr(compiled.metadata, "tensordesc_meta", None) or ()
-    below = inspect.getclosurevars(run.launch).nonlocals.get("launcher") if inspect.isfunction(run.launch) else None
+def launch_of(compiled: CompiledKernel) -> tuple[Callable[..., None], Callable[[int], Encode]]:
+    """Return the launch of a loaded kernel, and how it takes a descriptor, by its number among the descriptors."""
+    run = compiled.run
+    wrapped = getattr(run, "launch", None)
+    below = inspect.getclosurevars(wrapped).nonlocals.get("launcher") if inspect.isfunction(wrapped) else None
     if below is None:  # no descriptors, or another Triton
-        return run, [lambda descriptor: [descriptor]] * len(kinds)
+        return run, lambda number: lambda descriptor: [descriptor]
     from triton.backends.nvidia.driver import make_tensordesc_arg
 
-    encoding = copy.copy(run)
+    encoding, kinds = copy.copy(run), compiled.metadata.tensordesc_meta
     encoding.launch = below
 
-    def encode_as(kind: object) -> Encode:
+    def encode_of(number: int) -> Encode:
+        kind = kinds[number] if kinds else None  # none for a kernel that reads without TMA
         return lambda descriptor: make_tensordesc_arg(descriptor, kind)
 
-    return encoding, [encode_as(kind) for kind in kinds]
+    return encoding, encode_of
 
 
 class EncodedDescriptors:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -24,6 +25,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_reading = Lock()
 
 POINTER_ALIGNMENT = 16  # bytes; torch's allocator guarantees more
 VECTOR = 8  # elements of 16 bits in the widest load; channel counts that divide by it allow such loads
@@ -113,16 +116,18 @@ def cuda_target(arch: str) -> GPUTarget:
 
 
 def read_compiler() -> None:
-    """Let Triton read its own files, whose digest is part of every key in its cache: a quarter of a second, once.
+    """Let Triton read its own files, whose digest is part of every key in its cache.
 
-    It happens at the first program otherwise; most of it needs no interpreter lock.
+    It takes up to half a second, once, at the first program at the latest; it leaves the interpreter to other threads.
     """
-    triton_key()
+    with _reading:
+        triton_key()
 
 
 @cache
 def compile_program(program: Program, target: GPUTarget | None = None) -> Any:
     """Compile for `target` (None: the current device), or load from Triton's on-disk cache."""
+    read_compiler()  # wait for a thread that reads
     options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
     return triton.compile(program.source(), target=target, options=options)
 
