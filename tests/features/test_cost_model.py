@@ -104,11 +104,11 @@ def test_files_give_it_back(estimate: CostModel) -> None:
         assert getattr(again, name).tobytes() == getattr(estimate, name).tobytes()
 
 
-def test_numbers_without_a_point_are_taken_as_well(estimate: CostModel) -> None:
-    """Other writers of JSON may shorten 1.0 to 1; the compiled core reads arrays of these kinds only."""
+def test_numbers_with_and_without_a_point_are_the_same(estimate: CostModel) -> None:
+    """Other writers of JSON may turn 1.0 into 1, or 1 into 1.0; the compiled core reads arrays of these kinds only."""
     n_columns = len(estimate.centre)
     whole = {"factors": np.ones(estimate.factors.shape, dtype=int).tolist()}
-    whole |= {"centre": [0] * n_columns, "scale": [1] * n_columns}
+    whole |= {"centre": [0] * n_columns, "scale": [1] * n_columns, "programs": estimate.programs.astype(float).tolist()}
     read = CostModel.from_dict(estimate.to_dict(TABLE) | whole, TABLE, len(CONV_POOL))
     assert {getattr(read, name).dtype.name for name in ("factors", "centre", "scale", "weights")} == {"float64"}
     assert read.programs.dtype.name == "int64"

@@ -213,6 +213,7 @@ class TestByHand:
         move_alias(CONV, "production", 3)
         monkeypatch.setattr(history, "commit_change", lambda *_, **__: None)  # another process is always faster
         monkeypatch.setattr(history, "LEASE_S", 0.0)
+        monkeypatch.setattr(history, "_ATTEMPTS", 3)
         message = f"^{CONV}: its production keeps changing; run the command again$"
         with pytest.raises(RegistryUnavailableError, match=message):
             settle_history(CONV)

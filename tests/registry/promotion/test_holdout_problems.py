@@ -16,15 +16,20 @@ from tilewise.registry import Version
 from tilewise.registry._history import commit_change, settle_history
 from tilewise.registry._versions import create_version
 from tilewise.registry.promotion import Override
+from tilewise.registry.promotion import _holdout_problems as holdout_problems
 from tilewise.registry.promotion._holdout_problems import (
     COUNT_TAG,
     DIGEST_TAG,
+    RATES_TAG,
     HoldoutProblems,
     RecordedHoldout,
+    _record,
     recorded_holdout,
     require_problems,
+    text_digest,
     waived_holdout,
 )
+from tilewise.registry.promotion._logged_files import HOLDOUT_FILE
 
 TARGET = Target.parse(CONV)
 KEY = list(OPS[TARGET.op].column_names())
@@ -139,6 +144,36 @@ class TestLacking:
     def test_of_a_version_that_recorded_a_number_only(self, n: int, said: str | None) -> None:
         record = RecordedHoldout(VERSION, 2, None, None)
         assert record.lacking(HoldoutProblems(dict.fromkeys("xyz"[:n], 1))) == said
+
+
+LIST = HoldoutProblems({"d1": 2, "d2": 1}, RATES)
+TEXT, DIGEST = LIST.dumps(), LIST.digest
+
+
+@pytest.mark.parametrize(("listed", "tags", "expected"), [
+    (True, {}, (2, DIGEST, True)),
+    (True, {DIGEST_TAG: DIGEST, COUNT_TAG: "2", RATES_TAG: text_digest(TEXT)}, (2, DIGEST, True)),
+    (True, {DIGEST_TAG: "0", COUNT_TAG: "9"}, (2, "", False)),
+    (True, {DIGEST_TAG: DIGEST, COUNT_TAG: "9", RATES_TAG: "0"}, (2, "", False)),
+    (False, {DIGEST_TAG: DIGEST, COUNT_TAG: "3"}, (3, DIGEST, False)),
+    (False, {DIGEST_TAG: DIGEST, COUNT_TAG: "3", RATES_TAG: "0"}, (3, "", False)),
+    (False, {DIGEST_TAG: DIGEST, COUNT_TAG: "many"}, (0, DIGEST, False)),
+    (False, {DIGEST_TAG: DIGEST}, (0, DIGEST, False)),
+    (False, {COUNT_TAG: "3"}, None),
+    (True, {RATES_TAG: "0"}, None),
+])  # fmt: skip
+def test_a_list_counts_only_as_its_tags_state(
+    monkeypatch: pytest.MonkeyPatch, listed: bool, tags: dict[str, str], expected: tuple[int, str, bool] | None
+) -> None:
+    version = Version(CONV, 1, "run", "", tags, 0)
+    file = (version, HOLDOUT_FILE)
+    monkeypatch.setattr(holdout_problems, "load_logged", lambda *asked: TEXT if listed and asked == file else "")
+    found = _record(version)
+    if expected is None:
+        assert found is None
+    else:
+        count, digest, known = expected
+        assert found == RecordedHoldout(version, count, digest, LIST if known else None)
 
 
 class TestRegistered:

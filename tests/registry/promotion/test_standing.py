@@ -60,6 +60,7 @@ def standing(put: Put, find: Standing) -> Standing:
     return find
 
 
+@pytest.mark.long
 def test_a_first_promotion_stands(put: Put, find: Standing) -> None:
     put("first")
     assert find() == 1
