@@ -94,4 +94,4 @@ def test_a_bracket_in_a_reason(
     assert main(promote) == EXIT_REFUSED
     out, err = capsys.readouterr()
     assert TEXT in out
-    assert TEXT in err
+    assert "more reasons, see " in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -208,6 +209,23 @@ def test_both_readers_read_the_same(text: str, monkeypatch: pytest.MonkeyPatch) 
     read = Ensemble.from_text(text)
     with without_core(monkeypatch):
         assert same(read, Ensemble.from_text(text))
+
+
+@pytest.mark.parametrize("value", ["0", "00", "-0", "1", "01", "", "-", "+0", "0 0", "0.0", " 0", "0" * 10, "0" * 11])
+def test_both_readers_accept_the_same_trees_as_not_linear(value: str, text: str) -> None:
+    changed = text.replace("is_linear=0", f"is_linear={value}", 1)
+    read: list[Ensemble | str] = []
+    for reader in (contextlib.nullcontext, lambda: without_core(pytest.MonkeyPatch())):
+        with reader():
+            try:
+                read.append(Ensemble.from_text(changed))
+            except ArtefactError as e:
+                read.append(str(e))
+    compiled, plain = read
+    if isinstance(compiled, Ensemble) and isinstance(plain, Ensemble):
+        assert same(compiled, plain)
+    else:
+        assert compiled == plain
 
 
 @given(data=st.data())

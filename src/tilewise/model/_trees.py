@@ -26,6 +26,7 @@ _VERSIONS = ("v3", "v4")
 _MAX_HEADER, _MAX_LINES = 1 << 20, 1 << 21  # characters before the first tree, and lines in all (20 per tree)
 _MAX_LEAVES, _MAX_DEPTH = 1 << 20, 4096  # of a tree, as in core/text.c; deep chains of splits take long to traverse
 _MAX_DIGITS = 32  # characters of a number and its space
+_NOT_LINEAR = re.compile("-?0{1,10}")  # an integer of 0, as core/text.c reads it
 _FIRST_TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
 
 
@@ -229,7 +230,7 @@ def _tree(fields: dict[str, str], n_features: int, where: str) -> _Tree:
     splits = leaves - 1
     if leaves > _MAX_LEAVES:
         raise ArtefactError(f"{where}: num_leaves must be at most {_MAX_LEAVES}, got {leaves}")
-    if fields.get("is_linear", "0") != "0":
+    if not _NOT_LINEAR.fullmatch(fields.get("is_linear", "0")):
         raise ArtefactError(f"{where}: linear leaves are not supported; train with linear_tree=false")
     value = _numbers(fields, "leaf_value", np.float64, leaves, where)
     threshold = _numbers(fields, "threshold", np.float64, splits, where)
