@@ -1,4 +1,4 @@
-"""The conditions of every test: one thread per worker, its own stores, no GPU tests where there is no GPU."""
+"""The conditions of every test: one thread per worker, its own stores, no deadline, no GPU tests without a GPU."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # a loaded machine is no fault of the code
+settings.load_profile("untimed")
 
 
 def _has_cuda() -> bool:
