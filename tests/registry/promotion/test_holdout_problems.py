@@ -7,11 +7,11 @@ import hashlib
 import numpy as np
 import pytest
 
+from registry.promotion.ways import KEY, TARGET
 from small_model import table
 from synthetic import CONV
 from tilewise.data import TargetTable
 from tilewise.errors import ConfigError, DataError
-from tilewise.ops import OPS, Target
 from tilewise.registry import Version
 from tilewise.registry._history import commit_change, settle_history
 from tilewise.registry._versions import create_version
@@ -31,8 +31,6 @@ from tilewise.registry.promotion._holdout_problems import (
 )
 from tilewise.registry.promotion._logged_files import HOLDOUT_FILE
 
-TARGET = Target.parse(CONV)
-KEY = list(OPS[TARGET.op].column_names())
 HOLDOUT = TargetTable.of(table(), TARGET).holdout(0.18)
 FIRST = "1,256,32,1,112,112,3,3,1,1,1,1,1,1,1,1,1,0,1"  # the key of the first problem
 VERSION = Version(CONV, 1, None, "", {}, 0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gate.shadowed import A, B, C, file_of, observed
-from registry.promotion.ways import GOOD, REASON, Promote
+from registry.promotion.ways import GOOD, KEY, REASON, TARGET, Promote
 from small_model import KERNELS, PROBLEMS, altered, table, with_pool, write_model
 from synthetic import CONV, measurements
 from tilewise.data import TargetTable, split_rule, table_hash
@@ -19,7 +19,6 @@ from tilewise.errors import ArtefactError, DataError
 from tilewise.evaluate import evaluate, noise_ceiling
 from tilewise.gate import Observations, round_figures
 from tilewise.model import TrainedModel, load_artefact
-from tilewise.ops import OPS, Target
 from tilewise.registry import Version
 from tilewise.registry._versions import HASH_TAG, create_version
 from tilewise.registry.promotion import Override
@@ -34,8 +33,6 @@ from tilewise.registry.promotion._judge import (
 )
 from tilewise.registry.promotion._standing import model_identity
 
-TARGET = Target.parse(CONV)
-KEY = list(OPS[TARGET.op].column_names())
 FLOORS = Override("why", production=True)
 
 

@@ -13,9 +13,12 @@ from small_model import write_model
 from synthetic import CONV
 from tilewise.gate import Thresholds
 from tilewise.model import load_artefact
+from tilewise.ops import OPS, Target
 from tilewise.registry import Version, list_aliases
 from tilewise.registry.promotion import Promotion
 
+TARGET = Target.parse(CONV)
+KEY = list(OPS[TARGET.op].column_names())  # the columns that tell problems apart
 SMALL = Thresholds(floor_mean=80, floor_p10=50, min_problems=5)  # tables of tests have eight holdout problems
 REASON = "small tables of tests"
 GOOD: dict[str, Any] = {"trees": 60}
