@@ -52,9 +52,12 @@ if TYPE_CHECKING:
     from tilewise.kernels._instance_sources import compare_sources as compare_sources
     from tilewise.kernels._instance_sources import filter_fields as filter_fields
     from tilewise.kernels._instance_sources import read_source as read_source
+    from tilewise.kernels._layouts import channels_last_view as channels_last_view
+    from tilewise.kernels._layouts import channels_second_view as channels_second_view
     from tilewise.kernels._layouts import stored_views as stored_views
     from tilewise.kernels._layouts import torch_sizes as torch_sizes
     from tilewise.kernels._layouts import torch_views as torch_views
+    from tilewise.kernels._memory_formats import STORED_FORMATS as STORED_FORMATS
     from tilewise.kernels._named import FIRST_NUMBER as FIRST_NUMBER
     from tilewise.kernels._named import NamedKernel as NamedKernel
     from tilewise.kernels._operands import TENSORS as TENSORS
@@ -122,7 +125,8 @@ __all__, __getattr__ = lazy_face(
             "filter_fields",
             "read_source",
         ),
-        "_layouts": ("stored_views", "torch_sizes", "torch_views"),
+        "_layouts": ("channels_last_view", "channels_second_view", "stored_views", "torch_sizes", "torch_views"),
+        "_memory_formats": ("STORED_FORMATS",),
         "_named": (
             "FIRST_NUMBER",
             "NamedKernel",

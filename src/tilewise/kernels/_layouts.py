@@ -20,11 +20,21 @@ _TO_SECOND = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 _BIAS_AXES = 1
 
 
+def channels_last_view(t: Tensor) -> Tensor:
+    """Return a view of a convolution's tensor that has the channels second, with the channels last."""
+    return t.permute(_TO_LAST[t.dim()])
+
+
+def channels_second_view(t: Tensor) -> Tensor:
+    """Return a view of a convolution's tensor that has the channels last, with the channels second."""
+    return t.permute(_TO_SECOND[t.dim()])
+
+
 def stored_views(problem: Problem, tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return tensors that PyTorch has as kernels read them; no 2D convolution has a depth axis."""
     if isinstance(problem, GemmProblem):
         return _matrices(problem, tensors)
-    return [t if t.dim() == _BIAS_AXES else t.permute(_TO_LAST[t.dim()]) for t in tensors]
+    return [t if t.dim() == _BIAS_AXES else channels_last_view(t) for t in tensors]
 
 
 def torch_views(problem: Problem, tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -32,9 +42,8 @@ def torch_views(problem: Problem, tensors: Iterable[Tensor]) -> list[Tensor]:
     if isinstance(problem, GemmProblem):
         return _matrices(problem, tensors)
     assert isinstance(problem, GroupedConvProblem)
-    axes = problem.ndim + 2
-    flat = (t.squeeze(1) if t.dim() > axes else t for t in tensors)
-    return [t if t.dim() == _BIAS_AXES else t.permute(_TO_SECOND[axes]) for t in flat]
+    flat = (t.squeeze(1) if t.dim() > problem.ndim + 2 else t for t in tensors)
+    return [t if t.dim() == _BIAS_AXES else channels_second_view(t) for t in flat]
 
 
 def torch_sizes(problem: Problem, shape: Sequence[int]) -> tuple[int, ...]:

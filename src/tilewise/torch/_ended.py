@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as own
 
+from tilewise.dispatch import Dispatcher
 from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.ops import GemmProblem, Problem
 from tilewise.torch import _operators as operators
-from tilewise.torch._operators import GEOMETRY, TO_LAST, Geometry, Gradients
+from tilewise.torch._operators import GEOMETRY, Geometry, Gradients
 from tilewise.torch._serving import dispatcher_for, dispatcher_named
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
@@ -69,13 +70,9 @@ def conv_ended(
     x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, *geometry: *Geometry
 ) -> Tensor:
     """Return :func:`~tilewise.torch._operators.conv` with an epilogue; `residual` has the result's shape."""
-    dispatcher = dispatcher_for("grouped_conv", "forward", x)
-    ends = _stored_ends(bias, None if residual is None else operators.channels_last(residual), activation)
-    problem = operators.shaped_problem(x.shape, w.shape, *geometry)
-    y = operators.run(dispatcher, problem, map(operators.channels_last, (x, w)), ends)
-    if y is None:
-        return _own_conv(x, w, bias, residual, activation, *geometry)
-    return operators.channels_second(y)
+    problem, ends = operators.shaped_problem(x.shape, w.shape, *geometry), Ends(bias, residual, activation)
+    y = _run_conv(dispatcher_for("grouped_conv", "forward", x), problem, x, w, ends)
+    return _own_conv(x, w, bias, residual, activation, *geometry) if y is None else y
 
 
 @operators.operator("mm_ended", f"Tensor a, Tensor b, {_ENDS}, str models=''")
@@ -83,9 +80,8 @@ def mm_ended(
     a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str, models: str = ""
 ) -> Tensor:
     """Return :func:`~tilewise.torch._operators.mm` with an epilogue; `residual` has the result's shape."""
-    problem = operators.mm_problem(a, b)
-    ends = _stored_ends(bias, residual, activation)
-    c = operators.run(dispatcher_for("gemm", "universal", a), problem, operators.stored(problem.layout, a, b), ends)
+    problem, ends = operators.mm_problem(a, b), Ends(bias, residual, activation)
+    c = _run_mm(dispatcher_for("gemm", "universal", a), problem, a, b, ends)
     return _own_mm(a, b, bias, residual, activation) if c is None else c
 
 
@@ -105,21 +101,26 @@ def run_again(target: str, problem: Problem, kind: EpilogueKind, a: Tensor, b: T
 
 
 def run_conv(target: str, problem: Problem, x: Tensor, w: Tensor, ends: Ends) -> Tensor | None:
-    """Return :func:`conv_ended` of channels-last tensors, without PyTorch's dispatch; None without a kernel."""
-    order = TO_LAST[x.dim()]
-    epilogue = NO_EPILOGUE
-    if ends is not NOTHING:
-        residual = None if ends.residual is None else ends.residual.permute(order)
-        epilogue = Epilogue(ends.bias, residual, ends.activation or None)
-    y = operators.run(dispatcher_named(target), problem, (x.permute(order), w.permute(order)), epilogue)
+    """Return :func:`conv_ended` without PyTorch's dispatch; None without a kernel."""
+    return _run_conv(dispatcher_named(target), problem, x, w, ends)
+
+
+def _run_conv(dispatcher: Dispatcher | None, problem: Problem, x: Tensor, w: Tensor, ends: Ends) -> Tensor | None:
+    residual = None if ends.residual is None else operators.channels_last(ends.residual)
+    epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(ends.bias, residual, ends.activation)
+    y = operators.run(dispatcher, problem, map(operators.channels_last, (x, w)), epilogue)
     return None if y is None else operators.channels_second(y)
 
 
 def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     """Return :func:`mm_ended` without PyTorch's dispatch; None without a kernel."""
+    return _run_mm(dispatcher_named(target), problem, a, b, ends)
+
+
+def _run_mm(dispatcher: Dispatcher | None, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     assert isinstance(problem, GemmProblem)
     epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(*ends)
-    return operators.run(dispatcher_named(target), problem, operators.stored(problem.layout, a, b), epilogue)
+    return operators.run(dispatcher, problem, operators.stored(problem.layout, a, b), epilogue)
 
 
 def finished(y: Tensor, residual: Tensor | None, activation: str) -> Tensor:

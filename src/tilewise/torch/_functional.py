@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tilewise.kernels import EMPTY_KIND, check_activation
+from tilewise.kernels import EMPTY_KIND, STORED_FORMATS, check_activation
 from tilewise.ops import OPS, GroupedConvProblem
 from tilewise.torch import _eager as eager
 from tilewise.torch import _ended as ended
@@ -19,7 +19,6 @@ from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_nam
 Sizes = int | Sequence[int]
 
 _PLAIN = (Tensor, torch.nn.Parameter)
-_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}  # by number of spatial axes
 
 
 class Arguments(NamedTuple):
@@ -171,16 +170,17 @@ def _short_conv(
     call: eager.Known, own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments
 ) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
+    last = STORED_FORMATS[arguments.ndim + 2]
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
     runs_kernel = call.is_plain and not eager.is_watched()
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
     may_be_own = torch.backends.cudnn.benchmark or not _needs_gradients(x, w)
     if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
-        return ended.finished(y.contiguous(memory_format=_LAST[arguments.ndim]), ends.residual, ends.activation)
+        return ended.finished(y.contiguous(memory_format=last), ends.residual, ends.activation)
     if not runs_kernel:
         return None
-    x, (target, problem, kind) = x.contiguous(memory_format=_LAST[arguments.ndim]), call.problems[0]
+    x, (target, problem, kind) = x.contiguous(memory_format=last), call.problems[0]
     y = ended.run_again(target, problem, kind, x, w, ends)
     return ended.run_conv(target, problem, x, w, ends) if y is None else y
 
@@ -189,7 +189,7 @@ def _remember_conv(
     key: tuple[Hashable, ...], x: Tensor, w: Tensor, ends: Ends, values: tuple[list[int], list[int], list[int], int]
 ) -> None:
     """Remember the problems of a convolution, with those of its gradients if they are needed."""
-    last = _LAST[x.dim() - 2]
+    last = STORED_FORMATS[x.dim()]
     if not eager.is_new(key):
         return
     problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])

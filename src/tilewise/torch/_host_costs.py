@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tilewise.dispatch import Dispatcher, Switches
-from tilewise.kernels import EpilogueKind, KernelBase, Pool, backend_of
+from tilewise.kernels import STORED_FORMATS, EpilogueKind, KernelBase, Pool, backend_of
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import Problem, Target
@@ -136,7 +136,7 @@ def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tu
         layer = nn.utils.skip_init(kind, _LONG_SIZE, _SIZE, dtype=dtype, device=device)
         return layer, torch.zeros(_SIZE, _LONG_SIZE, dtype=dtype, device=device)
     ndim = 2 if kind is nn.Conv2d else 3
-    layout = torch.channels_last if ndim == 2 else torch.channels_last_3d
+    layout = STORED_FORMATS[ndim + 2]
     layer = nn.utils.skip_init(kind, _SIZE, _SIZE, 3, padding=1, dtype=dtype, device=device)
     x = torch.zeros(1, _SIZE, *(4,) * ndim, dtype=dtype, device=device)
     return layer.to(memory_format=layout), x.to(memory_format=layout)

@@ -45,13 +45,13 @@ def worth_launching(works: Mapping[str, Work], faster: Collection[str]) -> set[s
         works: work of all layers whose times are known, by name.
         faster: the layers that kernels compute faster on the GPU.
     """
-    gpu, host = (sum(times) for times in zip(*((w.pytorch_gpu, w.pytorch_host) for w in works.values()), strict=True))
+    gpu, host = sum(w.pytorch_gpu for w in works.values()), sum(w.pytorch_host for w in works.values())
     free = {name for name in faster if works[name].more_host <= 0}
     gpu -= sum(works[name].less_gpu for name in free)
     host += sum(works[name].more_host for name in free)
     # By the gain for a millisecond of the host; names break ties, so that all processes of a job choose alike.
     by_gain = sorted(set(faster) - free, key=lambda name: (-works[name].less_gpu / works[name].more_host, name))
-    chosen = set(free)
+    chosen = free
     for name in by_gain:
         after = gpu - works[name].less_gpu, host + works[name].more_host
         if max(after) < max(gpu, host):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from tilewise.kernels import STORED_FORMATS
 from tilewise.torch._functional import conv2d, conv3d, linear
 
 
@@ -98,10 +99,8 @@ class FoldedPair:
 
 
 def _stored(t: Tensor) -> torch.memory_format:
-    for layout in (torch.channels_last, torch.channels_last_3d):
-        if (t.dim() == 5) == (layout is torch.channels_last_3d) and t.is_contiguous(memory_format=layout):
-            return layout
-    return torch.contiguous_format
+    layout = STORED_FORMATS[t.dim()]
+    return layout if t.is_contiguous(memory_format=layout) else torch.contiguous_format
 
 
 class _Folded(nn.Module):  # type: ignore[misc] # as above
@@ -178,8 +177,7 @@ def replace_layer(layer: nn.Module) -> None:
     """
     layer.__class__ = REPLACEMENTS[type(layer)]
     if not isinstance(layer, nn.Linear):
-        layout = torch.channels_last if layer.weight.dim() == 4 else torch.channels_last_3d
-        layer.weight.data = layer.weight.data.contiguous(memory_format=layout)
+        layer.weight.data = layer.weight.data.contiguous(memory_format=STORED_FORMATS[layer.weight.dim()])
 
 
 def fold_layers(conv: nn.Module, norm: nn.Module) -> None:

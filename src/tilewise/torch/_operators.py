@@ -16,14 +16,11 @@ from torch import Tensor
 
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import KernelError
-from tilewise.kernels import NO_EPILOGUE, Epilogue
+from tilewise.kernels import NO_EPILOGUE, STORED_FORMATS, Epilogue, channels_last_view, channels_second_view
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 from tilewise.torch._serving import dispatcher_for, warn_no_kernel
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
-_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
-TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-_FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 _MAX_PROBLEMS = 4096
 # Compilers keep compiled graphs on disk by the operators' arguments. `models` tells graphs of other models apart.
 GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str models=''"
@@ -106,17 +103,17 @@ def own_conv(
     """Return :func:`conv` by PyTorch's own call."""
     none = [0] * len(stride)
     y = torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, none, groups)
-    return y.contiguous(memory_format=_LAST[x.dim()])
+    return y.contiguous(memory_format=STORED_FORMATS[x.dim()])
 
 
 def _own_bwd_data(dy: Tensor, w: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     own = torch.nn.grad.conv2d_input if dy.dim() == 4 else torch.nn.grad.conv3d_input
-    return own(sizes, w, dy, *geometry[:4]).contiguous(memory_format=_LAST[dy.dim()])
+    return own(sizes, w, dy, *geometry[:4]).contiguous(memory_format=STORED_FORMATS[dy.dim()])
 
 
 def _own_bwd_weight(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: *Geometry) -> Tensor:
     own = torch.nn.grad.conv2d_weight if dy.dim() == 4 else torch.nn.grad.conv3d_weight
-    return own(x, sizes, dy, *geometry[:4]).contiguous(memory_format=_LAST[dy.dim()])
+    return own(x, sizes, dy, *geometry[:4]).contiguous(memory_format=STORED_FORMATS[dy.dim()])
 
 
 def _own_mm(a: Tensor, b: Tensor, models: str = "") -> Tensor:
@@ -178,7 +175,7 @@ def run(
 
 def channels_last(t: Tensor) -> Tensor:
     """Return the tensor with the channels as last axis, contiguous; a view if it is stored channels-last."""
-    return t.contiguous(memory_format=_LAST[t.dim()]).permute(TO_LAST[t.dim()])
+    return channels_last_view(t.contiguous(memory_format=STORED_FORMATS[t.dim()]))
 
 
 def channels_second(t: Tensor) -> Tensor:
@@ -186,12 +183,12 @@ def channels_second(t: Tensor) -> Tensor:
 
     To autograd it is no view, so that an activation may change it in place.
     """
-    second: Tensor = t.permute(_FROM_LAST[t.dim()]).data
+    second: Tensor = channels_second_view(t).data
     return second
 
 
 def _empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
-    return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=_LAST[len(sizes)])
+    return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=STORED_FORMATS[len(sizes)])
 
 
 def conv_result(

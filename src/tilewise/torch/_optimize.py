@@ -168,8 +168,8 @@ class _Judge:
         if self._launch == "graph":
             return tuple(found)
         faster = {report.name for report in found if report.replaced}
-        chosen = worth_launching(self._works, faster) if faster else faster
-        return tuple(self._left(r) if r.name in faster - chosen else r for r in found)
+        too_dear = faster - worth_launching(self._works, faster)
+        return tuple(self._left(report) if report.name in too_dear else report for report in found)
 
     def _compare(self, layer: _Layer, calls: Sequence[Sequence[Pass] | str]) -> LayerReport:
         """Return the decision that the GPU's part of a layer's calls would lead to."""
@@ -245,7 +245,7 @@ def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str]) -> Pa
         why = f"{name} has {absent}, so nothing compares them"
         return PassReport(name, dimensions, calls, pick, None, None, why)
     arch, passes = load_arch(dispatcher.target.arch), layer.passes if made.is_result else []
-    pytorch_ms = found.pytorch_ms + sum(pass_ms(kind, made.problem, made.variant, arch) for kind in passes)
+    pytorch_ms = found.pytorch_ms + sum(pass_ms(single, made.problem, made.variant, arch) for single in passes)
     form = launch_form(found.pick.kernel, made.problem, dispatcher.target, kind)
     return PassReport(name, dimensions, calls, pick, pytorch_ms, found.pick_ms, form=form)
 

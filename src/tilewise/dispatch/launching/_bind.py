@@ -13,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewise.dispatch.launching._descriptors import EncodedDescriptors, launch_of
 from tilewise.errors import one_line
-from tilewise.kernels import Epilogue, EpilogueKind, Shape, stored_views, torch_sizes, torch_views
+from tilewise.kernels import STORED_FORMATS, Epilogue, EpilogueKind, Shape, stored_views, torch_sizes, torch_views
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import (
     POINTER_ALIGNMENT,
@@ -35,8 +35,6 @@ BoundKernel = Callable[[Sequence[torch.Tensor], torch.Tensor], None]
 DirectCall = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 _log = logging.getLogger(__name__)
-
-_FORMATS = {2: torch.contiguous_format, 4: torch.channels_last, 5: torch.channels_last_3d}  # by number of axes
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def direct_call(request: Request, launch: BoundKernel) -> DirectCall:
 
         return run_interpreted
     sizes, device = torch_sizes(problem, request.result_shape), torch.device("cuda", request.device)
-    strides = torch.empty(sizes, device="meta", memory_format=_FORMATS[len(sizes)]).stride()
+    strides = torch.empty(sizes, device="meta", memory_format=STORED_FORMATS[len(sizes)]).stride()
 
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
         out = torch.empty_strided(sizes, strides, dtype=dtype, device=device)

@@ -15,13 +15,12 @@ import torch
 from tilewise.errors import KernelError
 from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
 from tilewise.kernels._layouts import stored_views, torch_sizes, torch_views
+from tilewise.kernels._memory_formats import STORED_FORMATS
 from tilewise.kernels.vendor._backend import SCALED, VendorCall
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 
 # operands, followed by the bias and the residual of the epilogue's part -> result, on the current stream
 BoundCall = Callable[[Sequence[torch.Tensor]], torch.Tensor]
-
-_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of axes
 
 
 def bind_call(call: VendorCall, problem: Problem, variant: str, part: EpilogueKind = EMPTY_KIND) -> BoundCall:
@@ -143,7 +142,7 @@ def _backward(p: GroupedConvProblem, wanted: int) -> BoundCall:
     def run(operands: Sequence[torch.Tensor]) -> torch.Tensor:
         dy, other = operands
         # PyTorch reads its shape and strides only.
-        absent = torch.empty(sizes, dtype=dy.dtype, device=dy.device, memory_format=_LAST[len(sizes)])
+        absent = torch.empty(sizes, dtype=dy.dtype, device=dy.device, memory_format=STORED_FORMATS[len(sizes)])
         x, w = (absent, other) if wanted == 0 else (other, absent)
         found = torch.ops.aten.convolution_backward(dy, x, w, None, stride, pad, dilation, False, none, p.G, mask)
         return _last(found[wanted])
@@ -159,7 +158,7 @@ def _geometry(p: GroupedConvProblem) -> tuple[list[int], list[int], list[int], l
 
 
 def _last(t: torch.Tensor) -> torch.Tensor:
-    return t.contiguous(memory_format=_LAST[t.dim()])
+    return t.contiguous(memory_format=STORED_FORMATS[t.dim()])
 
 
 _CONVOLUTIONS: dict[str, Callable[[GroupedConvProblem], BoundCall]] = {

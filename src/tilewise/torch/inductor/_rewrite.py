@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, fx
 from torch._inductor import inductor_prims
 
-from tilewise.kernels import EMPTY_KIND
+from tilewise.kernels import EMPTY_KIND, STORED_FORMATS
 from tilewise.torch import _operators as operators
 from tilewise.torch._ended import conv_ended, mm_ended
 from tilewise.torch.inductor._endings import Ending
 from tilewise.torch.inductor._sites import Site, value_of
 
 aten = torch.ops.aten
-_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 _GRADIENTS: dict[str, tuple[int, Callable[..., Tensor]]] = {  # by variant: place in the result of ATen's node
     "bwd_data": (0, operators.conv_bwd_data),
     "bwd_weight": (1, operators.conv_bwd_weight),
@@ -76,7 +75,7 @@ def _product(site: Site, ending: Ending) -> fx.Node:
 def _channels_last(node: fx.Node) -> fx.Node:
     """Return a node with the value in channels-last memory; Inductor copies it only if it stored it otherwise."""
     value = value_of(node)
-    layout = _LAST[value.dim()]
+    layout = STORED_FORMATS[value.dim()]
     if value.is_contiguous(memory_format=layout):
         return node
     strides = list(torch.empty(value.shape, device="meta").to(memory_format=layout).stride())
