@@ -7,13 +7,14 @@ import os
 import pickle
 import re
 import signal
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
 
@@ -122,27 +123,24 @@ def test_trials_of_several_workers_are_one_study(frame: pd.DataFrame, executor: 
 
 
 def test_the_trial_of_a_killed_worker_is_repeated(frame: pd.DataFrame, executor: Executor, tmp_path: Path) -> None:
+    from tilewise.cluster._dask import DaskExecutor
+
+    assert isinstance(executor, DaskExecutor)
     settings = with_storage(tmp_path / "study.db", n_trials=6, n_estimators=400, prune_gap=1.0, early_stopping=0)
     table = build_table(frame, TARGET, pool_of(frame, TARGET), load_arch("sm90"), 0.18)
-    data, killed = TrainingData.prepare(table, settings), list[int]()
+    data, pids = TrainingData.prepare(table, settings), executor.client.run(os.getpid)
 
     def kill_one() -> None:
-        """Kill a worker process that is in a trial."""
-        from tilewise.cluster._dask import DaskExecutor
-
-        assert isinstance(executor, DaskExecutor)
-        while not killed:
-            time.sleep(0.1)
-            busy = [worker for worker, tasks in executor.client.processing().items() if tasks]
-            if busy and running(tmp_path / "study.db"):
-                pids = executor.client.run(os.getpid, workers=busy[:1])
-                killed.extend(pids.values())
-        os.kill(killed[0], signal.SIGKILL)
+        """Kill a worker process once each runs a trial whose parameters are known."""
+        while unfinished(tmp_path / "study.db") != [True] * len(pids):
+            time.sleep(0.05)
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)
     killer.start()
     tuning = tune(data, make_folds(table, settings.n_splits, settings.seed), executor=executor)
     killer.join()
+    assert unfinished(tmp_path / "study.db") == []
     states = [t.state for t in tuning.trials]
     assert states.count("failed") == 1
     assert states.count("complete") == 6
@@ -150,15 +148,17 @@ def test_the_trial_of_a_killed_worker_is_repeated(frame: pd.DataFrame, executor:
     assert [t.params for t in tuning.trials].count(lost.params) == 2
 
 
-def running(path: Path) -> bool:
-    """Return whether trials run, and all have drawn their parameters: one killed before has none to repeat."""
+def unfinished(path: Path) -> list[bool]:
+    """Return for each trial that waits or runs whether it has parameters; read past Optuna, which would make tables."""
+    query = (
+        "SELECT (SELECT COUNT(*) FROM trial_user_attributes AS a WHERE a.trial_id = t.trial_id AND a.key = 'params')"
+        " FROM trials AS t WHERE t.state IN ('RUNNING', 'WAITING')"
+    )
     try:
-        [study] = optuna.get_all_study_names(f"sqlite:///{path}")
-        trials = optuna.load_study(study_name=study, storage=f"sqlite:///{path}").trials
-    except Exception:  # the tables do not exist yet
-        return False
-    found = [t for t in trials if t.state == optuna.trial.TrialState.RUNNING]
-    return bool(found) and all("params" in t.user_attrs for t in found)
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return [bool(count) for (count,) in database.execute(query)]
+    except sqlite3.OperationalError:  # there is no table yet
+        return []
 
 
 def test_prepared_data_survives_pickling(frame: pd.DataFrame) -> None:
