@@ -57,7 +57,7 @@ def forward(p: GroupedConvProblem, x: Array, w: Array) -> Array:
     return y.reshape(-1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(p=conv_problems(max_size=5), seed=st.integers(0, 99))
 def test_a_convolution_and_its_gradients(p: GroupedConvProblem, seed: int) -> None:
     """<conv(x, w), dy> = <x, bwd_data(dy, w)> = <w, bwd_weight(x, dy)>, exactly on small integers."""

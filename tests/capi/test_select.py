@@ -57,7 +57,7 @@ def test_the_same_ranking_as_python(folder: Path, target: str) -> None:
     with Client(path) as asked:
         assert asked.code == 0, asked.error
 
-        @settings(max_examples=100, deadline=None)
+        @settings(max_examples=100)
         @given(problem=gemm_problems() if target == GEMM else conv_problems())
         def same(problem: Problem) -> None:
             expected = [model.pool.names[i] for i in model.rank(problem)]
@@ -84,7 +84,7 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
     with Client(path) as asked:
         assert asked.code == 0, asked.error
 
-        @settings(max_examples=15, deadline=None, derandomize=True)
+        @settings(max_examples=15, derandomize=True)
         @given(problem=gemm_problems() if pool.op == "gemm" else conv_problems(max_size=512, layouts=CONV_LAYOUTS))
         def same(problem: Problem) -> None:
             best = ranker.best(problem, len(pool))
@@ -115,7 +115,7 @@ def test_the_same_figures_as_python(tmp_path: Path, label: str, extras: tuple[st
         assert asked.predict(c_gemm(8, 8, 8), 5) == client.BAD_PROBLEM
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.tuples(EDGES, EDGES, EDGES), layout=st.sampled_from(["rcr", "ccr", "rcc", "", "rcrr"]))
 def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int, int, int], layout: str) -> None:
     with Client(exported(GEMM, 4, folder)[1]) as asked:
@@ -126,7 +126,7 @@ def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int,
             assert asked.is_supported(c_gemm(*sizes, layout)) == client.BAD_PROBLEM
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     problem=conv_problems(layouts=CONV_LAYOUTS),
     changed=st.dictionaries(st.sampled_from(GroupedConvProblem.column_names()[:-1]), EDGES),
@@ -175,7 +175,7 @@ def test_the_reference_computes_channels_last_only() -> None:
     assert b"channels last" in library().tilewise_last_error()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=damages())
 def test_a_damaged_file_is_refused(folder: Path, changes: list[Damage]) -> None:
     whole = exported(CONV, 4, folder)[1].read_bytes()

@@ -56,7 +56,7 @@ def best(scores: np.ndarray, dead: np.ndarray, most: int) -> list[int]:
         }
     ),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_scores_and_the_best_are_lightgbms(
     seed: int, rows: int, columns: int, missing: float, most: int, params: dict[str, Any]
 ) -> None:
@@ -229,7 +229,7 @@ def test_both_readers_accept_the_same_trees_as_not_linear(value: str, text: str)
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_both_readers_accept_the_same_damaged_texts(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, text.index("end of trees") + 5))
     how = data.draw(st.sampled_from(["cut", "drop", "change", "insert"]))

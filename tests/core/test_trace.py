@@ -37,7 +37,7 @@ def numpys(formula: Callable[[Any], Any], values: dict[str, int]) -> np.ndarray:
 @needs_core
 @pytest.mark.parametrize("name", BINARY)
 @given(m=SIZES)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_two_operands_of_either_side(name: str, m: int) -> None:
     op = BINARY[name]
     for formula in (lambda v: op(v["m"], TILES), lambda v: op(TILES, v["m"])):
@@ -47,7 +47,7 @@ def test_two_operands_of_either_side(name: str, m: int) -> None:
 
 @needs_core
 @given(m=st.integers(-(2**40), 2**40), n=st.integers(1, 2**20))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_whole_formulas(m: int, n: int) -> None:
     def formula(v: Any) -> Any:
         tiles = -(-v["m"] // np.where(TILES > 0, TILES, 1))

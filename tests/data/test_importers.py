@@ -462,13 +462,13 @@ def test_a_refused_import_still_says_what_was_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("reader", reader_fuzz.READERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=damages())
 def test_a_damaged_file_never_breaks_an_importer(reader: str, damages: list[Damage], tmp_path: Path) -> None:
     reader_fuzz.check(reader, damages, tmp_path)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=40))
 def test_where_the_blocks_of_a_log_end_does_not_matter(cuts: list[int]) -> None:
     """Objects split between blocks give the same parts."""

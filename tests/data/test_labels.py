@@ -50,7 +50,7 @@ def test_two_runs_give_the_geometric_mean() -> None:
     assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy() * disturbed(2))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=4), st.integers(0, 9))
 def test_a_shift_of_a_whole_run_does_not_change_the_ranking(shifts: list[float], order: int) -> None:
     """For any clocks and order of rows, the ranking stays and the level is the median run's."""

@@ -51,7 +51,7 @@ def faulty(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
 @given(seed=st.integers(0, 9), files=st.integers(1, 3), group=st.integers(50, 120), chunk=st.integers(30, 120),
        shuffled=st.booleans(), decided=st.booleans())  # fmt: skip
 @pytest.mark.long
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_chunks_give_the_bytes_of_the_whole_table(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,

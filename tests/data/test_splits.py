@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import conv_problems
@@ -90,7 +90,6 @@ SM90, GFX942, GFX90A = (
 )
 
 
-@settings(deadline=None)
 @given(layers=st.lists(conv_problems(dims=(2,)), min_size=1, max_size=20), fraction=st.floats(0, 1))
 def test_a_layer_lies_on_one_side_on_archs_that_split_by_layer(
     layers: list[GroupedConvProblem], fraction: float

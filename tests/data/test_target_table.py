@@ -38,7 +38,7 @@ def keys(table: TargetTable) -> set[tuple[int, ...]]:
     return set(map(tuple, group_keys(table.target.op, table.rows).tolist()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(targets, fractions, seeds)
 def test_training_and_holdout_share_no_key_and_lose_no_row(target: Target, fraction: float, seed: int) -> None:
     table = table_of(target, seed)
@@ -49,7 +49,7 @@ def test_training_and_holdout_share_no_key_and_lose_no_row(target: Target, fract
     assert training.n_problems + holdout.n_problems == table.n_problems == len(table.problems)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(fractions, seeds)
 def test_batches_of_a_layer_share_a_side_on_archs_of_amd(fraction: float, seed: int) -> None:
     """No configuration changes it: the rule asks the target's name alone."""
@@ -62,7 +62,7 @@ def test_batches_of_a_layer_share_a_side_on_archs_of_amd(fraction: float, seed: 
     assert len(training | holdout) == len(table.distinct_keys)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(targets, fractions, seeds)
 def test_the_side_of_a_problem_depends_on_its_key_alone(target: Target, fraction: float, seed: int) -> None:
     """Whatever other rows a table has, and in whatever order: a later measurement moves no problem."""
@@ -72,7 +72,7 @@ def test_the_side_of_a_problem_depends_on_its_key_alone(target: Target, fraction
     assert keys(part.training(fraction)) == keys(part) & keys(whole.training(fraction))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(targets, fractions, fractions)
 def test_a_smaller_holdout_is_part_of_a_larger_one(target: Target, one: float, other: float) -> None:
     table = table_of(target)
@@ -81,7 +81,7 @@ def test_a_smaller_holdout_is_part_of_a_larger_one(target: Target, one: float, o
 
 
 @pytest.mark.long
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(targets, fractions)
 def test_labels_and_split_can_come_in_either_order(target: Target, fraction: float) -> None:
     table = table_of(target)
@@ -94,7 +94,7 @@ def test_labels_and_split_can_come_in_either_order(target: Target, fraction: flo
 
 
 @pytest.mark.long
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(targets, seeds)
 def test_the_order_of_the_file_does_not_matter(target: Target, seed: int) -> None:
     pool = pool_of(target, 8)
@@ -106,7 +106,7 @@ def test_the_order_of_the_file_does_not_matter(target: Target, seed: int) -> Non
 
 
 @pytest.mark.long
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(targets, st.integers(1, 12))
 def test_rows_are_ordered_by_problem_then_pool(target: Target, count: int) -> None:
     pool = pool_of(target, count)

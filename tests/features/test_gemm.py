@@ -124,7 +124,7 @@ def test_waves_read_again_what_does_not_stay() -> None:
 
 
 @given(gemm_problems())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_swapping_the_matrices_swaps_rows_and_columns(problem: GemmProblem) -> None:
     kernel = Kernel(128, 64, 64, "plain", 4, 3)
     one = features(problem, kernel)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_MERGED, TINY_STRIPS
 from strategies import CONV_POOL, conv_kernels, conv_problems
@@ -235,7 +235,6 @@ SHARES = (
 
 
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_shares_lie_between_0_and_1(problem: GroupedConvProblem, kernel: Kernel) -> None:
     seen = features(problem, kernel)
     assert {name: seen[name] for name in SHARES if not 0 < seen[name] <= 1} == {}
@@ -243,7 +242,6 @@ def test_shares_lie_between_0_and_1(problem: GroupedConvProblem, kernel: Kernel)
 
 @pytest.mark.long
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_doubling_a_tile_never_raises_its_count(problem: GroupedConvProblem, kernel: Kernel) -> None:
     assume(kernel.pipeline in ("taps", "flat", "point"))
     base = features(problem, kernel)
@@ -255,7 +253,6 @@ def test_doubling_a_tile_never_raises_its_count(problem: GroupedConvProblem, ker
 
 
 @given(conv_kernels())
-@settings(deadline=None)
 def test_exact_multiples_waste_nothing(kernel: Kernel) -> None:
     assume(kernel.pipeline in ("taps", "flat", "point"))
     problem = GroupedConvProblem(
@@ -271,7 +268,6 @@ def test_exact_multiples_waste_nothing(kernel: Kernel) -> None:
 
 
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_taps_never_wastes_less_than_flat(problem: GroupedConvProblem, kernel: Kernel) -> None:
     assume(kernel.pipeline != "depth")
     taps = features(problem, dataclasses.replace(kernel, pipeline="taps"))
@@ -282,7 +278,6 @@ def test_taps_never_wastes_less_than_flat(problem: GroupedConvProblem, kernel: K
 
 
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_splitting_k_multiplies_programs_and_shares_out_steps(problem: GroupedConvProblem, kernel: Kernel) -> None:
     assume(kernel.pipeline != "depth")
     whole = features(problem, dataclasses.replace(kernel, split_k=1))
@@ -295,7 +290,6 @@ def test_splitting_k_multiplies_programs_and_shares_out_steps(problem: GroupedCo
 
 @pytest.mark.long
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_more_images_are_more_rows_and_nothing_else(problem: GroupedConvProblem, kernel: Kernel) -> None:
     one, two = features(problem, kernel), features(dataclasses.replace(problem, N=2 * problem.N), kernel)
     assert two["gemm_m_log2"] == pytest.approx(one["gemm_m_log2"] + 1)
@@ -305,7 +299,6 @@ def test_more_images_are_more_rows_and_nothing_else(problem: GroupedConvProblem,
 
 
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_the_estimate_is_never_faster_than_the_roofline(problem: GroupedConvProblem, kernel: Kernel) -> None:
     seen = features(problem, kernel)
     if kernel.pipeline != "depth":  # the roofline is that of matrix units with whole tiles, which depth does without
@@ -324,7 +317,6 @@ def test_shared_memory_is_no_more_than_the_rules_allow_for() -> None:
 
 
 @given(conv_problems(), conv_kernels())
-@settings(deadline=None)
 def test_what_is_not_copied_ahead_takes_registers_instead_of_shared_memory(
     problem: GroupedConvProblem, kernel: Kernel
 ) -> None:
@@ -336,7 +328,6 @@ def test_what_is_not_copied_ahead_takes_registers_instead_of_shared_memory(
 
 
 @given(conv_kernels())
-@settings(deadline=None)
 def test_resident_blocks_fit_a_compute_unit(kernel: Kernel) -> None:
     for name in ("sm90", "gfx942", "gfx950"):
         arch = load_arch(name)

@@ -76,7 +76,7 @@ def problems(op: str) -> st.SearchStrategy[Problem]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_every_kernel_is_refused_with_a_reason_or_well_formed(target: Target, data: st.DataObject) -> None:
     problem = data.draw(problems(target.op))

@@ -287,7 +287,7 @@ def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: 
 
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 @given(problem=conv_problems())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
     expected = [unsupported(k, problem, variant) for k in CONV_POOL.kernels]
     assert reasons(backend("triton"), CONV_POOL.columns, problem, variant).tolist() == expected
@@ -303,7 +303,7 @@ def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> Non
 
 
 @given(problem=gemm_problems())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_mask_of_a_gemm_pool_is_the_rule_of_each_kernel(problem: GemmProblem) -> None:
     expected = [unsupported(k, problem, "universal") for k in GEMM_POOL.kernels]
     assert GEMM_POOL.unsupported(problem).tolist() == expected
@@ -322,7 +322,7 @@ def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str, pool: Pool
 
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 @given(problem=conv_problems())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_shipped_pools_have_a_default_for_whatever_fits_32_bits(variant: str, problem: GroupedConvProblem) -> None:
     pool = load_pool(Target("grouped_conv", variant, "bf16", "sm90"))
     default = pool.default_for(problem)
@@ -333,7 +333,7 @@ def test_the_shipped_pools_have_a_default_for_whatever_fits_32_bits(variant: str
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", TRITON_DTYPES["gemm"])
 @given(problem=gemm_problems())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_shipped_pool_has_a_default_for_every_matrix_product(dtype: str, problem: GemmProblem) -> None:
     assert load_pool(Target("gemm", "universal", dtype, "sm90")).default_for(problem) is not None
 

@@ -124,7 +124,7 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", instance_fuzz.READERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=damages())
 def test_a_damaged_file_never_breaks_a_reader(reader: str, damages: list[Damage], tmp_path: Path) -> None:
     instance_fuzz.check(reader, damages, tmp_path)

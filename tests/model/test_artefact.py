@@ -492,7 +492,7 @@ def test_a_feature_that_means_something_else_is_refused(
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_changed_byte_never_goes_unseen(folder: Path, model: TrainedModel, data: st.DataObject) -> None:
     path = folder / data.draw(st.sampled_from(sorted(p.name for p in folder.iterdir())))
     whole = path.read_bytes()

@@ -81,7 +81,7 @@ def test_a_restored_model_reads_its_trees_on_demand(written: Path, kept: Path) -
 
 @pytest.mark.long
 @given(data=st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_form_is_replaced(written: Path, kept: Path, data: st.DataObject) -> None:
     expected, file = load_artefact(written).score(PROBLEM), only(kept)
     whole = file.read_bytes()

@@ -112,7 +112,7 @@ def test_without_a_cost_model_no_cost_is_compiled() -> None:
 @needs_core
 @pytest.mark.parametrize("name", [*TRITON, *CK])
 @given(data=st.data())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_program_is_numpys_bit_for_bit(name: str, data: st.DataObject) -> None:
     convs = conv_problems(max_size=512, layouts=CONV_LAYOUTS)
     problem: Problem = data.draw(gemm_problems() if "gemm" in name else convs)

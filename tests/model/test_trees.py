@@ -56,7 +56,7 @@ def assert_equal(booster: lgb.Booster, x: np.ndarray) -> None:
         }
     ),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_scores_equal_lightgbms(seed: int, columns: int, missing: float, zeros: float, params: dict[str, Any]) -> None:
     x, y = table(seed, 80, columns, missing, zeros)
     booster = boost(x, (y > 0).astype(float) if params["objective"] == "binary" else y, **params)
@@ -236,7 +236,7 @@ def test_categorical_models_are_refused() -> None:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_a_damaged_text_is_refused_or_still_walks(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, text.index("end of trees") + 5))
     how = data.draw(st.sampled_from(["cut", "drop", "change"]))

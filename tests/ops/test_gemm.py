@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from strategies import gemm_problems
 from tilewise.errors import ProblemError
@@ -31,7 +31,6 @@ def test_words_leave_out_the_defaults() -> None:
 
 
 @given(gemm_problems())
-@settings(deadline=None)
 def test_columns_give_the_figures_of_single_problems(p: GemmProblem) -> None:
     columns = SimpleNamespace(**{k: np.array([v]) for k, v in p.to_dict().items()})
     assert gemm_flops(columns).tolist() == [p.flops]

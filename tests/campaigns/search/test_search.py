@@ -53,7 +53,7 @@ def problem() -> Problem:
 def test_every_proposal_of_a_space_is_legal(name: str) -> None:
     target = Target.parse(name)
 
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=8)
     @given(shape=gemm_problems() if target.op == "gemm" else conv_problems(), seed=st.integers(0, 99))
     def check(shape: Problem, seed: int) -> None:
         space, rng = LegalSpace(target, ARCH, shape), np.random.default_rng(seed)

@@ -117,7 +117,7 @@ def test_a_disk_that_cannot_be_written_costs_only_the_file(tmp_path: Path, caplo
 
 
 @pytest.mark.long
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_entry_is_ignored(data: st.DataObject, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Changed, cut, added or replaced bytes never give a wrong answer or an error."""

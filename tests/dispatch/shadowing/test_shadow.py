@@ -252,7 +252,7 @@ class TestCalls:
         assert min(counts[cheap], counts[dear]) >= 4
 
     @pytest.mark.long
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         data=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 400)), max_size=40),
         cost=st.sampled_from([0.2, 1.0, 5.0]),
