@@ -14,6 +14,7 @@ from small_model import altered, with_pool
 from tilewise.data import TargetTable, group_keys, holdout_mask, labelled, problems_of, sort_rows
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate import evaluate
+from tilewise.evaluate._holdout import pipelines_of
 from tilewise.evaluate._unseen import require_unseen_problems
 from tilewise.metrics import METRICS
 from tilewise.model import TrainedModel
@@ -106,6 +107,12 @@ def test_slices_and_predictions_stand_beside_each_problem(model: TrainedModel, f
     right = rows[rows["selected"] == rows["oracle"]]
     assert (right["oracle_predicted_tflops"] == right["predicted_tflops"]).all()
     assert {"filter", "grouping", "stride", "dims", "m_size"} <= set(rows.columns)
+
+
+def test_a_call_of_pytorchs_own_is_a_slice_by_its_backend() -> None:
+    rows = pd.DataFrame({"pipeline": ["taps", ""], "backend": ["triton", "vendor"]})
+    assert pipelines_of(rows).tolist() == ["taps", "vendor"]
+    assert pipelines_of(rows[["pipeline"]]).tolist() == ["taps", ""]
 
 
 def test_the_distance_is_to_what_the_model_learnt_from(model: TrainedModel, frame: pd.DataFrame) -> None:

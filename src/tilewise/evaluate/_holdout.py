@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data import TargetTable, group_keys, split_rule
@@ -15,6 +16,7 @@ from tilewise.evaluate._scored_table import ScoredTable, judged_rows
 from tilewise.evaluate._slices import slice_labels
 from tilewise.evaluate._unseen import require_unseen_problems
 from tilewise.features import nearest_shape_distances
+from tilewise.kernels import BACKEND_COLUMN
 from tilewise.metrics import error_figures, regret_curve, summarise
 from tilewise.model import TrainedModel
 
@@ -129,7 +131,7 @@ def _context(scored: ScoredTable, frame: pd.DataFrame) -> pd.DataFrame:
     if known is not None:
         distance = nearest_shape_distances(group_keys(target.op, rows.iloc[chosen.oracle]), known)
     first, again = measured_apart(rows, frame, target)
-    pipeline = {"pipeline": rows["pipeline"].to_numpy()[chosen.oracle]} if "pipeline" in rows else {}
+    pipeline = {"pipeline": pipelines_of(rows)[chosen.oracle]} if "pipeline" in rows else {}
     return pd.DataFrame(
         {
             **pipeline,
@@ -140,3 +142,12 @@ def _context(scored: ScoredTable, frame: pd.DataFrame) -> pd.DataFrame:
             "efficiency_again": again[chosen.selected] / again[chosen.oracle],
         }
     ).astype(dict.fromkeys([*pipeline, "distance"], "str"))
+
+
+def pipelines_of(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """Return the pipeline of each row; of a kernel without one, such as a call of PyTorch's, its backend's name."""
+    pipelines = rows["pipeline"]
+    if BACKEND_COLUMN in rows:
+        pipelines = pipelines.where(pipelines != "", rows[BACKEND_COLUMN])
+    names: npt.NDArray[np.object_] = pipelines.to_numpy(dtype=object)
+    return names
