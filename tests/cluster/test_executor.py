@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +14,9 @@ from alone import run_alone
 from cluster.tasks import die, die_once, divide, meet, process
 from tilewise.cluster import LOCAL, ClusterSettings, Executor, open_executor
 from tilewise.errors import ConfigError, DataError, TilewiseError
+
+if TYPE_CHECKING:
+    from tilewise.cluster._dask import DaskExecutor
 
 
 def test_local_results_come_in_order_and_are_reported() -> None:
@@ -70,6 +75,32 @@ def test_tasks_run_together_and_again_if_a_worker_is_lost(dask: Any, tmp_path: P
     assert [task for task, _, _ in results] == [7, 8]
     assert len({process for _, process, _ in results}) == len({peer for _, _, peer in results}) == 2
     assert (tmp_path / "died").exists()
+
+
+@pytest.mark.long
+def test_a_worker_that_is_lost_twice_comes_back_twice(dask: Any, executor: DaskExecutor) -> None:
+    """By default, Dask gives up a worker that is away 15 s after a loss, although it had come back between."""
+    dask.wait_for_workers(2)
+    first = time.monotonic()
+    kill_and_await(executor, "cpu-0")
+    time.sleep(max(0.0, first + 14 - time.monotonic()))
+    kill_and_await(executor, "cpu-0")
+
+
+def kill_and_await(executor: DaskExecutor, name: str) -> None:
+    """Kill a worker process, and wait until its successor has registered."""
+    address = addresses(executor)[name]
+    os.kill(executor.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while addresses(executor).get(name, address) == address:
+        assert time.monotonic() < deadline, f"{name} did not come back"
+        time.sleep(0.2)
+
+
+def addresses(executor: DaskExecutor) -> dict[str, str]:
+    """Return the workers' addresses by name."""
+    workers = executor.client.scheduler_info(n_workers=-1)["workers"]
+    return {worker["name"]: address for address, worker in workers.items()}
 
 
 @pytest.mark.long

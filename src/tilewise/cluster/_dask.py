@@ -28,6 +28,9 @@ _ALIKE = ("tilewise", "lightgbm", "numpy", "optuna", "pandas", "pyarrow", "sciki
 # By default Dask's worker processes may start no processes, but measuring isolates each device in one; and a host that
 # was cut off is given up after five minutes.
 _CONFIG = {"distributed.worker.daemon": False, "distributed.scheduler.worker-ttl": "60s"}
+# A nanny starts its lost worker again. By default the cluster ends a nanny whose worker is away 15 s after a loss, even
+# if the worker had come back and was lost once more.
+_HOST_CONFIG = {**_CONFIG, "distributed.deploy.lost-worker-timeout": "365d"}
 _WORKER_LOCK = threading.Lock()
 POLL_S = 0.1
 RETURN_S = 120.0  # for the workers that replace lost ones
@@ -278,8 +281,11 @@ def worker_resources(gpus: int) -> dict[str, float]:
     return {GPU: float(gpus)} if gpus else {}
 
 
-def host_cluster(workers: int, gpus: int = 0, port: int = 0, dashboard: str | None = None) -> SpecCluster:
-    """Start a scheduler and worker processes on this machine, reachable from this machine only.
+@contextmanager
+def host_cluster(workers: int, gpus: int = 0, port: int = 0, dashboard: str | None = None) -> Iterator[SpecCluster]:
+    """Run a scheduler and worker processes on this machine, reachable from this machine only.
+
+    A lost worker is started again, however often.
 
     Args:
         workers: number of worker processes without a GPU.
@@ -293,8 +299,9 @@ def host_cluster(workers: int, gpus: int = 0, port: int = 0, dashboard: str | No
         owned = {"env": {"CUDA_VISIBLE_DEVICES": str(i)}, "resources": worker_resources(1)}
         specs[f"gpu-{i}"] = {"cls": Nanny, "options": plain | owned}
     options = {"host": "127.0.0.1", "port": port, "dashboard": dashboard is not None, "dashboard_address": dashboard}
-    with dask.config.set(_CONFIG):
-        return SpecCluster(workers=specs, scheduler={"cls": Scheduler, "options": options}, silence_logs=30)
+    scheduler = {"cls": Scheduler, "options": options}
+    with dask.config.set(_HOST_CONFIG), SpecCluster(workers=specs, scheduler=scheduler, silence_logs=30) as cluster:
+        yield cluster
 
 
 def _slurm_cluster(settings: ClusterSettings) -> SpecCluster:
