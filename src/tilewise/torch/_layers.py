@@ -27,8 +27,11 @@ class Conv2d(nn.Conv2d):  # type: ignore[misc] # torch has no types here
         self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
         activation: str | None = None,
     ) -> Tensor:  # fmt: skip
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = _padded(self, input), 0
         return conv2d(
-            input, weight, bias, self.stride, self.padding, self.dilation, self.groups, residual=residual,
+            input, weight, bias, self.stride, padding, self.dilation, self.groups, residual=residual,
             activation=activation,
         )  # fmt: skip
 
@@ -44,10 +47,18 @@ class Conv3d(nn.Conv3d):  # type: ignore[misc] # as above
         self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
         activation: str | None = None,
     ) -> Tensor:  # fmt: skip
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = _padded(self, input), 0
         return conv3d(
-            input, weight, bias, self.stride, self.padding, self.dilation, self.groups, residual=residual,
+            input, weight, bias, self.stride, padding, self.dilation, self.groups, residual=residual,
             activation=activation,
         )  # fmt: skip
+
+
+def _padded(conv: nn.Module, input: Tensor) -> Tensor:
+    """Return the input of a convolution with values other than zeros around it."""
+    return nn.functional.pad(input, conv._reversed_padding_repeated_twice, conv.padding_mode)
 
 
 class Linear(nn.Linear):  # type: ignore[misc] # as above
@@ -66,7 +77,8 @@ class FoldedPair:
 
     Both layers keep their parameters and buffers, so a ``state_dict`` has the same keys as before. The folded filter
     and bias are buffers of the convolution that no ``state_dict`` holds. They are used where both layers are in
-    evaluation mode and no gradient of their parameters can be asked for; elsewhere both layers compute as before.
+    evaluation mode, no hook reads the value between them, and no gradient of their parameters can be asked for;
+    elsewhere both layers compute as before.
     """
 
     def __init__(self, conv: nn.Module, norm: nn.Module) -> None:
