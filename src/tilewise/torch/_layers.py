@@ -87,11 +87,14 @@ class FoldedPair:
     @property
     def is_active(self) -> bool:
         """Return whether the convolution computes both layers now."""
-        if self._conv.training or self._norm.training:
+        conv, norm = self._conv, self._norm
+        if conv.training or norm.training or conv._forward_hooks or norm._forward_pre_hooks:
+            return False
+        if conv._backward_hooks or conv._backward_pre_hooks or norm._backward_hooks:
             return False
         if not torch.is_grad_enabled():
             return True
-        learnt = (self._conv.weight, self._conv.bias, self._norm.weight, self._norm.bias)
+        learnt = (conv.weight, conv.bias, norm.weight, norm.bias)
         return not any(p is not None and p.requires_grad for p in learnt)
 
     def fold(self) -> None:

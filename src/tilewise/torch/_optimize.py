@@ -72,7 +72,7 @@ def optimize(
     if not inplace:
         model = copy.deepcopy(model)
     calls, models = record_calls(model, example_inputs), dict[str, str]()
-    found = find_chains(model, fold=fold, fuse=fuse and len(example_inputs) == 1)
+    found = find_chains(model, example_inputs, fold=fold, fuse=fuse)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     judge = _Judge(min_gain, launch, models)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
