@@ -175,6 +175,19 @@ class TestNetwork:
         for exact, found in zip(seen[:2], seen[2:], strict=True):
             close(found, exact)
 
+    @pytest.mark.parametrize("fuse", [False, True])
+    def test_a_hook_that_changes_the_filter_counts(self, x: torch.Tensor, fuse: bool) -> None:
+        original = small()
+        model = ours.optimize(original, x, fuse=fuse).model
+
+        def fill(layer: nn.Module, args: object) -> None:
+            nn.init.constant_(layer.weight, 0.1)
+
+        for network in (original, model):
+            network.blocks[0].conv2.register_forward_pre_hook(fill)
+        with torch.no_grad():
+            close(model(x), original(x))
+
     def test_hooks_of_all_modules_are_called(self, x: torch.Tensor) -> None:
         model, calls = ours.optimize(small(), x).model, []
         hook = nn.modules.module.register_module_forward_hook(lambda module, *_: calls.append(type(module)))

@@ -77,8 +77,8 @@ class FoldedPair:
 
     Both layers keep their parameters and buffers, so a ``state_dict`` has the same keys as before. The folded filter
     and bias are buffers of the convolution that no ``state_dict`` holds. They are used where both layers are in
-    evaluation mode, no hook reads the value between them, and no gradient of their parameters can be asked for;
-    elsewhere both layers compute as before.
+    evaluation mode, no hook reads the value between them or may change the filter, and no gradient of their parameters
+    can be asked for; elsewhere both layers compute as before.
     """
 
     def __init__(self, conv: nn.Module, norm: nn.Module) -> None:
@@ -88,7 +88,9 @@ class FoldedPair:
     def is_active(self) -> bool:
         """Return whether the convolution computes both layers now."""
         conv, norm = self._conv, self._norm
-        if conv.training or norm.training or conv._forward_hooks or norm._forward_pre_hooks:
+        if conv.training or norm.training:
+            return False
+        if conv._forward_pre_hooks or conv._forward_hooks or norm._forward_pre_hooks:
             return False
         if conv._backward_hooks or conv._backward_pre_hooks or norm._backward_hooks:
             return False
