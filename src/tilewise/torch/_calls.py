@@ -16,7 +16,7 @@ from tilewise.errors import one_line
 from tilewise.ops import GroupedConvProblem, Problem
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
-from tilewise.torch._layers import REPLACEMENTS
+from tilewise.torch._layers import kind_of
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
 
 def _recorded(model: nn.Module, inputs: Sequence[Any]) -> Calls:
     """Run a network and return the calls of its layers by name."""
-    calls: Calls = {name: [] for name, layer in model.named_modules() if type(layer) in REPLACEMENTS}
+    calls: Calls = {name: [] for name, layer in model.named_modules() if kind_of(layer) is not None}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(model.training))
         for name, layer in model.named_modules():

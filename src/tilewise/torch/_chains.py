@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tilewise.errors import one_line
 from tilewise.torch._graph import Traced, calls_of, computes_alike, is_hooked, name_of, trace
-from tilewise.torch._layers import REPLACEMENTS
+from tilewise.torch._layers import kind_of
 
 _NORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
 _MODULES: dict[type[nn.Module], str] = {
@@ -136,7 +136,7 @@ class _Search:
     def chain_of(self, node: fx.Node) -> Chain | None:
         """Return the chain that begins with a layer's call, or None where the node is no such call."""
         layer = self._layers[name_of(node)]
-        if type(layer) not in REPLACEMENTS or self._calls[id(layer)] != 1 or _is_altered(layer):
+        if kind_of(layer) is None or self._calls[id(layer)] != 1 or _is_altered(layer):
             return None
         if len(node.args) != 1 or node.kwargs:
             return None
@@ -165,7 +165,8 @@ class _Search:
 
     def _folds(self, layer: nn.Module, norm: nn.Module) -> bool:
         """Return whether both compute by their parameters alone, in evaluation mode."""
-        if _NORMS.get(type(layer)) is not type(norm) or self._calls[id(norm)] != 1 or _is_altered(norm):
+        kind = kind_of(layer)
+        if kind is None or _NORMS.get(kind) is not type(norm) or self._calls[id(norm)] != 1 or _is_altered(norm):
             return False
         if layer.training or norm.training or norm.running_mean is None or norm.running_var is None:
             return False

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tilewise.torch._calls import on_example
-from tilewise.torch._layers import FOLDED, REPLACEMENTS
+from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
 
 _LEAVES = (*REPLACEMENTS.values(), *FOLDED.values())
 _ROOT = "network"
@@ -60,7 +60,7 @@ class Traced(NamedTuple):
 
 
 class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
-    """A tracer that does not look into layers of ours either, and leaves the calls of other threads alone.
+    """A tracer that looks into no layer that is ours or may be, and leaves the calls of other threads alone.
 
     ``torch.fx`` replaces the calls of all modules of the process while it traces.
     """
@@ -70,7 +70,8 @@ class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
         self._thread = get_ident()
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        return isinstance(module, _LEAVES) or bool(super().is_leaf_module(module, name))
+        known = isinstance(module, _LEAVES) or kind_of(module) is not None
+        return known or bool(super().is_leaf_module(module, name))
 
     def call_module(
         self, module: nn.Module, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
