@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.runtime import eager_overhead
+from torch.autograd import forward_ad
 from torch.nn import functional as own
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilewise.torch as ours
@@ -19,6 +21,7 @@ from tilewise.kernels import Pool
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import OPS, GroupedConvProblem, Target
+from tilewise.torch import _eager as eager
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
 from torch_functions.compare import assert_same, close, half
@@ -313,6 +316,56 @@ class Seen(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.functions.append(str(function))
         return function(*args, **(kwargs or {}))
+
+
+TRANSFORMED: dict[str, Callable[[Callable[..., torch.Tensor], torch.Tensor], torch.Tensor]] = {
+    "gradients": lambda f, x: torch.func.grad(lambda t: f(t).sum())(x),
+    "derivatives": lambda f, x: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1],
+    "a batch": lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
+    "forward mode": lambda f, x: forward_mode(f, x),
+}
+
+
+def forward_mode(f: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    with forward_ad.dual_level():
+        derivative: torch.Tensor = forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+    return derivative
+
+
+@pytest.mark.parametrize("transform", TRANSFORMED)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_transformed_functions_are_pytorch_s(name: str, transform: str) -> None:
+    op, mine, theirs, make = FUNCTIONS[name]
+    x, *rest = make()
+    with serve(op):
+        for _ in range(2):
+            found, right = (TRANSFORMED[transform](lambda t, f=f: f(t, *rest), x) for f in (mine, theirs))
+            close(found, right)
+            with torch.no_grad():
+                mine(x, *rest)  # whose short way must not be taken by the next call
+
+
+def test_tensors_without_values_in_memory_are_pytorch_s() -> None:
+    x, w = half(4, 8), half(4, 8)
+    with serve("gemm"), torch.no_grad():
+        for _ in range(2):
+            ours.linear(x, w)
+            both = ours.linear(x, TwoTensor(w, w + 1))  # stands for distributed and quantised weights
+            close(both.a, own.linear(x, w))
+            close(both.b, own.linear(x, w + 1))
+            rows = [half(3, 8), half(2, 8)]
+            for y, row in zip(ours.linear(torch.nested.nested_tensor(rows), w).unbind(), rows, strict=True):
+                close(y, own.linear(row, w))
+        x, w = (torch.empty(shape, dtype=torch.half, device="meta") for shape in ((1, 4, 5, 5), (6, 4, 3, 3)))
+        assert ours.conv2d(x, w).shape == (1, 6, 3, 3)
+
+
+def test_a_bias_elsewhere_is_pytorch_s_error() -> None:
+    """The call would be remembered, and the next one hand its pointer to the launch."""
+    x, w, bias = half(3, 8), half(4, 8), torch.empty(4, dtype=torch.half, device="meta")
+    with serve("gemm"), pytest.raises(RuntimeError, match="expected device"):
+        ours.linear(x, w, bias)
+    assert not eager._calls
 
 
 def test_watched_calls_reach_the_dispatcher_each_time(ran: list[str], tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from threading import Thread
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -160,6 +162,42 @@ class TestNetwork:
         original(b).sum().backward()
         close(a.grad, b.grad)
 
+    @pytest.mark.parametrize("watched", ["blocks.0.conv1", "blocks.0.bn1", "blocks.1.conv2", "head"])
+    def test_a_hook_that_comes_later_sees_the_layer_s_own_value(self, x: torch.Tensor, watched: str) -> None:
+        original = small()
+        seen: list[torch.Tensor] = []
+        for network in (original, ours.optimize(original, x).model):
+            layer = network.get_submodule(watched)
+            layer.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+            layer.register_forward_hook(lambda _, args, y: seen.append(y.clone()))
+            with torch.no_grad():
+                network(x)
+        for exact, found in zip(seen[:2], seen[2:], strict=True):
+            close(found, exact)
+
+    @pytest.mark.parametrize("fuse", [False, True])
+    def test_a_hook_that_changes_the_filter_counts(self, x: torch.Tensor, fuse: bool) -> None:
+        original = small()
+        model = ours.optimize(original, x, fuse=fuse).model
+
+        def fill(layer: nn.Module, args: object) -> None:
+            nn.init.constant_(layer.weight, 0.1)
+
+        for network in (original, model):
+            network.blocks[0].conv2.register_forward_pre_hook(fill)
+        with torch.no_grad():
+            close(model(x), original(x))
+
+    def test_hooks_of_all_modules_are_called(self, x: torch.Tensor) -> None:
+        model, calls = ours.optimize(small(), x).model, []
+        hook = nn.modules.module.register_module_forward_hook(lambda module, *_: calls.append(type(module)))
+        try:
+            with torch.no_grad():
+                model(x)
+        finally:
+            hook.remove()
+        assert calls.count(nn.ReLU) == 4
+
     @pytest.mark.parametrize("watched", ["blocks.0", "blocks.0.relu", "blocks.1.bn2"])
     def test_a_hook_that_comes_later_is_called(self, x: torch.Tensor, ends: list[Any], watched: str) -> None:
         model, _ = ours.optimize(small(), x)
@@ -184,6 +222,14 @@ class TestNetwork:
             network.blocks[1] = nn.Identity()
         with torch.no_grad():
             close(model(x), exact(x))
+
+    def test_a_module_that_is_added_later_is_called(self, x: torch.Tensor) -> None:
+        original = small()
+        model = ours.optimize(original, x).model
+        for network in (original, model):
+            network.blocks.append(nn.Tanh())
+        with torch.no_grad():
+            close(model(x), original(x))
 
     def test_other_arguments_are_the_network_s_own(self, x: torch.Tensor, ends: list[Any]) -> None:
         original = small()
@@ -233,6 +279,13 @@ class Plain(nn.Module):  # type: ignore[misc] # as above
         return self.combine(self, x)
 
 
+def doubled(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return twice the sum, as an addition in place changes `first` too; for torch.fx it is no addition in place."""
+    first = y
+    y += x
+    return first + y
+
+
 COMBINED: dict[str, tuple[Callable[..., torch.Tensor], dict[str, tuple[str, ...]]]] = {
     "functions": (lambda m, x: own.silu(m.a(x)) + own.hardswish(m.b(x)), {"a": ("silu",), "b": ("hardswish",)}),
     "methods": (lambda m, x: m.b(m.a(x).relu()).relu_(), {"a": ("relu",), "b": ("relu",)}),
@@ -249,6 +302,18 @@ COMBINED: dict[str, tuple[Callable[..., torch.Tensor], dict[str, tuple[str, ...]
     "input changed meanwhile": (
         lambda m, x: (lambda z: (lambda y: y + own.relu(z, inplace=True))(m.a(z)))(x + 0), {"a": (), "b": ()},
     ),
+    "input changed before the activation": (
+        lambda m, x: (lambda z: (lambda y: own.relu(z, inplace=True) + own.relu(y))(m.a(z)))(x + 0),
+        {"a": (), "b": ()},
+    ),
+    "input changed as an argument says": (
+        lambda m, x: (lambda z: (lambda y: own.relu(z, True) + own.relu(y))(m.a(z)))(x + 0), {"a": (), "b": ()},
+    ),
+    "residual changed before the activation": (
+        lambda m, x: (lambda z: (lambda y: own.relu(z, inplace=True) + own.relu(y))(m.a(x) + z))(x + 0),
+        {"a": ("residual",), "b": ()},
+    ),
+    "a value with another name changed": (lambda m, x: doubled(m.b(own.relu(m.a(x))), x), {"a": (), "b": ()}),
     "after the activation": (lambda m, x: own.relu(m.a(x)) + x, {"a": ("relu",), "b": ()}),
     "broadcast": (lambda m, x: m.a(x) + m.b(own.relu(x[:, :, :1, :1])), {"a": ("residual",), "b": ()}),
     "another activation": (lambda m, x: own.elu(m.a(x)), {"a": (), "b": ()}),
@@ -295,3 +360,133 @@ def test_tensors_that_a_network_makes_itself_leave_no_trace(x: torch.Tensor) -> 
     with torch.no_grad():
         assert not torch.equal(model(x), model(x))
     assert report.layers[0].fused == ()
+
+
+class Stateful(nn.Module):  # type: ignore[misc] # as above
+    """A network whose code does more than its graph: it keeps values, reads attributes, and asks for classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.scale, self.act = 2.0, own.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.act(self.norm(self.conv(x))) * self.scale
+        return y
+
+
+class Remembering(Stateful):
+    seen: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = super().forward(x)
+        return self.seen
+
+
+class Appending(Stateful):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.all.append(super().forward(x))
+        return self.all[-1]
+
+
+class Asking(Stateful):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        return y + self.conv(x) if isinstance(x, torch.Tensor) else y  # torch.fx traces with something else
+
+
+def test_values_that_a_network_keeps_are_kept(x: torch.Tensor) -> None:
+    remembering, appending = (ours.optimize(kind().half().eval(), x) for kind in (Remembering, Appending))
+    assert remembering.model.seen is None
+    assert appending.model.all == []
+    with torch.no_grad():
+        for _ in range(2):
+            y, z = remembering.model(x), appending.model(x)
+            assert remembering.model.seen is y
+            assert appending.model.all[-1] is z
+    assert len(appending.model.all) == 2
+    for _, report in (remembering, appending):
+        assert report.folded == (("conv", "norm"),)
+        assert report.layers[0].fused == ()
+
+
+def test_a_graph_that_takes_another_branch_than_the_network_proves_nothing(x: torch.Tensor) -> None:
+    original = Asking().half().eval()
+    model, report = ours.optimize(original, x)
+    assert report.folded == ()
+    assert report.layers[0].fused == ()
+    assert report.why_not_folded == "the graph of the model computes the example by other operators than the model"
+    with torch.no_grad():
+        close(model(x), original(x))
+
+
+@pytest.mark.parametrize(("name", "value"), [("scale", 3.0), ("act", own.silu), ("scale", torch.ones(4, 1, 1).half())])
+def test_an_attribute_that_changes_counts(x: torch.Tensor, name: str, value: object) -> None:
+    original = Stateful().half().eval()
+    model = ours.optimize(original, x).model
+    for network in (original, model):
+        setattr(network, name, value)
+    with torch.no_grad():
+        close(model(x), original(x))
+
+
+class Choosing(Stateful):
+    """A network of two branches, whose graphs have nodes of the same names."""
+
+    is_first = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_first:
+            return super().forward(x).relu()
+        x = x.relu()
+        return own.silu(self.norm(self.conv(x)))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_is_made_after_an_attribute_changed(x: torch.Tensor, again: Any) -> None:
+    original = Choosing().half().eval()
+    model = ours.optimize(original, x).model
+    original.is_first = model.is_first = False
+    with torch.no_grad():
+        close(again(model)(x), original(x))
+
+
+def test_a_forward_of_an_instance_is_called(x: torch.Tensor) -> None:
+    """As wrappers of models set it, which move weights or cast results."""
+    original = Stateful().half().eval()
+    for name in ("", "conv", "norm"):
+        wrapped = copy.deepcopy(original)
+        part = wrapped.get_submodule(name)
+        part.forward = MethodType(lambda self, x: type(self).forward(self, x) * 2, part)
+        exact = copy.deepcopy(wrapped)
+        with torch.no_grad():
+            close(ours.optimize(wrapped, x, inplace=True).model(x), exact(x))
+
+
+class Meanwhile(Stateful):
+    """A network during whose computation another thread uses another one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        thread = Thread(target=self._use)
+        thread.start()
+        thread.join()
+        return super().forward(x)
+
+    def _use(self) -> None:
+        try:
+            OTHER(torch.ones(1, 4, 3, 3))
+        except Exception as e:
+            ERRORS.append(e)
+
+
+OTHER, ERRORS = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU()), list[Exception]()
+
+
+def test_tracing_leaves_other_threads_alone(x: torch.Tensor) -> None:
+    report = ours.optimize(Meanwhile().half().eval(), x).report
+    assert report.layers[0].fused == ("relu",)
+    assert ERRORS == []

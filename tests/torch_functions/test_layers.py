@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import tilewise.torch as ours
 from tilewise.torch._layers import fold_layers, replace_layer
 
 
@@ -34,3 +35,13 @@ def test_a_replaced_filter_is_stored_channels_last(layer: nn.Module) -> None:
     assert layer.weight is parameter
     assert layer.weight.is_contiguous(memory_format=layout)
     assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize(("mine", "theirs"), [(ours.Conv2d, nn.Conv2d), (ours.Conv3d, nn.Conv3d)])
+def test_a_layer_pads_as_it_is_told(mine: type[nn.Module], theirs: type[nn.Module], mode: str) -> None:
+    layer = mine(4, 8, 3, padding=1, padding_mode=mode)
+    exact = theirs(4, 8, 3, padding=1, padding_mode=mode)
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(1, 4, *(5,) * (layer.weight.dim() - 2))
+    torch.testing.assert_close(layer(x), exact(x))

@@ -141,7 +141,7 @@ class TestDecisions:
         (lambda: nn.Conv2d(4, 4, 1), (1, 4, 4, 4), "there are no kernels for torch.float32 on cpu"),
         (lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect").half(), (1, 4, 4, 4), "padding with reflect"),
         (lambda: nn.Linear(4, 4).half(), (4,), "left to PyTorch by its arguments"),
-        (lambda: type("Mine", (nn.Conv2d,), {})(4, 4, 1).half(), (1, 4, 4, 4), "Mine derives from PyTorch's layer"),
+        (lambda: type("Own", (nn.Linear,), {"forward": nn.Linear.forward})(4, 4).half(), (1, 4), "Own redefines"),
     ])  # fmt: skip
     @pytest.mark.usefixtures("_winning")
     def test_others_are_left_with_the_reason(self, layer: Any, shape: tuple[int, ...], reason: str) -> None:

@@ -124,6 +124,14 @@ class TestLeftToPyTorch:
 
 
 class TestServing:
+    def test_remembered_warnings_are_bounded(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(serving, "_MAX_WARNINGS", 2)
+        for message in ("one", "one", "two", "three"):
+            serving.warn_once(message)
+        assert [record.message for record in caplog.records] == ["one", "two"]
+
     def test_an_installed_dispatcher_is_removed_after_the_block(self) -> None:
         first, second = (dispatcher_of("gemm", "universal", "16x16x16_plain_w1_s2_g2_k1") for _ in range(2))
         name = first.target.name

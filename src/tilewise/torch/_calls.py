@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,11 @@ from tilewise.errors import one_line
 from tilewise.ops import GroupedConvProblem, Problem
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
-from tilewise.torch._layers import REPLACEMENTS
+from tilewise.torch._layers import kind_of
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Pass(NamedTuple):
@@ -41,13 +43,18 @@ def record_calls(model: nn.Module, inputs: Sequence[Any]) -> Calls:
     A network that reads values runs for real; then the random generators and the buffers (running statistics) are put
     back. A network in training mode records its gradients' problems too, as a step of training would compute them.
     """
+    return on_example(model, lambda network: _recorded(network, inputs))
+
+
+def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
+    """Return the findings of a run: of a copy of a network on fake tensors, or of the network itself; see above."""
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            return _recorded(_fake_copy(model, fake), inputs)
+            return run(_fake_copy(model, fake))
     except Exception as e:  # whatever is wrong with the network itself is raised by the real run
         _log.info("the network runs on its example for real, as fake tensors do not suffice: %s", one_line(e))
     with torch.random.fork_rng(devices=_devices(model)), _unchanged_buffers(model):
-        return _recorded(model, inputs)
+        return run(model)
 
 
 def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
@@ -57,7 +64,7 @@ def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
 
 def _recorded(model: nn.Module, inputs: Sequence[Any]) -> Calls:
     """Run a network and return the calls of its layers by name."""
-    calls: Calls = {name: [] for name, layer in model.named_modules() if type(layer) in REPLACEMENTS}
+    calls: Calls = {name: [] for name, layer in model.named_modules() if kind_of(layer) is not None}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(model.training))
         for name, layer in model.named_modules():
@@ -77,6 +84,8 @@ def _recorder(into: list[Sequence[Pass] | str]) -> Any:
 
 def _passes(layer: nn.Module, x: Tensor) -> Sequence[Pass] | str:
     """Return the passes of a call, or why PyTorch has to compute it."""
+    if "forward" in vars(layer):
+        return "its forward is not that of its class"
     gradient_of_input = x.requires_grad
     with torch.no_grad():
         x, w = functional.autocast(x), functional.autocast(layer.weight)

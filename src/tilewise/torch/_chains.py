@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,11 +16,10 @@ from torch import fx, nn
 from torch.nn import functional
 
 from tilewise.errors import one_line
-from tilewise.torch._layers import FOLDED, REPLACEMENTS
+from tilewise.torch._graph import Traced, calls_of, computes_alike, is_hooked, name_of, trace
+from tilewise.torch._layers import kind_of
 
 _NORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
-_LEAVES = (*REPLACEMENTS.values(), *FOLDED.values())
-_ROOT = "network"
 _MODULES: dict[type[nn.Module], str] = {
     nn.ReLU: "relu",
     nn.SiLU: "silu",
@@ -82,65 +81,43 @@ class Found(NamedTuple):
     why_none: str = ""
 
 
-class Root(nn.Module):  # type: ignore[misc] # torch has no types here
-    """A network with one argument, as the root of a graph: its class's own ``forward``, with its defaults."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute the network."""
-        return type(self.network).forward(self.network, x)
-
-
-class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
-    """A tracer that does not look into layers of ours either."""
-
-    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        return isinstance(module, _LEAVES) or bool(super().is_leaf_module(module, name))
-
-
-def trace(root: Root) -> fx.Graph:
-    """Return the graph of a network in evaluation mode.
-
-    Raises:
-        Exception: torch.fx cannot trace it.
-    """
-    return _Tracer().trace(root)
-
-
-def name_of(node: fx.Node) -> str:
-    """Return the name of the layer that a node calls."""
-    return str(node.target).removeprefix(f"{_ROOT}.")
-
-
-def find_chains(model: nn.Module, *, fold: bool, fuse: bool) -> Found:
+def find_chains(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse: bool) -> Found:
     """Return the chains of the layers that the network calls once.
 
     Args:
         model: the network.
+        inputs: an example of its arguments.
         fold: whether chains may have a batch normalisation.
-        fuse: whether they may have an addition and an activation. A network that makes tensors itself has none: its
-            graph would keep the ones that it made while it was traced.
+        fuse: whether they may have an addition and an activation. A network that makes tensors itself, or that keeps
+            results, has none.
     """
     if model.training:
         return Found((), "the model is in training mode; call model.eval() before, for inference")
-    root = Root(model)
+    if "forward" in vars(model):
+        return Found((), "the model's forward is not that of its class")
+    if len(inputs) != 1:
+        return Found((), f"the example has {len(inputs)} arguments, and graphs are taken of networks with one")
     try:
-        graph = trace(root)
+        traced = trace(model)
     except Exception as e:
         return Found((), f"torch.fx cannot trace the model: {one_line(e)}")
-    fuse = fuse and not any(name.startswith("_tensor_constant") for name in vars(root))
-    layers = dict(model.named_modules(remove_duplicate=False))
-    search = _Search(layers, Counter(id(layers[name_of(n)]) for n in _calls(graph)), fold)
-    found = [chain for node in _calls(graph) if (chain := search.chain_of(node)) is not None]
-    chains = found if fuse else [chain.folding_only for chain in found]
-    return Found(tuple(chain for chain in chains if len(chain.nodes) > 1))
+    layers, calls = dict(model.named_modules(remove_duplicate=False)), list(calls_of(traced.graph))
+    search = _Search(layers, Counter(id(layers[name_of(node)]) for node in calls), fold)
+    found = [chain for node in calls if (chain := search.chain_of(node)) is not None]
+    if not (fuse and traced.may_replace):
+        found = [chain.folding_only for chain in found]
+    chains = tuple(chain for chain in found if len(chain.nodes) > 1)
+    why_none = _why_unproved(model, traced, inputs[0]) if chains else ""
+    return Found((), why_none) if why_none else Found(chains)
 
 
-def _calls(graph: fx.Graph) -> Iterable[fx.Node]:
-    return (node for node in graph.nodes if node.op == "call_module" and node.target != _ROOT)
+def _why_unproved(model: nn.Module, traced: Traced, example: object) -> str:
+    """Return why a graph does not stand for the network, "" if it does."""
+    try:
+        is_alike = computes_alike(model, traced, example)
+    except Exception as e:
+        return f"the graph of the model cannot compute the example: {one_line(e)}"
+    return "" if is_alike else "the graph of the model computes the example by other operators than the model"
 
 
 class _Search:
@@ -159,7 +136,7 @@ class _Search:
     def chain_of(self, node: fx.Node) -> Chain | None:
         """Return the chain that begins with a layer's call, or None where the node is no such call."""
         layer = self._layers[name_of(node)]
-        if type(layer) not in REPLACEMENTS or self._calls[id(layer)] != 1 or is_hooked(layer):
+        if kind_of(layer) is None or self._calls[id(layer)] != 1 or _is_altered(layer):
             return None
         if len(node.args) != 1 or node.kwargs:
             return None
@@ -176,7 +153,7 @@ class _Search:
         if has_residual:
             nodes.append(addition)
         activation = self._only_user(nodes[-1])
-        kind = "" if activation is None else self._activation(activation)
+        kind = "" if activation is None or not self._is_movable(nodes, activation) else self._activation(activation)
         if kind:
             nodes.append(activation)
         self._taken.update(nodes)
@@ -188,7 +165,8 @@ class _Search:
 
     def _folds(self, layer: nn.Module, norm: nn.Module) -> bool:
         """Return whether both compute by their parameters alone, in evaluation mode."""
-        if _NORMS.get(type(layer)) is not type(norm) or self._calls[id(norm)] != 1 or is_hooked(norm):
+        kind = kind_of(layer)
+        if kind is None or _NORMS.get(kind) is not type(norm) or self._calls[id(norm)] != 1 or _is_altered(norm):
             return False
         if layer.training or norm.training or norm.running_mean is None or norm.running_var is None:
             return False
@@ -204,8 +182,12 @@ class _Search:
             return False
         if _is_inplace(node, self._layers) and first is not nodes[-1]:  # changes the other, which others may read
             return False
+        return self._is_movable(nodes, node)
+
+    def _is_movable(self, nodes: list[fx.Node], to: fx.Node) -> bool:
+        """Return whether nodes can be computed at the place of a later one: their operands must be the same there."""
         between = nodes[0].next
-        while between is not node:  # the layer's input must be the same there
+        while between is not to:
             if between not in nodes and _is_inplace(between, self._layers):
                 return False
             between = between.next
@@ -215,7 +197,7 @@ class _Search:
         """Return the activation that a node computes, "" for none."""
         if node.op == "call_module":
             layer = self._layers[name_of(node)]
-            kind = "" if is_hooked(layer) else _MODULES.get(type(layer), "")
+            kind = "" if _is_altered(layer) else _MODULES.get(type(layer), "")
             tanh = getattr(layer, "approximate", "none") == "tanh"
         else:
             kind = _FUNCTIONS.get(node.target, "")
@@ -225,9 +207,9 @@ class _Search:
         return "gelu_tanh" if kind == "gelu" and tanh else kind
 
 
-def is_hooked(module: nn.Module) -> bool:
-    """Return whether something watches the calls of a module."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+def _is_altered(module: nn.Module) -> bool:
+    """Return whether something watches the calls of a module, or computes them in its place."""
+    return is_hooked(module) or "forward" in vars(module)
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -243,4 +225,5 @@ def _is_inplace(node: fx.Node, layers: dict[str, nn.Module]) -> bool:
         return bool(getattr(layers[name_of(node)], "inplace", False))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     is_named = name.endswith("_") or name in ("iadd", "isub", "imul", "itruediv", "setitem")
-    return node.op != "get_attr" and (is_named or bool(node.kwargs.get("inplace")))
+    is_told = node.kwargs.get("inplace") or "out" in node.kwargs or any(a is True for a in node.args)  # relu(x, True)
+    return node.op != "get_attr" and (is_named or bool(is_told))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tilewise.kernels import EpilogueKind
 from tilewise.ops import Problem
@@ -60,9 +61,20 @@ def is_watched() -> bool:
     """Return whether something has to see operators: a dispatch mode, a transform of functions, or a tracer."""
     return bool(
         torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
     )
+
+
+def is_transformed() -> bool:
+    """Return whether a call gives derivatives in forward mode, or is transformed: operators of ours have no such rules.
+
+    Compilers trace those of their own.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return bool(torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
 
 
 def is_new(key: tuple[Hashable, ...] | None) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tilewise.kernels import EMPTY_KIND, STORED_FORMATS, check_activation
 from tilewise.ops import OPS, GroupedConvProblem
@@ -143,7 +144,7 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argument
     bias, residual, activation = ends
     bias = None if bias is None else autocast(bias)
     geometry = geometry_of(operand, w_cast, arguments) if served(operand, w_cast) else None
-    if geometry is None or (bias is not None and (bias.dtype != operand.dtype or bias.shape != w.shape[:1])):
+    if geometry is None or (bias is not None and not _is_like(bias, operand, w.shape[:1])):
         return ended.finished(own(operand, w_cast, bias, stride, padding, dilation, groups), residual, activation)
     strides, pads, end_pads, dilations = geometry
     batched = x.dim() == ndim + 2
@@ -214,7 +215,7 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     bias, residual, activation = ends
     bias = None if bias is None else autocast(bias)
     fits = served(first, other) and a.dim() >= 2 and b.dim() == 2 and a.shape[-1] == b.shape[0]
-    if not fits or (bias is not None and (bias.dtype != first.dtype or bias.shape != b.shape[1:])):
+    if not fits or (bias is not None and not _is_like(bias, first, b.shape[1:])):
         return ended.finished(own(), residual, activation)
     sizes = (*a.shape[:-1], b.shape[1])
     if residual is not None and not _is_like(residual, first, sizes):
@@ -234,15 +235,18 @@ def _activates_later(a: Tensor, b: Tensor, ends: Ends) -> bool:
     return ends.activation not in ("", "relu") and _needs_gradients(a, b, *ends[:2])
 
 
-def _is_like(residual: Tensor, x: Tensor, sizes: Sequence[int]) -> bool:
-    return residual.dtype == x.dtype and residual.device == x.device and tuple(residual.shape) == tuple(sizes)
+def _is_like(t: Tensor, x: Tensor, sizes: Sequence[int]) -> bool:
+    return t.dtype == x.dtype and t.device == x.device and tuple(t.shape) == tuple(sizes)
 
 
 def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None) -> tuple[Hashable, ...] | None:
     """Return all of a call that decides which kernel computes it; None while a graph is traced."""
     if torch.compiler.is_compiling():
         return None
-    first = (*_traits(a), *_traits(b))
+    try:
+        first = (*_traits(a), *_traits(b))
+    except RuntimeError:  # nested tensors have neither sizes nor strides
+        return None
     cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
     if ends is NOTHING:
         return (*first, cast, arguments, _needs_gradients(a, b))
@@ -320,12 +324,22 @@ def served(a: Tensor, b: Tensor) -> bool:
         if not torch.compiler.is_compiling():
             warn_once(f"PyTorch's own operators are used for {a.dtype} on {a.device.type}: there are no kernels for it")
         return False
+    if eager.is_transformed() or not (_is_dense(a) and _is_dense(b)):
+        return False
     return bool(b.dtype == a.dtype and b.device == a.device and a.numel() > 0 and b.numel() > 0)
+
+
+def _is_dense(t: Tensor) -> bool:
+    """Return whether a tensor has its values in memory; sparse, nested, quantised and distributed ones have not."""
+    is_wrapper = type(t) not in _PLAIN and is_traceable_wrapper_subclass(t)
+    return t.layout is torch.strided and not t.is_nested and not is_wrapper
 
 
 def autocast(t: Tensor) -> Tensor:
     """Cast a tensor as autocast casts the operands of PyTorch's own convolutions and products."""
     kind = t.device.type
+    if kind == "meta":  # PyTorch's question fails
+        return t
     if torch.is_autocast_enabled(kind) and t.dtype.is_floating_point and t.dtype != torch.float64:
         return t.to(torch.get_autocast_dtype(kind))
     return t

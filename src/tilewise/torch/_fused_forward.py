@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypedDict
 
 import torch
 from torch import fx, nn
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
-from tilewise.torch._chains import Chain, Root, is_hooked, name_of, trace
+from tilewise.errors import one_line
+from tilewise.torch._chains import Chain
+from tilewise.torch._graph import Attributes, Root, calls_of, is_hooked, name_of, trace
+
+_log = logging.getLogger(__name__)
 
 
 class _Names:
@@ -19,66 +25,90 @@ class _Names:
 class _State(TypedDict):
     _root: Root
     _chains: tuple[Chain, ...]
+    _traced: str
 
 
 class FusedForward:
     """The forward pass of one network: its graph with the chains replaced by calls of their layers.
 
-    It applies in evaluation mode, to one argument, while all modules are those of the graph, none that the graph leaves
-    out has hooks, and no gradient of a folded layer's parameters can be asked for. Elsewhere the network's own
-    ``forward`` computes. It is not a module, so the network keeps its names; copies and pickles trace their graph again
-    in their first call.
+    It applies in evaluation mode, to one argument, while modules and their attributes are those of the trace, none that
+    the graph leaves out or lets compute more has hooks, and no gradient of a folded layer's parameters can be asked
+    for. Elsewhere the network's own ``forward`` computes. It is not a module, so the network keeps its names; copies
+    and pickles trace their graph again in their first call, and compute it if it is the same.
     """
+
+    _compute: Callable[..., object] | None = None  # of the graph; without one the network computes
 
     def __init__(self, network: nn.Module, chains: tuple[Chain, ...]) -> None:
         self._root, self._chains = Root(network), chains
-        self._build()
+        graph = trace(network).graph
+        self._traced, self._is_traced = str(graph), True
+        self._build(graph)
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Compute the network."""
         network = self._root.network
-        if not self._is_built and not torch.compiler.is_compiling():
-            self._build()
-        if len(args) == 1 and not kwargs and self._is_built and self._applies():
+        if not self._is_traced and not torch.compiler.is_compiling():
+            self._trace_again()
+        if len(args) == 1 and not kwargs and self._compute is not None and self._applies():
             return self._compute(self._names, *args)
         return type(network).forward(network, *args, **kwargs)
 
     def __getstate__(self) -> _State:
-        return {"_root": self._root, "_chains": self._chains}
+        return {"_root": self._root, "_chains": self._chains, "_traced": self._traced}
 
     def __setstate__(self, state: _State) -> None:
-        self._root, self._chains, self._is_built = state["_root"], state["_chains"], False
+        self._root, self._chains, self._traced = state["_root"], state["_chains"], state["_traced"]
+        self._is_traced = False
+
+    def _trace_again(self) -> None:
+        """Build the graph of a copy, unless attributes were changed before it was made, so that it computes another."""
+        self._is_traced = True
+        try:
+            graph = trace(self._root.network).graph
+        except Exception as e:
+            _log.info("the network computes by itself, as torch.fx cannot trace it any more: %s", one_line(e))
+            return
+        if str(graph) == self._traced:
+            self._build(graph)
 
     def _applies(self) -> bool:
         if self._root.network.training:
             return False
-        for siblings, name, module in self._places:
-            if siblings.get(name) is not module or module.training:
+        for siblings, count in self._siblings:
+            if len(siblings) != count:
                 return False
-        for module in self._left_out:
+        for siblings, name, module in self._places:
+            if siblings.get(name) is not module or (module is not None and module.training):
+                return False
+        for module in self._watched:
             if is_hooked(module):
                 return False
-        return all(pair.is_active for pair in self._pairs)
+        if has_global_hooks() or not self._attributes.are_unchanged():
+            return False
+        return not torch.is_grad_enabled() or all(pair.is_active for pair in self._pairs)
 
-    def _build(self) -> None:
-        """Trace the network, and put the layers in the place of their chains."""
+    def _build(self, graph: fx.Graph) -> None:
+        """Put the layers in the place of their chains."""
         network = self._root.network
         layers = dict(network.named_modules(remove_duplicate=False))
-        graph = trace(self._root)
         nodes = {node.name: node for node in graph.nodes}
         gone = {
             id(layers[name_of(nodes[n])]) for c in self._chains for n in c.nodes[1:] if nodes[n].op == "call_module"
         }
         for chain in self._chains:
             _rewrite(graph, chain, [nodes[name] for name in chain.nodes])
-        called = {id(layers[name_of(node)]) for node in graph.nodes if node.op == "call_module"} - gone
+        plain = (
+            {id(layers[name_of(node)]) for node in calls_of(graph)} - gone - {id(layers[c.layer]) for c in self._chains}
+        )
         modules = tuple(network.modules())
-        self._places = tuple((m._modules, name, child) for m in modules for name, child in m.named_children())
-        self._left_out = tuple(m for m in modules if m is not network and id(m) not in called)
+        self._places = tuple((m._modules, name, child) for m in modules for name, child in m._modules.items())
+        self._siblings = tuple((m._modules, len(m._modules)) for m in modules if m._modules)
+        self._watched = tuple(m for m in modules if m is not network and id(m) not in plain)
+        self._attributes = Attributes(network)
         self._pairs = tuple(m.folded_pair for m in modules if hasattr(m, "folded_pair") and hasattr(m, "folded_weight"))
         self._names = _named(self._root, graph)
-        self._compute: Callable[..., object] = type(fx.GraphModule(self._root, graph)).forward
-        self._is_built = True
+        self._compute = type(fx.GraphModule(self._root, graph)).forward
 
 
 def _named(root: Root, graph: fx.Graph) -> _Names:

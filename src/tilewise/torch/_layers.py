@@ -1,11 +1,13 @@
 """Layers that take the place of PyTorch's in a network: same parameters, same names, other functions.
 
 Each derives from the layer that it replaces, and a network that has one can be pickled and copied. Replacing changes
-the class of a layer and nothing else, so that its parameters, hooks and place in the network stay.
+the class of a layer and nothing else, so that its parameters, hooks and place in the network stay. A layer of a class
+that derives from PyTorch's keeps the methods that this class adds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,8 +29,11 @@ class Conv2d(nn.Conv2d):  # type: ignore[misc] # torch has no types here
         self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
         activation: str | None = None,
     ) -> Tensor:  # fmt: skip
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = _padded(self, input), 0
         return conv2d(
-            input, weight, bias, self.stride, self.padding, self.dilation, self.groups, residual=residual,
+            input, weight, bias, self.stride, padding, self.dilation, self.groups, residual=residual,
             activation=activation,
         )  # fmt: skip
 
@@ -44,10 +49,18 @@ class Conv3d(nn.Conv3d):  # type: ignore[misc] # as above
         self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
         activation: str | None = None,
     ) -> Tensor:  # fmt: skip
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = _padded(self, input), 0
         return conv3d(
-            input, weight, bias, self.stride, self.padding, self.dilation, self.groups, residual=residual,
+            input, weight, bias, self.stride, padding, self.dilation, self.groups, residual=residual,
             activation=activation,
         )  # fmt: skip
+
+
+def _padded(conv: nn.Module, input: Tensor) -> Tensor:
+    """Return the input of a convolution with values other than zeros around it."""
+    return nn.functional.pad(input, conv._reversed_padding_repeated_twice, conv.padding_mode)
 
 
 class Linear(nn.Linear):  # type: ignore[misc] # as above
@@ -59,6 +72,22 @@ class Linear(nn.Linear):  # type: ignore[misc] # as above
 
 
 REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.Linear: Linear}
+# A derived class may define these, and its layers still compute as PyTorch's do.
+_HARMLESS = frozenset((*vars(type("", (), {})), "__init__", "__annotations__", "__constants__", "__static_attributes__",
+                       "__firstlineno__", "__repr__", "extra_repr", "reset_parameters"))  # fmt: skip
+
+
+def kind_of(layer: nn.Module) -> type[nn.Module] | None:
+    """Return the class of PyTorch's that a layer computes as: its own, or one to which its class only adds methods.
+
+    None for other layers, those of :data:`REPLACEMENTS` included.
+    """
+    kind = next((kind for kind in REPLACEMENTS if isinstance(layer, kind)), None)
+    if kind is None:
+        return None
+    known = {"weight", "bias", *dir(kind), *vars(layer)}  # a parametrised weight is a property of such a class
+    derived = type(layer).__mro__[: type(layer).__mro__.index(kind)]
+    return kind if all(known.isdisjoint(vars(c).keys() - _HARMLESS) for c in derived) else None
 
 
 class FoldedPair:
@@ -66,7 +95,8 @@ class FoldedPair:
 
     Both layers keep their parameters and buffers, so a ``state_dict`` has the same keys as before. The folded filter
     and bias are buffers of the convolution that no ``state_dict`` holds. They are used where both layers are in
-    evaluation mode and no gradient of their parameters can be asked for; elsewhere both layers compute as before.
+    evaluation mode, no hook reads the value between them or may change the filter, and no gradient of their parameters
+    can be asked for; elsewhere both layers compute as before.
     """
 
     def __init__(self, conv: nn.Module, norm: nn.Module) -> None:
@@ -75,11 +105,16 @@ class FoldedPair:
     @property
     def is_active(self) -> bool:
         """Return whether the convolution computes both layers now."""
-        if self._conv.training or self._norm.training:
+        conv, norm = self._conv, self._norm
+        if conv.training or norm.training:
+            return False
+        if conv._forward_pre_hooks or conv._forward_hooks or norm._forward_pre_hooks:
+            return False
+        if conv._backward_hooks or conv._backward_pre_hooks or norm._backward_hooks:
             return False
         if not torch.is_grad_enabled():
             return True
-        learnt = (self._conv.weight, self._conv.bias, self._norm.weight, self._norm.bias)
+        learnt = (conv.weight, conv.bias, norm.weight, norm.bias)
         return not any(p is not None and p.requires_grad for p in learnt)
 
     def fold(self) -> None:
@@ -170,12 +205,12 @@ FOLDED: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def replace_layer(layer: nn.Module) -> None:
-    """Turn a layer of PyTorch's into the one here that computes the same, in place.
+    """Turn a layer that computes as PyTorch's (:func:`kind_of`) into the one here that computes the same, in place.
 
     The filter of a convolution is stored channels-last from then on, as kernels read it; any other would be copied in
     each call.
     """
-    layer.__class__ = REPLACEMENTS[type(layer)]
+    _become(layer, REPLACEMENTS)
     if not isinstance(layer, nn.Linear):
         layer.weight.data = layer.weight.data.contiguous(memory_format=STORED_FORMATS[layer.weight.dim()])
 
@@ -185,5 +220,39 @@ def fold_layers(conv: nn.Module, norm: nn.Module) -> None:
     pair = FoldedPair(conv, norm)
     pair.fold()
     for layer in (conv, norm):
-        layer.__class__ = FOLDED[type(layer)]
+        _become(layer, FOLDED)
         layer.folded_pair = pair
+
+
+def _become(layer: nn.Module, classes: Mapping[type[nn.Module], type[nn.Module]]) -> None:
+    """Change a layer's class to the counterpart in `classes`, merged with a derived class of the user's."""
+    plain = (kind_of(layer) or type(layer), type(layer))
+    computing, derived = getattr(layer, "merged_from", plain)
+    counterpart = classes[computing]
+    layer.__class__ = counterpart if derived is computing else _merged(counterpart, derived)
+
+
+_MERGED: dict[tuple[type[nn.Module], type[nn.Module]], type[nn.Module]] = {}
+
+
+class _Merged:
+    """A layer that computes as one class says, and has the methods of another; of a class that no module names."""
+
+    merged_from: tuple[type[nn.Module], type[nn.Module]]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _new_merged, self.merged_from, self.__dict__
+
+
+def _merged(computing: type[nn.Module], derived: type[nn.Module]) -> type[nn.Module]:
+    """Return the class whose layers compute as `computing`, and are of class `derived` in all else."""
+    found = _MERGED.get((computing, derived))
+    if found is None:
+        members = {"merged_from": (computing, derived), "__module__": derived.__module__}
+        found = _MERGED[computing, derived] = type(derived.__name__, (_Merged, computing, derived), members)
+    return found
+
+
+def _new_merged(computing: type[nn.Module], derived: type[nn.Module]) -> nn.Module:
+    layer: nn.Module = object.__new__(_merged(computing, derived))
+    return layer

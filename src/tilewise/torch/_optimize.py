@@ -23,7 +23,7 @@ from tilewise.torch._fused_forward import FusedForward
 from tilewise.torch._host_costs import HostCost, LaunchForm, cost_name, host_cost, launch_form
 from tilewise.torch._launch_budget import Work, worth_launching
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
-from tilewise.torch._layers import REPLACEMENTS, fold_layers, replace_layer
+from tilewise.torch._layers import REPLACEMENTS, fold_layers, kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
 
 Launch = Literal["eager", "graph"] | Mapping[str, HostCost]
@@ -72,7 +72,7 @@ def optimize(
     if not inplace:
         model = copy.deepcopy(model)
     calls, models = record_calls(model, example_inputs), dict[str, str]()
-    found = find_chains(model, fold=fold, fuse=fuse and len(example_inputs) == 1)
+    found = find_chains(model, example_inputs, fold=fold, fuse=fuse)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     judge = _Judge(min_gain, launch, models)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
@@ -251,10 +251,13 @@ def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str]) -> Pa
 
 
 def _other_layers(modules: dict[str, nn.Module]) -> list[LayerReport]:
-    """Return the layers that derive from those of PyTorch, and may compute something else."""
-    kinds, done = tuple(REPLACEMENTS), set(REPLACEMENTS) | set(REPLACEMENTS.values())
+    """Return the layers of classes that derive from those of PyTorch and redefine what these compute by."""
+    kinds, done = tuple(REPLACEMENTS), tuple(REPLACEMENTS.values())
     return [
-        LayerReport(name, (), False, f"{type(layer).__name__} derives from PyTorch's layer")
+        LayerReport(name, (), False, f"{type(layer).__name__} redefines PyTorch's layer")
         for name, layer in modules.items()
-        if isinstance(layer, kinds) and type(layer) not in done and not hasattr(layer, "folded_pair")
+        if isinstance(layer, kinds)
+        and not isinstance(layer, done)
+        and kind_of(layer) is None
+        and not hasattr(layer, "folded_pair")
     ]

@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 DEVICE_TYPE = "cpu" if interpreted() else "cuda"  # of the tensors for which there are kernels
+_MAX_WARNINGS = 1024  # many shapes may have no kernel
 _INTERPRETED_ARCH = "sm90"  # the interpreter runs this arch's kernels
 
 # All threads share one table, because autograd runs backward passes in its own threads.
@@ -101,8 +102,8 @@ def warn_no_kernel(dispatcher: Dispatcher, error: KernelError) -> None:
 
 
 def warn_once(message: str) -> None:
-    """Log a warning, unless the same message was logged before."""
-    if message not in _warnings:
+    """Log a warning, unless the same message was logged before; the first messages of a process are logged."""
+    if message not in _warnings and len(_warnings) < _MAX_WARNINGS:
         _warnings.add(message)
         _log.warning(message)
 

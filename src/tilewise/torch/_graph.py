@@ -1,0 +1,225 @@
+"""The graph of a network in evaluation mode, as ``torch.fx`` traces it, and whether it may stand for the network.
+
+A graph repeats the branches and loops that the network's code took once, and the values of attributes that it read. So
+it is traced from a copy, as code may keep results; it is checked against the operators that the network calls for an
+example; and it holds only while the attributes of modules are the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from threading import Lock, get_ident
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tilewise.torch._calls import on_example
+from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
+
+_LEAVES = (*REPLACEMENTS.values(), *FOLDED.values())
+_ROOT = "network"
+_INTERNAL = frozenset(vars(nn.Module())) - {"training"}
+_tracing = Lock()  # of two traces at once, the first to end would undo the replacements of the other
+_CONSTANT = "_tensor_constant"  # names that torch.fx gives to tensors which the code made
+
+
+class Root(nn.Module):  # type: ignore[misc] # torch has no types here
+    """A network with one argument, as the root of a graph: its class's own ``forward``, with its defaults."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the network."""
+        return type(self.network).forward(self.network, x)
+
+
+class Traced(NamedTuple):
+    """A graph of a network.
+
+    Attributes:
+        graph: the graph, whose modules have the names of a :class:`Root` of the network.
+        constants: tensors by name that the code made while it was traced; the graph would go on using them.
+        keeps: whether the code set attributes, which the graph does not.
+    """
+
+    graph: fx.Graph
+    constants: dict[str, Tensor]
+    keeps: bool
+
+    @property
+    def may_replace(self) -> bool:
+        """Return whether the graph does all that the code does."""
+        return not self.constants and not self.keeps
+
+
+class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
+    """A tracer that looks into no layer that is ours or may be, and leaves the calls of other threads alone.
+
+    ``torch.fx`` replaces the calls of all modules of the process while it traces.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = get_ident()
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        known = isinstance(module, _LEAVES) or kind_of(module) is not None
+        return known or bool(super().is_leaf_module(module, name))
+
+    def call_module(
+        self, module: nn.Module, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        if get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(module, forward, args, kwargs)
+
+    def getattr(self, name: str, value: object, proxies: dict[str, fx.Proxy]) -> object:
+        return value if get_ident() != self._thread else super().getattr(name, value, proxies)
+
+
+def trace(network: nn.Module) -> Traced:
+    """Return the graph of a network in evaluation mode, which stays as it is.
+
+    Raises:
+        Exception: the network cannot be copied, or torch.fx cannot trace it.
+    """
+    copied = copy.deepcopy(network, {id(t): t for t in (*network.parameters(), *network.buffers())})
+    root, before = Root(copied), _state(copied)
+    with _tracing:
+        graph = _Tracer().trace(root)
+    after = _state(copied)
+    keeps = before.keys() != after.keys() or any(before[key] is not after[key] for key in before)
+    return Traced(graph, {n: t for n, t in vars(root).items() if n.startswith(_CONSTANT)}, keeps)
+
+
+def calls_of(graph: fx.Graph) -> Iterable[fx.Node]:
+    """Return the nodes of a graph that call a module."""
+    return (node for node in graph.nodes if node.op == "call_module" and node.target != _ROOT)
+
+
+def name_of(node: fx.Node) -> str:
+    """Return the name of the layer that a node calls."""
+    return str(node.target).removeprefix(f"{_ROOT}.")
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Return whether something watches the calls of a module."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+class Attributes:
+    """The attributes of the modules of a network whose code is part of its graph, as they are now."""
+
+    def __init__(self, network: nn.Module) -> None:
+        tracer = _Tracer()
+        read = [m for name, m in network.named_modules() if m is network or not tracer.is_leaf_module(m, name)]
+        keys = [(*_own(m), *(() if m is network else ("forward",))) for m in read]
+        self._kept = tuple((vars(m), k, tuple(map(vars(m).get, k))) for m, k in zip(read, keys, strict=True))
+
+    def are_unchanged(self) -> bool:
+        """Return whether they are the same, and no module got a ``forward`` of its own."""
+        try:
+            for attributes, keys, values in self._kept:
+                if tuple(map(attributes.get, keys)) != values:
+                    return False
+        except (RuntimeError, ValueError):  # tensors and arrays, which are compared by element
+            return False
+        return True
+
+
+def _own(module: nn.Module) -> dict[str, object]:
+    """Return the attributes of a module that its class knows."""
+    return {key: value for key, value in vars(module).items() if key not in _INTERNAL and key != "forward"}
+
+
+def _state(network: nn.Module) -> dict[tuple[str, str, int], object]:
+    """Return the attributes of all modules of a network, and the items of those that are containers."""
+    found: dict[tuple[str, str, int], object] = {}
+    for name, module in network.named_modules():
+        for key, value in _own(module).items():
+            items = value.values() if isinstance(value, dict) else value if isinstance(value, list | set) else ()
+            found |= {(name, key, i): item for i, item in enumerate((value, *items))}
+    return found
+
+
+def computes_alike(network: nn.Module, traced: Traced, example: object) -> bool:
+    """Return whether a graph computes an example by the same operators, of the same values, as the network does.
+
+    An addition in place may become another one, as ``torch.fx`` traces ``+=``, if nothing else reads the value before.
+
+    Raises:
+        Exception: the graph cannot compute it.
+    """
+
+    def is_alike(network: nn.Module) -> bool:
+        root = Root(network)
+        for name, constant in traced.constants.items():
+            setattr(root, name, constant)
+        given, graph = [*tree_leaves(example), *network.parameters()], fx.GraphModule(root, traced.graph)
+        with torch.no_grad(), _Recorder(given) as code:
+            root(example)
+        with torch.no_grad(), _Recorder(given) as repeated:
+            graph(example)
+        return bool(code.called == repeated.called)
+
+    return on_example(network, is_alike)
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
+    """Notes the operators that read given tensors, or others that depend on them; each value by who wrote it last."""
+
+    def __init__(self, given: list[object]) -> None:
+        super().__init__()
+        self._kept = [t for t in given if isinstance(t, Tensor)]  # so that no other memory takes their place
+        self._writers = {_memory(t): -1 - i for i, t in enumerate(self._kept)}
+        self.called: list[object] = []
+
+    def __torch_dispatch__(
+        self,
+        function: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        operands = [self._described(leaf) for leaf in tree_leaves((args, kwargs))]
+        result = function(*args, **kwargs)
+        if any(type(described) is _Value and described.writer is not None for described in operands):
+            schema, number = function._schema, len(self.called)
+            self.called.append((schema.name.removesuffix("_"), schema.overload_name, operands))
+            passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+            for t in tree_leaves([passed.get(a.name) for a in schema.arguments if a.is_write]):
+                self._writers[_memory(t)] = number
+            for t in tree_leaves(result):
+                if isinstance(t, Tensor):
+                    self._kept.append(t)
+                    self._writers.setdefault(_memory(t), number)  # a view has its memory's writer
+        return result
+
+    def _described(self, leaf: object) -> object:
+        if not isinstance(leaf, Tensor):
+            return repr(leaf)
+        return _Value(leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.dtype, self._writers.get(_memory(leaf)))
+
+
+class _Value(NamedTuple):
+    """A tensor that an operator reads; the writer is a call's number, negative for a given one, None for others."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    writer: int | None
+
+
+def _memory(t: Tensor) -> int:
+    return int(t.untyped_storage()._cdata)
