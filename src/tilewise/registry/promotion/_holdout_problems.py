@@ -25,7 +25,7 @@ from tilewise.registry.promotion._override import Override
 
 DIGEST_TAG, COUNT_TAG, RATES_TAG = "holdout_problems", "holdout_count", "holdout_rates"
 SPREAD = 1.05  # fastest kernel / slowest kernel. Committed tables: 1.97 or more
-_KERNELS_KEPT = 0.9  # share of the recorded measurements that a later table needs
+KERNELS_KEPT = 0.9  # share of the recorded measurements that a later table needs
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class RecordedHoldout:
             return None
         before = sum(self.problems.kernels.values())
         now = sum(holdout.kernels.get(key, 0) for key in self.problems.kernels)
-        return None if now >= _KERNELS_KEPT * before else f"their measured kernels fell from {before} to {now}"
+        return None if now >= KERNELS_KEPT * before else f"their measured kernels fell from {before} to {now}"
 
 
 def recorded_holdout(target: str, production: Version | None) -> RecordedHoldout | None:
@@ -166,13 +166,12 @@ def require_problems(holdout: HoldoutProblems, least: int) -> None:
         )
 
 
-def waived_holdout(holdout: HoldoutProblems, target: str, production: Version | None, override: Override) -> list[str]:
+def waived_holdout(holdout: HoldoutProblems, record: RecordedHoldout | None, override: Override) -> list[str]:
     """Return in words how the holdout falls short of production's, if that is waived; else an empty list.
 
     Raises:
         ConfigError: It falls short, and no override waives the rule.
     """
-    record = recorded_holdout(target, production)
     lacking = None if record is None else record.lacking(holdout)
     if record is None or lacking is None:
         return []
