@@ -261,6 +261,12 @@ class TestByHand:
         assert promote(settle_history(CONV), 2) is not None
         assert list_aliases(CONV)["production"] == 2
 
+    def test_a_number_that_is_none_names_no_version(self) -> None:
+        """A ValueError would end the start of a dispatcher, which serves its last good copy after other errors."""
+        promote(settle_history(CONV), 1)
+        set_tag(f"{CONV}.history", 1, "previous", "\N{SUPERSCRIPT TWO}")
+        assert [(e.production, e.previous) for e in read_history(CONV)] == [(1, None)]
+
 
 def _dying(real: Any, calls: list[Any], dies_at: int) -> Any:
     def call(*arguments: Any) -> Any:

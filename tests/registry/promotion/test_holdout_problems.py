@@ -26,10 +26,9 @@ from tilewise.registry.promotion._holdout_problems import (
     _record,
     recorded_holdout,
     require_problems,
-    text_digest,
     waived_holdout,
 )
-from tilewise.registry.promotion._logged_files import HOLDOUT_FILE
+from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, text_digest
 
 HOLDOUT = TargetTable.of(table(), TARGET).holdout(0.18)
 FIRST = "1,256,32,1,112,112,3,3,1,1,1,1,1,1,1,1,1,0,1"  # the key of the first problem

@@ -20,7 +20,7 @@ from tilewise.gate import parse_decision
 from tilewise.ops import OPS, Problem
 from tilewise.registry._history import read_history
 from tilewise.registry._versions import Version, find_by_number
-from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, load_logged, logged_decision
+from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, load_logged, logged_decision, text_digest
 from tilewise.registry.promotion._override import Override
 
 DIGEST_TAG, COUNT_TAG, RATES_TAG = "holdout_problems", "holdout_count", "holdout_rates"
@@ -199,11 +199,6 @@ def _record(version: Version) -> RecordedHoldout | None:
     if decision is None or decision["outcome"] != "promoted" or "gate" not in decision:
         return None
     return RecordedHoldout(version, int(decision["gate"].get("n_problems", 0)), None, None)
-
-
-def text_digest(text: str) -> str:
-    """Return the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _stated_layout(problem: Problem) -> str:

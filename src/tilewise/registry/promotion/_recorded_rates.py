@@ -67,7 +67,7 @@ def find_contradiction(
     if incumbent is not None:
         picks = {key: _selected(_order(incumbent, now.problems[key]), recorded.rates[key]) for key in shared}
         lost = sum(name is not None and name not in now.rates[key] for key, name in picks.items())
-        if lost > (1 - KERNELS_KEPT) * len(shared):
+        if lost > max((1 - KERNELS_KEPT) * len(shared), 1):
             return f"the kernels that production selects are no longer measured for {lost} of {len(shared)} problems"
     known = {name for rates in now.rates.values() for name in rates} | set(candidate.pool.names)
     for role, model in (("the candidate's", candidate), ("production's", incumbent)):
