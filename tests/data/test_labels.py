@@ -39,6 +39,18 @@ def test_a_single_run_is_unchanged() -> None:
     assert not len(labelled(ONE.head(0), OP))
 
 
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.5, 2.0)), min_size=1, max_size=5))
+def test_of_a_kernel_that_a_run_lists_twice_the_first_row_counts(rows: list[tuple[str, float]]) -> None:
+    """Whatever the later rows say: there is one label per problem and kernel, as if they were missing."""
+    runs = [run(name, factor) for name, factor in rows]
+    first = list({name: frame for (name, _), frame in reversed(list(zip(rows, runs, strict=True)))}.values())
+    order = sorted(first, key=lambda frame: [f.equals(frame) for f in runs].index(True))
+    found, expected = together(*runs), together(*order)
+    assert not found.duplicated(["C", "Hi", "kernel_name"]).any()
+    pd.testing.assert_frame_equal(found, expected)
+
+
 def test_among_three_runs_a_disturbed_sample_does_not_count() -> None:
     found = together(run("a", disturbed(1)), run("b", disturbed(0, 3)), run("c"))
     assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from small_model import write_model
 from tilewise.dispatch import Dispatcher, Registry, Switches
-from tilewise.errors import KernelError, ProblemError, UnknownTargetError
+from tilewise.errors import ArtefactError, KernelError, ProblemError, UnknownTargetError
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
 LAYER = GroupedConvProblem(N=32, C=256, K=256, G=1, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
@@ -89,6 +90,16 @@ def test_a_target_without_a_folder_has_its_shipped_pool(registry: Registry, monk
 def test_mistakes_are_named(registry: Registry, problem: Any, stated: dict[str, str], message: str) -> None:
     with pytest.raises(ProblemError, match=message):
         registry.select(problem, **stated)
+
+
+@pytest.mark.parametrize("name", [TARGETS[1], "gemm_universal_fp16_sm90"])
+def test_a_folder_with_a_model_of_another_target_is_refused(models: Path, tmp_path: Path, name: str) -> None:
+    """Else a problem of one target would be answered with kernels of another."""
+    shutil.copytree(models / TARGETS[0], tmp_path / name)
+    with Registry("sm90", models=tmp_path, switches=Switches()) as registry:
+        message = f"{name}: must hold a model of {name}, as its name says, got one of {TARGETS[0]}; rename the folder"
+        with pytest.raises(ArtefactError, match=message):
+            registry.dispatcher(name)
 
 
 def test_other_archs_and_kernels_are_refused(registry: Registry) -> None:

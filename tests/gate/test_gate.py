@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gate.shadowed import A, B, observed
 from own_op import registered
@@ -134,9 +136,10 @@ def test_bad_thresholds_are_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "match"),
     [
-        (SliceRule, {"level": 1.0}, "slices.level must lie between 0 and 1, got 1.0"),
-        (SliceRule, {"level": 0.0}, "slices.level must lie between 0 and 1, got 0.0"),
-        (SliceRule, {"level": True}, "slices.level must lie between 0 and 1, got True"),
+        (SliceRule, {"level": 1.0}, "slices.level must lie between 0.5 and 1, got 1.0"),
+        (SliceRule, {"level": 0.0}, "slices.level must lie between 0.5 and 1, got 0.0"),
+        (SliceRule, {"level": 0.5}, "slices.level must lie between 0.5 and 1, got 0.5"),
+        (SliceRule, {"level": True}, "slices.level must lie between 0.5 and 1, got True"),
         (SliceRule, {"min_problems": 0}, "slices.min_problems must be a positive whole number, got 0"),
         (SliceRule, {"n_resamples": 10.5}, "slices.n_resamples must be a positive whole number, got 10.5"),
         (Thresholds, {"selection_time_factor": 0.5}, "selection_time_factor must be a number of 1 or more, got 0.5"),
@@ -262,6 +265,34 @@ class TestWeaker:
         changed = dataclasses.replace(self.SHIPPED, slices=SliceRule(**{name: value}))
         assert changed.weaker_than(self.SHIPPED) == {f"slices.{name}": (value, shipped)}
         assert self.SHIPPED.weaker_than(changed) == {}
+
+
+class TestRecorded:
+    """Ten problems that production was judged on, and others beside them."""
+
+    @settings(deadline=None, max_examples=50)
+    @given(
+        st.lists(st.floats(0.5, 1.0), min_size=10, max_size=10),
+        st.lists(st.floats(0.5, 1.0), min_size=1, max_size=60),
+        st.floats(0.0, 0.2),
+    )
+    def test_new_problems_hide_no_loss(self, candidate: list[float], new: list[float], gain: float) -> None:
+        """Whatever they are, and however much better the candidate is there."""
+        ours, theirs = np.array(candidate + [min(e + gain, 1.0) for e in new]), np.array(PRODUCTION + new)
+        alone = judge(candidate, PRODUCTION)
+        holdout = HoldoutEfficiencies(problems(len(ours)), ours, theirs, recorded=np.arange(10))
+        grown = decide_promotion(holdout, Thresholds())
+        assert grown.promote <= alone.promote
+        on_these = {c.name.removeprefix("recorded_"): c for c in grown.checks if c.name.startswith("recorded_")}
+        for check in alone.checks[:3]:
+            expected = "on the 10 problems that production was judged on, " + check.reason
+            assert on_these[check.name] == dataclasses.replace(check, name=f"recorded_{check.name}", reason=expected)
+
+    @pytest.mark.parametrize("recorded", [None, np.arange(0), np.arange(10)], ids=["unknown", "none", "all"])
+    def test_without_others_beside_them_nothing_is_judged_twice(self, recorded: Any) -> None:
+        efficiency = np.array(PRODUCTION)
+        holdout = HoldoutEfficiencies(problems(10), efficiency, efficiency, recorded=recorded)
+        assert [c.name for c in decide_promotion(holdout, Thresholds()).checks] == ["mean", "median", "p10", "problem"]
 
 
 class TestSlices:

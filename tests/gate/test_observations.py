@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gate.shadowed import observed
+from gate.shadowed import A, B, observed
 from tilewise.errors import DataError
-from tilewise.gate import Observation, read_observations
+from tilewise.gate import Observation, Thresholds, check_evidence, gather_evidence, read_observations
 
 OBSERVED = observed([2.0, None, 0.5])
 LINES = [o.dumps() for o in OBSERVED]
@@ -25,6 +25,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     found = read_observations(tmp_path / "j")
     assert (list(found.valid), found.damaged) == (OBSERVED, 0)
     assert [o.agrees for o in found.valid] == [False, True, False]
+
+
+def test_a_journal_that_was_copied_onto_itself_says_nothing_more(tmp_path: Path) -> None:
+    """Else one slow observation, five times over, would be significant."""
+    slow = observed([0.5])[0].dumps()
+    (tmp_path / "j.1").write_text(f"{slow}\n" * 4)
+    (tmp_path / "j").write_text(f"{slow}\n{LINES[1]}\n{LINES[1]}\n")
+    found = read_observations(tmp_path / "j")
+    assert [o.agrees for o in found.valid] == [False, True, True], "calls of equal selections add up"
+    evidence = gather_evidence(found.valid, B, A)
+    assert not check_evidence(evidence, Thresholds()).surely_worse
 
 
 def _changed(**values: Any) -> str:

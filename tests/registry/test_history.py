@@ -15,7 +15,14 @@ from tilewise.errors import RegistryUnavailableError
 from tilewise.registry import _history as history
 from tilewise.registry import list_aliases, list_targets
 from tilewise.registry._gate_standing import is_canary
-from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
+from tilewise.registry._history import (
+    HistoryEntry,
+    commit_canary,
+    commit_change,
+    read_history,
+    rolled_back_contents,
+    settle_history,
+)
 from tilewise.registry._versions import (
     HASH_TAG,
     ROLLED_BACK_TAG,
@@ -131,6 +138,24 @@ class TestCanary:
         assert commit_canary(seen, find_by_number(CONV, 2), "late") is None
         assert list_aliases(CONV) == {"production": 1}
 
+    def test_one_that_is_ended_says_so_and_only_if_the_end_counts(self) -> None:
+        set_tag(CONV, 2, HASH_TAG, "b" * 64)
+        second = find_by_number(CONV, 2)
+        assert second is not None
+        promote(settle_history(CONV), 1)
+        seen = commit_canary(settle_history(CONV), second, "as good")
+        assert seen is not None
+        promote(settle_history(CONV), 2)
+        assert commit_canary(seen, None, "slow") is None, "it is in production by now"
+        assert list_versions(CONV)[1].tags == {HASH_TAG: "b" * 64}
+        assert rolled_back_contents(CONV) == {}
+        commit_change(settle_history(CONV), 1, "moved by hand", "", previous=2)
+        again = commit_canary(settle_history(CONV), second, "as good")
+        assert again is not None
+        assert commit_canary(again, None, "slow") is not None
+        assert list_versions(CONV)[1].tags[ROLLED_BACK_TAG] == "slow"
+        assert rolled_back_contents(CONV) == {"b" * 64: "slow"}
+
     def test_without_a_history_there_is_none(self) -> None:
         second = find_by_number(CONV, 2)
         assert second is not None
@@ -176,6 +201,17 @@ class TestDeath:
             2: {ROLLED_BACK_TAG: "slow"},
             3: {},
         }
+
+    def test_of_the_end_of_a_canary(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        promote(settle_history(CONV), 1)
+        started = commit_canary(settle_history(CONV), find_by_number(CONV, 2), "as good")
+        assert started is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(history, "set_tag", lambda *_: _die())
+            with pytest.raises(RegistryUnavailableError, match="killed"):
+                commit_canary(started, None, "slow")
+        assert settle_history(CONV).canary is None
+        assert list_versions(CONV)[1].tags == {ROLLED_BACK_TAG: "slow"}
 
     def test_a_rollback_that_lost_a_write_conflict_leaves_no_tag(self) -> None:
         promote(settle_history(CONV), 1)
@@ -224,6 +260,12 @@ class TestByHand:
         assert settle_history(CONV).production is None
         assert promote(settle_history(CONV), 2) is not None
         assert list_aliases(CONV)["production"] == 2
+
+    def test_a_number_that_is_none_names_no_version(self) -> None:
+        """A ValueError would end the start of a dispatcher, which serves its last good copy after other errors."""
+        promote(settle_history(CONV), 1)
+        set_tag(f"{CONV}.history", 1, "previous", "\N{SUPERSCRIPT TWO}")
+        assert [(e.production, e.previous) for e in read_history(CONV)] == [(1, None)]
 
 
 def _dying(real: Any, calls: list[Any], dies_at: int) -> Any:

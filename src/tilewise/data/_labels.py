@@ -21,7 +21,8 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     MIN_COMMON kernels with the primary one is dropped. The result is at the level of the median run.
 
     A kernel is valid if at least half of its runs say so. The row's other columns come from the primary run, or from
-    the first other run that agrees with the majority. Rows of problems with a single run are unchanged.
+    the first other run that agrees with the majority. Rows of problems with a single run are unchanged. Of a kernel
+    that a run lists twice for a problem, the first row counts.
 
     Args:
         frame: a measurement table of one target.
@@ -33,14 +34,17 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     frame = frame.reset_index(drop=True)
     if not len(frame):
         return frame
-    primary = pd.Series(is_primary(frame, op), index=frame.index)
     keys = pd.DataFrame({"problem": problem_index(frame, op), "kernel": frame["kernel_name"], "run": frame["run_id"]})
+    again = keys.duplicated()  # a run may list a kernel twice, and all readers must see the same row
+    if again.any():
+        frame, keys = (f[~again].reset_index(drop=True) for f in (frame, keys))
+    primary = pd.Series(is_primary(frame, op), index=frame.index)
     repeated = ~primary.groupby(keys["problem"]).transform("all")
     if not repeated.any():
         return frame
     rows = keys[repeated].assign(primary=primary, valid=frame["is_valid"], log=np.log(frame["latency_ms"]))
     rows = rows.sort_values(["problem", "kernel", "primary", "run"], ascending=[True, True, False, True], kind="stable")
-    rows = _level(rows.drop_duplicates(["problem", "kernel", "run"]))
+    rows = _level(rows)
     pair = [rows["problem"], rows["kernel"]]
     rows = rows[rows["valid"] == (rows["valid"].astype(float).groupby(pair).transform("mean") >= 0.5)]
     pair = [rows["problem"], rows["kernel"]]

@@ -13,7 +13,7 @@ from tilewise.dispatch._figures import Figures
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._selector import ProblemLike
 from tilewise.dispatch._switches import Switches
-from tilewise.errors import ProblemError
+from tilewise.errors import ArtefactError, ProblemError
 from tilewise.kernels import NO_EPILOGUE, Epilogue, KernelBase
 from tilewise.ops import OPS, Problem, Target, is_known, known_ops, short_dtype
 
@@ -59,7 +59,7 @@ class Registry:
         Raises:
             ConfigError, ProblemError: the target is unknown, or of another arch.
             UnknownTargetError: the target has neither a model nor a pool.
-            ArtefactError: its model's folder is damaged.
+            ArtefactError: its model's folder is damaged, or holds a model of another target.
         """
         if isinstance(target, str) and Target.may_be_of_own_op(target):
             self._keep(self._open(target))  # its model brings the op's definition along
@@ -76,12 +76,20 @@ class Registry:
 
     def _keep(self, dispatcher: Dispatcher) -> None:
         with self._lock:
-            self._dispatchers[dispatcher.target] = dispatcher
+            if self._dispatchers.setdefault(dispatcher.target, dispatcher) is not dispatcher:
+                dispatcher.close()  # another thread was faster
 
     def _open(self, target: Target | str) -> Dispatcher:
         folder = None if self._models is None else self._models / str(target)
         if folder is not None and folder.is_dir():
-            return Dispatcher.from_folder(folder, switches=self._switches)
+            dispatcher = Dispatcher.from_folder(folder, switches=self._switches)
+            if str(dispatcher.target) != str(target):
+                dispatcher.close()
+                raise ArtefactError(
+                    f"{folder}: must hold a model of {target}, as its name says, got one of {dispatcher.target}; "
+                    "rename the folder"
+                )
+            return dispatcher
         return Dispatcher.from_registry(target, self._alias, uri=self._uri, switches=self._switches)
 
     def target_of(self, problem: ProblemLike, tensors: tuple[Any, ...] = (), **stated: str) -> Target:

@@ -6,7 +6,7 @@ Efficiencies are fractions of the oracle in [0, 1]. Differences are in points: 1
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class HoldoutEfficiencies:
         candidate: Efficiency of the candidate's pick for each problem, in [0, 1], shape (problems,).
         production: The same for the model in production; None for the first model of a target.
         slices: Groups of these problems.
+        recorded: Positions of the problems that production was judged on when it was promoted; None if not known.
 
     Raises:
         DataError: A model's efficiencies do not cover the problems, or one of them is not in [0, 1].
@@ -38,6 +39,7 @@ class HoldoutEfficiencies:
     candidate: Floats
     production: Floats | None
     slices: Sequence[Slice] = ()
+    recorded: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _require_efficiencies("candidate", self.candidate, len(self.problems))
@@ -50,7 +52,7 @@ class Check:
     """A criterion on efficiency: the candidate's figure against production's, or against a floor.
 
     Attributes:
-        name: The statistic, ``floor_`` and the statistic, or ``problem``.
+        name: The statistic, ``floor_`` or ``recorded_`` and the statistic, or ``problem``.
         candidate, reference: The figures compared, in [0, 1].
         allowed_drop_points: Points by which the candidate may lie below the reference.
         passed: True if the criterion is met.
@@ -157,6 +159,27 @@ def check_floors(candidate: Floats, thresholds: Thresholds) -> tuple[Check, ...]
 
 def check_drops(candidate: Floats, production: Floats, thresholds: Thresholds) -> tuple[Check, ...]:
     """Check the drop of each statistic, and that of the worst problem. Both arrays have shape (problems,)."""
+    statistics = _check_statistics(candidate, production, thresholds)
+    return (*statistics, _check_worst_problem(candidate, production, thresholds.problem_drop))
+
+
+def check_recorded_drops(
+    candidate: Floats, production: Floats, recorded: np.ndarray | None, thresholds: Thresholds
+) -> tuple[Check, ...]:
+    """Check the drops on the problems that production was judged on, if there are others beside them.
+
+    A loss on these problems must not disappear among new problems on which both models are equal.
+    """
+    if recorded is None or not 0 < len(recorded) < len(candidate):
+        return ()
+    where = f"on the {len(recorded)} problems that production was judged on, "
+    return tuple(
+        replace(check, name=f"recorded_{check.name}", reason=where + check.reason)
+        for check in _check_statistics(candidate[recorded], production[recorded], thresholds)
+    )
+
+
+def _check_statistics(candidate: Floats, production: Floats, thresholds: Thresholds) -> list[Check]:
     of_candidate, of_production = summarise(candidate), summarise(production)
     checks = []
     for name, points in thresholds.drops.items():
@@ -168,7 +191,7 @@ def check_drops(candidate: Floats, production: Floats, thresholds: Thresholds) -
             f"{abs(drop):.2f} points {'worse' if drop > 0 else 'better'}, {points:g} worse allowed"
         )
         checks.append(Check(name, ours, theirs, points, passed, reason))
-    return (*checks, _check_worst_problem(candidate, production, thresholds.problem_drop))
+    return checks
 
 
 def _check_worst_problem(candidate: Floats, production: Floats, allowed: float) -> Check:

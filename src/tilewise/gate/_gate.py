@@ -16,6 +16,7 @@ from tilewise.gate._criteria import (
     Regression,
     check_drops,
     check_floors,
+    check_recorded_drops,
     find_regressions,
     selection_time_condition,
     selftest_condition,
@@ -117,7 +118,10 @@ def decide_promotion(
     elif production is None:
         checks = check_floors(candidate, thresholds)
     else:
-        checks = check_drops(candidate, production, thresholds)
+        checks = (
+            *check_drops(candidate, production, thresholds),
+            *check_recorded_drops(candidate, production, holdout.recorded, thresholds),
+        )
         slices = check_slices(holdout.slices, candidate, production, thresholds.drops, thresholds.slices)
         regressed = find_regressions(holdout.problems, candidate, production, thresholds.problem_drop)
     evidence_check = None if evidence is None else check_evidence(evidence, thresholds)

@@ -122,13 +122,14 @@ class Observations:
 def read_observations(path: str | Path) -> Observations:
     """Read a journal, including the file ``<path>.1`` that a rotation left.
 
-    A killed process may leave half a line, so damaged lines are counted and skipped.
+    A killed process may leave half a line, so damaged lines are counted and skipped. A line with times that is
+    repeated, as in a journal that was copied onto itself, counts once: it is one observation.
 
     Raises:
         DataError: The file cannot be read, or it holds no valid observation.
     """
     path = Path(path)
-    valid, damaged, last_error = [], 0, ""
+    valid, damaged, last_error, timed = [], 0, "", set[str]()
     for file in (path.with_name(f"{path.name}.1"), path):
         if file != path and not file.is_file():
             continue
@@ -140,9 +141,14 @@ def read_observations(path: str | Path) -> Observations:
             ) from e
         for number, line in enumerate(lines, 1):
             try:
-                valid.append(Observation.loads(line))
+                observation = Observation.loads(line)
             except DataError as e:
                 damaged, last_error = damaged + 1, f"{file}:{number}: {e}"
+                continue
+            if line not in timed:
+                valid.append(observation)
+            if observation.production.ms:
+                timed.add(line)
     if not valid:
         raise DataError(
             last_error

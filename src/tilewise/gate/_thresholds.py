@@ -33,7 +33,7 @@ class SliceRule:
     """The rule for judging groups of problems; see :func:`tilewise.gate.check_slices`.
 
     Attributes:
-        level: Joint confidence level of all slices, between 0 and 1.
+        level: Joint confidence level of all slices, between 0.5 and 1; observations are judged one-sided at it.
         min_problems: The smallest group that is judged.
         n_resamples: Number of bootstrap resamples.
 
@@ -47,7 +47,7 @@ class SliceRule:
 
     def __post_init__(self) -> None:
         level = self.level
-        require("gate: slices.level must lie between 0 and 1", _is_number(level) and 0 < level < 1, level)
+        require("gate: slices.level must lie between 0.5 and 1", _is_number(level) and 0.5 < level < 1, level)
         for name in ("min_problems", "n_resamples"):
             value = getattr(self, name)
             require(f"gate: slices.{name} must be a positive whole number", is_whole(value) and value >= 1, value)

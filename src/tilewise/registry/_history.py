@@ -105,6 +105,23 @@ def read_history(target: str) -> list[HistoryEntry]:
     return valid
 
 
+def rolled_back_contents(target: str) -> dict[str, str]:
+    """Return the contents that were rolled back, or ended as a canary, and not put back since: reason by content hash.
+
+    Tags name versions, and the same files can be published as another version. The history names contents.
+    """
+    reasons: dict[str, str] = {}
+    before = HistoryEntry(target)
+    for entry in read_history(target):
+        if entry.action == "rolled back":
+            reasons |= {before.content: entry.reason} if before.content else {}
+            reasons.pop(entry.content or "", None)
+        elif entry.action == "canary ended":
+            reasons |= {before.canary_content: entry.reason} if before.canary_content else {}
+        before = entry
+    return reasons
+
+
 def settle_history(target: str) -> HistoryEntry:
     """Wait until the aliases match the last entry, and return it: the state to base a decision on.
 
@@ -167,6 +184,8 @@ def commit_change(
 def commit_canary(head: HistoryEntry, canary: Version | None, reason: str) -> HistoryEntry | None:
     """Start a canary, or end it with None, if `head` is still the last entry; production stays.
 
+    The gate refuses a version whose canary was ended.
+
     Args:
         head: The entry that the decision was based on, from :func:`settle_history`.
         canary: The version for a share of the hosts; None: no version any more.
@@ -209,6 +228,8 @@ def _apply(entry: HistoryEntry) -> None:
     while True:
         if entry.action == "rolled back":
             _tag_rolled_back(entry)
+        elif entry.action == "canary ended":
+            _tag_ended_canary(entry)
         for alias, number in entry.aliases.items():
             if number is None or find_by_number(entry.target, number):  # a version may have been deleted by hand
                 move_alias(entry.target, alias, number)
@@ -227,6 +248,13 @@ def _tag_rolled_back(entry: HistoryEntry) -> None:
     if restored:
         set_tag(entry.target, restored.number, "rolled_back_to", f"from version {entry.previous}: {entry.reason}")
         delete_tag(restored, ROLLED_BACK_TAG)
+
+
+def _tag_ended_canary(entry: HistoryEntry) -> None:
+    """Tag the version that was the canary until `entry`."""
+    before = next((e for e in read_history(entry.target) if e.number == entry.over), HistoryEntry(entry.target))
+    if before.canary and find_by_number(entry.target, before.canary):
+        set_tag(entry.target, before.canary, ROLLED_BACK_TAG, entry.reason)
 
 
 def _entry(version: Version) -> HistoryEntry:
@@ -251,4 +279,4 @@ def _text(number: int | None) -> str:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None

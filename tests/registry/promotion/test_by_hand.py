@@ -193,6 +193,31 @@ class TestRollback:
         assert go(BAD).outcome == "refused"
         assert production() == 1
 
+    @pytest.mark.parametrize("how", ["its mark removed", "its files damaged", "its version deleted"])
+    def test_published_again_or_without_its_mark_it_stays_refused(self, go: Promote, tmp_path: Path, how: str) -> None:
+        """The gate found it as good as production, so only the rollback keeps it out."""
+        go(GOOD)
+        second = GOOD | {"note": "second"}
+        version = go(second).version
+        roll_back(CONV, reason="slow on depthwise")
+        client = mlflow.MlflowClient()
+        if how == "its mark removed":
+            client.delete_model_version_tag(CONV, str(version.number), "rolled_back")
+        elif how == "its version deleted":
+            client.delete_model_version(CONV, str(version.number))
+        else:
+            uri = client.get_model_version_download_uri(CONV, str(version.number)).removeprefix("file:")
+            next((tmp_path / "store" / uri).rglob("pool.json")).write_text("{}")
+        again = go(second)
+        assert again.outcome == "refused"
+        assert again.reasons[0].startswith("it was rolled back from production: slow on depthwise; to use it all the")
+        assert again.version.number == (2 if how == "its mark removed" else 3)
+        assert production() == 1
+        if how == "its mark removed":
+            roll_back(CONV, version.number, reason="it was another change")
+            assert production() == 2
+            assert go(GOOD).outcome == "refused", "now it is the one that was rolled back"
+
 
 class TestVersions:
     def test_files_and_tag_replaced_together(self, go: Promote, registry: str, tmp_path: Path) -> None:

@@ -26,10 +26,9 @@ from tilewise.registry.promotion._holdout_problems import (
     _record,
     recorded_holdout,
     require_problems,
-    text_digest,
     waived_holdout,
 )
-from tilewise.registry.promotion._logged_files import HOLDOUT_FILE
+from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, text_digest
 
 HOLDOUT = TargetTable.of(table(), TARGET).holdout(0.18)
 FIRST = "1,256,32,1,112,112,3,3,1,1,1,1,1,1,1,1,1,0,1"  # the key of the first problem
@@ -194,21 +193,24 @@ class TestRegistered:
         rule = "the holdout must contain the 3 problems that production was judged on"
         lacks = "its 2 problems differ, and the list of production's is lost or damaged"
         with pytest.raises(ConfigError) as raised:
-            waived_holdout(self.NOW, CONV, production, Override("why"))
+            waived_holdout(self.NOW, recorded_holdout(CONV, production), Override("why"))
         assert str(raised.value) == (
             f"{rule}, but {lacks}; judge on all measurements and with the same holdout.fraction; to insist, set "
             "gate.override.holdout=true and gate.override.reason='...', which everybody will see"
         )
         insisted = Override("why", holdout=True)
-        assert waived_holdout(self.NOW, CONV, production, insisted) == [f"{rule}, but {lacks}"]
-        assert waived_holdout(HoldoutProblems(dict.fromkeys("xyz", 9)), CONV, production, Override()) == []
+        assert waived_holdout(self.NOW, recorded_holdout(CONV, production), insisted) == [f"{rule}, but {lacks}"]
+        assert (
+            waived_holdout(HoldoutProblems(dict.fromkeys("xyz", 9)), recorded_holdout(CONV, production), Override())
+            == []
+        )
 
     def test_without_a_production_the_newest_one_binds(self, production: Version) -> None:
         record = recorded_holdout(CONV, None)
         assert record is not None
         assert (record.version.number, record.count, record.problems) == (2, 3, None)
         assert recorded_holdout("gemm_universal_bf16_sm90", None) is None
-        assert waived_holdout(self.NOW, "gemm_universal_bf16_sm90", None, Override()) == []
+        assert waived_holdout(self.NOW, None, Override()) == []
 
     def test_an_older_production_binds_by_its_own(self, production: Version) -> None:
         older = Version(CONV, 1, None, "", {}, 0)

@@ -34,6 +34,7 @@ from tilewise.registry.promotion._judge import (
 from tilewise.registry.promotion._standing import model_identity
 
 FLOORS = Override("why", production=True)
+PROBLEMS_HELD_OUT = HoldoutProblems.of(TargetTable.of(table(), TARGET).holdout(0.18))
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ class TestAligned:
         keys = rows[KEY].drop_duplicates().sort_values(KEY, kind="stable").reset_index(drop=True)
         first, last = keys.head(1), keys.tail(1)
         ours, theirs = (evaluate(model, _without(rows, gone)) for gone in (first, last))
-        both = _align(TARGET.op, ours, theirs)
+        both = _align(TARGET.op, PROBLEMS_HELD_OUT, ours, theirs)
         assert both[KEY].astype(str).equals(keys.astype(str))
         for suffix, lacking in (("", 0), ("_production", len(keys) - 1)):
             lost = np.arange(len(keys)) == lacking
@@ -155,7 +156,7 @@ class TestAligned:
 
     def test_alone_a_model_has_its_own_problems(self, model: TrainedModel) -> None:
         ours = evaluate(model, table(), 0.18)
-        both = _align(TARGET.op, ours, None)
+        both = _align(TARGET.op, PROBLEMS_HELD_OUT, ours, None)
         assert list(both["efficiency"]) == list(ours.per_problem.sort_values(KEY, kind="stable")["efficiency"])
         assert "efficiency_production" not in both
         assert list(both.columns[-3:]) == ["efficiency", "selected", "oracle"]

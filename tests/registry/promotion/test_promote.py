@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -276,6 +277,24 @@ class TestAgain:
             go(ALSO_GOOD)
             assert state() == before
         assert path.read_bytes() == text
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("edited", ["override", "figures"])
+    @pytest.mark.parametrize("place", ["registry", "new registry"])
+    def test_an_edited_record_is_written_again(self, go: Promote, tmp_path: Path, edited: str, place: str) -> None:
+        """Else a file on disk hides that rules were waived, or tells of figures that no judgement found."""
+        path = go(GOOD).path
+        text, changed = path.read_text(), json.loads(path.read_text())
+        if edited == "override":
+            del changed["override"]
+        else:
+            changed["gate"]["candidate"]["mean"] = 1.0
+        path.write_text(json.dumps(changed))
+        with contextlib.ExitStack() as stack:
+            if place == "new registry":
+                stack.enter_context(registry_session(fresh_store(tmp_path / "new")))
+            assert go(GOOD).in_production
+        assert path.read_text() == text
 
     @pytest.mark.long
     def test_a_record_is_not_believed_where_the_gate_says_no(self, go: Promote, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from small_model import altered, table, write_model
 from store import fresh_store
 from synthetic import CONV
 from tilewise.errors import ConfigError
-from tilewise.gate import DECISION_FILE, DECISION_PAGE, Thresholds
+from tilewise.gate import DECISION_FILE, DECISION_PAGE, Thresholds, decision_to_html, decision_to_json, parse_decision
 from tilewise.model import load_artefact
 from tilewise.registry import CANDIDATE, find_by_number, list_versions, roll_back, set_alias
 from tilewise.registry.promotion import Override, PromotionRules, find_standing, promote
@@ -115,6 +115,16 @@ def test_not_in_an_empty_registry(standing: Standing, tmp_path: Path, model_dir:
 def test_not_without_its_record(standing: Standing, tmp_path: Path, name: str, text: str | None) -> None:
     file = tmp_path / "reports" / name
     file.unlink() if text is None else file.write_text(text)
+    assert standing() is None
+
+
+def test_not_with_a_record_that_was_edited_together_with_its_page(standing: Standing, tmp_path: Path) -> None:
+    file = tmp_path / "reports" / DECISION_FILE
+    edited = parse_decision(file.read_text())
+    assert edited is not None
+    del edited["override"]
+    file.write_text(decision_to_json(edited))
+    file.with_name(DECISION_PAGE).write_text(decision_to_html(edited))
     assert standing() is None
 
 

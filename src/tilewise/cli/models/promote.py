@@ -205,7 +205,11 @@ def _checks(gate: GateDecision) -> Table:
     for column in ("criterion", "candidate", "floor" if gate.production is None else "production", "points", "passed"):
         table.add_column(column, justify="left" if column in ("criterion", "passed") else "right")
     for check in gate.checks:
-        name = "worst problem" if check.name == "problem" else check.name.removeprefix("floor_")
+        name = (
+            "worst problem"
+            if check.name == "problem"
+            else check.name.removeprefix("floor_").replace("recorded_", "earlier ")
+        )
         figures = (f"{check.candidate:.2%}", f"{check.reference:.2%}", f"{check.change_points:+.2f}")
         table.add_row(name, *figures, "yes" if check.passed else "NO")
     return table

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewise.gate import Observations, Thresholds, check_evidence, gather_evidence
 from tilewise.registry._history import HistoryEntry, commit_canary, settle_history
 from tilewise.registry._rollback import roll_back
-from tilewise.registry._versions import ROLLED_BACK_TAG, Version, find_by_number, set_tag
+from tilewise.registry._versions import ROLLED_BACK_TAG, Version, find_by_number
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ def _end_canary_if_slower(
     if not check.surely_worse:
         return RollbackVerdict(False, production, reason)
     reason = "; ".join([reason, *(r for r in check.reasons if not r.startswith(check.note))])
-    set_tag(head.target, head.canary or 0, ROLLED_BACK_TAG, reason)  # the gate refuses it from now on
     ended = commit_canary(head, None, reason) is not None
     outcome = "the canary is ended" if ended else "another process was faster"
     return RollbackVerdict(False, production, f"{outcome}: {reason}", canary_ended=ended)

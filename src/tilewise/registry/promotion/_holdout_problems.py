@@ -20,12 +20,12 @@ from tilewise.gate import parse_decision
 from tilewise.ops import OPS, Problem
 from tilewise.registry._history import read_history
 from tilewise.registry._versions import Version, find_by_number
-from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, load_logged, logged_decision
+from tilewise.registry.promotion._logged_files import HOLDOUT_FILE, load_logged, logged_decision, text_digest
 from tilewise.registry.promotion._override import Override
 
 DIGEST_TAG, COUNT_TAG, RATES_TAG = "holdout_problems", "holdout_count", "holdout_rates"
 SPREAD = 1.05  # fastest kernel / slowest kernel. Committed tables: 1.97 or more
-_KERNELS_KEPT = 0.9  # share of the recorded measurements that a later table needs
+KERNELS_KEPT = 0.9  # share of the recorded measurements that a later table needs
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class RecordedHoldout:
             return None
         before = sum(self.problems.kernels.values())
         now = sum(holdout.kernels.get(key, 0) for key in self.problems.kernels)
-        return None if now >= _KERNELS_KEPT * before else f"their measured kernels fell from {before} to {now}"
+        return None if now >= KERNELS_KEPT * before else f"their measured kernels fell from {before} to {now}"
 
 
 def recorded_holdout(target: str, production: Version | None) -> RecordedHoldout | None:
@@ -166,13 +166,12 @@ def require_problems(holdout: HoldoutProblems, least: int) -> None:
         )
 
 
-def waived_holdout(holdout: HoldoutProblems, target: str, production: Version | None, override: Override) -> list[str]:
+def waived_holdout(holdout: HoldoutProblems, record: RecordedHoldout | None, override: Override) -> list[str]:
     """Return in words how the holdout falls short of production's, if that is waived; else an empty list.
 
     Raises:
         ConfigError: It falls short, and no override waives the rule.
     """
-    record = recorded_holdout(target, production)
     lacking = None if record is None else record.lacking(holdout)
     if record is None or lacking is None:
         return []
@@ -200,11 +199,6 @@ def _record(version: Version) -> RecordedHoldout | None:
     if decision is None or decision["outcome"] != "promoted" or "gate" not in decision:
         return None
     return RecordedHoldout(version, int(decision["gate"].get("n_problems", 0)), None, None)
-
-
-def text_digest(text: str) -> str:
-    """Return the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _stated_layout(problem: Problem) -> str:

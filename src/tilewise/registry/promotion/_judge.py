@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from tilewise.data import TargetTable, table_hash
@@ -28,8 +29,15 @@ from tilewise.gate import (
 )
 from tilewise.model import TrainedModel
 from tilewise.ops import OPS
+from tilewise.registry._history import rolled_back_contents
 from tilewise.registry._versions import HOLDOUT_TAG, ROLLED_BACK_TAG, Version, load_version
-from tilewise.registry.promotion._holdout_problems import HoldoutProblems, require_problems, waived_holdout
+from tilewise.registry.promotion._holdout_problems import (
+    HoldoutProblems,
+    RecordedHoldout,
+    recorded_holdout,
+    require_problems,
+    waived_holdout,
+)
 from tilewise.registry.promotion._judgement import (
     Judgement,
     Outcome,
@@ -51,7 +59,8 @@ class _Comparison:
     Attributes:
         candidate, incumbent: The models. Without a production to compare with there is no `incumbent`.
         ours, theirs: Their evaluations. If the floors apply, there is no `theirs`.
-        both: The union of their problems; see :attr:`Judgement.both`.
+        both: The problems judged on; see :attr:`Judgement.both`.
+        recorded: Positions in `both` of the problems that production was judged on; None if that is not known.
         time_ratio: The candidate's time to select / the incumbent's; None if not compared.
         fraction: The holdout fraction.
         problems: The holdout problems.
@@ -65,6 +74,7 @@ class _Comparison:
     ours: Evaluation
     theirs: Evaluation | None
     both: pd.DataFrame
+    recorded: np.ndarray | None
     time_ratio: float | None
     fraction: float
     problems: HoldoutProblems
@@ -163,12 +173,14 @@ def _compare(
     problems = HoldoutProblems.of(table)
     ours = evaluate(candidate, frame, fraction)
     require_problems(problems, rules.thresholds.min_problems)
-    waived += waived_holdout(problems, target.name, production, override)
-    waived += waived_rates(problems, [candidate, *([incumbent] if incumbent else [])], production, override)
+    record = recorded_holdout(target.name, production)
+    waived += waived_holdout(problems, record, override)
+    waived += waived_rates(problems, candidate, incumbent, record, override)
     holdout = table.rows.reset_index(drop=True)
     holdout_hash = table_hash(holdout)
     theirs = None if incumbent is None else _evaluate_incumbent(incumbent, holdout, override, waived)
-    both = _align(target.op, ours, theirs)
+    both = _align(target.op, problems, ours, theirs)
+    recorded = None if record is None else _positions(target.op, both, problems, record)
     ratio = None
     if incumbent is not None and theirs is not None:
         ratio = selection_time_ratio(candidate, incumbent, both, allowed=rules.thresholds.selection_time_factor)
@@ -176,7 +188,9 @@ def _compare(
         notes += _differences(candidate, incumbent)
         if production.tags.get(HOLDOUT_TAG, holdout_hash) != holdout_hash:
             notes.append("the holdout rows differ from those that production was judged on; both are judged on these")
-    return _Comparison(candidate, incumbent, ours, theirs, both, ratio, fraction, problems, holdout_hash, notes, waived)
+    return _Comparison(
+        candidate, incumbent, ours, theirs, both, recorded, ratio, fraction, problems, holdout_hash, notes, waived
+    )
 
 
 def fair_fraction(incumbent: TrainedModel, fraction: float) -> tuple[float, list[str]]:
@@ -203,6 +217,7 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
         both["efficiency"].to_numpy(dtype=float),
         None if compared.theirs is None else both["efficiency_production"].to_numpy(dtype=float),
         [Slice(label, value, members) for label, value, members in problem_groups(both, slice_names(op, both))],
+        compared.recorded,
     )
     return decide_promotion(
         holdout,
@@ -214,8 +229,8 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
 
 
 def _outcome(version: Version, gate: GateDecision, passed: Outcome) -> tuple[Outcome, tuple[str, ...]]:
-    """Return the outcome with its reasons: a version that was rolled back is not promoted again by itself."""
-    rolled_back = version.tags.get(ROLLED_BACK_TAG)
+    """Return the outcome with its reasons: a content that was rolled back is not promoted again by itself."""
+    rolled_back = version.tags.get(ROLLED_BACK_TAG) or rolled_back_contents(version.target).get(version.content_hash)
     if rolled_back is None:
         return (passed if gate.promote else "refused"), gate.reasons
     veto = f"it was rolled back from production: {rolled_back}; to use it all the same: tilewise rollback version=N"
@@ -271,21 +286,33 @@ def _evaluate_incumbent(
         return None
 
 
-def _align(op: str, ours: Evaluation, theirs: Evaluation | None) -> pd.DataFrame:
-    """Return the union of both models' problems, sorted; see :attr:`Judgement.both`."""
+def _align(op: str, problems: HoldoutProblems, ours: Evaluation, theirs: Evaluation | None) -> pd.DataFrame:
+    """Return one row per problem judged on, sorted; see :attr:`Judgement.both`."""
     key = list(OPS[op].column_names())
     # A layout is both a key column and a label.
-    keep = [*key, *(n for n in slice_names(op, ours.per_problem) if n not in key), "efficiency", "selected", "oracle"]
-    mine = ours.per_problem[keep]
+    labels = [n for n in slice_names(op, ours.per_problem) if n not in key]
+    keep = [*key, *labels, "efficiency", "selected", "oracle"]
+    judged = pd.DataFrame([problem.to_dict() for problem in problems.problems.values()], columns=key)
+    filled = {"efficiency": 0.0} | dict.fromkeys([*labels, "selected", "oracle"], "none")
     if theirs is None:
-        return mine.sort_values(key, kind="stable").reset_index(drop=True)
-    other = theirs.per_problem.reindex(columns=keep)
-    both = mine.merge(other, on=key, how="outer", suffixes=("", "_production"))
-    for name in (n for n in keep if n not in (*key, "efficiency", "selected")):
-        both[name] = both[name].fillna(both[f"{name}_production"])
-    filled = {"efficiency": 0.0, "efficiency_production": 0.0, "selected": "none", "selected_production": "none"}
-    both = both.fillna(filled)[[*keep, "efficiency_production", "selected_production"]]
+        both = judged.merge(ours.per_problem[keep], on=key, how="left").fillna(filled)
+    else:
+        other = theirs.per_problem.reindex(columns=keep)
+        either = ours.per_problem[keep].merge(other, on=key, how="outer", suffixes=("", "_production"))
+        for name in (*labels, "oracle"):
+            either[name] = either[name].fillna(either[f"{name}_production"])
+        filled |= {"efficiency_production": 0.0, "selected_production": "none"}
+        both = judged.merge(either.fillna(filled)[[*keep, "efficiency_production", "selected_production"]], on=key)
     return both.sort_values(key, kind="stable").reset_index(drop=True)
+
+
+def _positions(op: str, both: pd.DataFrame, problems: HoldoutProblems, record: RecordedHoldout) -> np.ndarray | None:
+    """Return the rows of `both` whose problems are recorded; None if the list of these is not known."""
+    if record.problems is None:
+        return None
+    recorded = {tuple(p.to_dict().values()) for key, p in problems.problems.items() if key in record.problems.kernels}
+    rows = both[list(OPS[op].column_names())].itertuples(index=False, name=None)
+    return np.flatnonzero([row in recorded for row in rows])
 
 
 def _evidence(

@@ -55,8 +55,9 @@ class Judgement:
         model: The candidate's model.
         ours: The candidate's evaluation.
         theirs: Production's evaluation on the same rows; None if there is no production to compare with.
-        both: One row per problem that either model can judge: problem columns, labels, `efficiency` and, with a
-            `theirs`, `efficiency_production`. A model without a kernel for a problem has efficiency 0.
+        both: One row per problem of the holdout whose kernels differ in speed and, with a `theirs`, for which either
+            model has a kernel: problem columns, labels, `efficiency` and, with a `theirs`, `efficiency_production`. A
+            model without a kernel for a problem has efficiency 0.
         gate: The gate's answer.
         reasons: The gate's reasons, preceded by a veto if the candidate was rolled back, and followed by the override.
         outcome: The result of the judgement.

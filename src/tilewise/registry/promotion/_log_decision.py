@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +20,9 @@ from tilewise.registry._versions import (
     set_tag,
     write_description,
 )
-from tilewise.registry.promotion._holdout_problems import COUNT_TAG, DIGEST_TAG, RATES_TAG, text_digest
+from tilewise.registry.promotion._holdout_problems import COUNT_TAG, DIGEST_TAG, RATES_TAG
 from tilewise.registry.promotion._judgement import Judgement
-from tilewise.registry.promotion._logged_files import FOLDER, HOLDOUT_FILE, RECORD_TAG
+from tilewise.registry.promotion._logged_files import FOLDER, HOLDOUT_FILE, RECORD_TAG, text_digest
 from tilewise.registry.promotion._publish import open_run
 from tilewise.registry.training_runs import UsedData, log_dataset, log_model_figures
 
@@ -46,7 +45,7 @@ def log_decision(judgement: Judgement, text: str, experiment: str) -> tuple[str,
     """
     import mlflow
 
-    version, digest = judgement.version, hashlib.sha256(text.encode()).hexdigest()
+    version, digest = judgement.version, text_digest(text)
     client = mlflow.MlflowClient()
     with translate_errors(f"the gate's decision on {version} cannot be logged"):
         run_id = open_run(version, experiment)

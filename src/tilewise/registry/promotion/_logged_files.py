@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from tilewise.gate import DECISION_FILE
 from tilewise.registry._versions import Version
 
 FOLDER = "promotion"
 HOLDOUT_FILE = "holdout.json"
 RECORD_TAG = "gate_record"  # digest of the decision's text; set once the log is complete
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def logged_decision(version: Version) -> str:

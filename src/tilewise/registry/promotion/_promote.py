@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from tilewise.errors import ArtefactError, ConfigError, RegistryUnavailableError
 from tilewise.gate import (
@@ -19,6 +19,7 @@ from tilewise.gate import (
     DECISION_PAGE,
     OUTCOME_FILE,
     GateDecision,
+    ModelIdentity,
     PromotionDecision,
     decision_to_html,
     decision_to_json,
@@ -281,10 +282,11 @@ def _repair(head: HistoryEntry, version: Version) -> bool:
 def _already_in_production(version: Version, candidate: TrainedModel, folder: Path) -> Promotion:
     """Restore missing files of a candidate in production, with the decision that put it there."""
     path, identity = folder / DECISION_FILE, model_identity(candidate)
-    for text in (read_decision_text(path), logged_decision(version)):
-        decision = parse_decision(text)
-        if decision and decision["outcome"] == "promoted" and decision["candidate"] == identity:
-            break
+    logged, on_disk = (parse_decision(t) for t in (logged_decision(version), read_decision_text(path)))
+    if _promotes(logged, identity):
+        decision = _confirmed(path, logged) or logged
+    elif _promotes(on_disk, identity):
+        decision = on_disk
     else:
         decision = {
             "target": candidate.target.name,
@@ -292,10 +294,13 @@ def _already_in_production(version: Version, candidate: TrainedModel, folder: Pa
             "reasons": ["this content is in production already, and the record of its promotion is lost"],
             "candidate": identity,
         }
-        text = decision_to_json(decision)
-    _write_files(folder, text, decision)
+    _write_files(folder, decision_to_json(decision), decision)
     reasons = ("this content is in production already",)
     return Promotion("already_production", version, reasons, None, decision, path)
+
+
+def _promotes(decision: PromotionDecision | None, identity: ModelIdentity) -> TypeGuard[PromotionDecision]:
+    return decision is not None and decision["outcome"] == "promoted" and decision["candidate"] == identity
 
 
 def _write_files(folder: Path, text: str, decision: PromotionDecision) -> None:
@@ -305,18 +310,16 @@ def _write_files(folder: Path, text: str, decision: PromotionDecision) -> None:
 
 
 def _confirmed(path: Path, decision: PromotionDecision) -> PromotionDecision | None:
-    """Return the decision on disk if a new registry has just confirmed it, else None.
+    """Return the decision on disk if it is of the same promotion as the registry's `decision`, else None.
 
-    The same candidate was promoted on the same rows under the same thresholds, over a production that this registry
-    never had. That decision says more than the one about a first model.
+    The same candidate was promoted with the same figures on the same rows, under the same thresholds and override, over
+    a production that this registry never had. That decision says more than the one about a first model.
     """
     earlier = parse_decision(read_decision_text(path))
-    if earlier is None or earlier["outcome"] != "promoted" or earlier["candidate"] != decision["candidate"]:
+    if not _promotes(earlier, decision["candidate"]) or earlier.get("override") != decision.get("override"):
         return None
-    recorded: Mapping[str, object] = {**(earlier.get("holdout") or {})}
-    now: Mapping[str, object] = {**decision["holdout"]}
+    recorded, now = ({**(d.get("holdout") or {})} for d in (earlier, decision))
     same_rows = bool(recorded) and all(now.get(key) == value for key, value in recorded.items())  # older: fewer keys
-    if earlier.get("override") != decision.get("override"):
-        return None
-    thresholds = (earlier.get("gate") or {}).get("thresholds")
-    return earlier if same_rows and thresholds == decision["gate"]["thresholds"] else None
+    before, gate = (d.get("gate") or {} for d in (earlier, decision))
+    same_figures = all(before.get(key) == gate.get(key) for key in ("thresholds", "candidate"))
+    return earlier if same_rows and same_figures else None

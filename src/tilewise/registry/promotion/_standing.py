@@ -1,7 +1,7 @@
 """Recognising, without MLflow, that a promotion has nothing left to do: `dvc repro` asks each time.
 
 Nothing is believed that :func:`tilewise.registry.promotion.promote` would not believe. The registry says what is in
-production, its files are read and hashed, and the record on disk is only checked for being there.
+production, its files are read and hashed, and the record on disk must be the one that the registry has.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tilewise.registry._gate_standing import gate_standing
 from tilewise.registry._history import read_history
 from tilewise.registry._tracking import is_missing_store, plain_reader_in_use, registry_reader, resolve_tracking_uri
 from tilewise.registry._versions import CANDIDATE, PRODUCTION, Version, find_by_number, list_aliases
+from tilewise.registry.promotion._logged_files import RECORD_TAG, text_digest
 from tilewise.registry.promotion._override import Override, waived_limits
 
 
@@ -61,7 +62,8 @@ def find_standing(
         version = find_by_number(target, log[-1].production) if log[-1].production else None
         if version is None or not gate_standing(version).passed:
             return None
-    return version if _has_content(version, candidate) else None
+    record = text_digest(read_decision_text(Path(reports) / DECISION_FILE))
+    return version if version.tags.get(RECORD_TAG) == record and _has_content(version, candidate) else None
 
 
 def model_identity(model: TrainedModel) -> ModelIdentity:
