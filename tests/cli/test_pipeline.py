@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,18 @@ def _keys(values: Any, prefix: str = "") -> list[str]:
         return []
     here = [f"{prefix}{key}" for key in values]
     return here + [key for name, value in values.items() for key in _keys(value, f"{prefix}{name}.")]
+
+
+@pytest.mark.skipif(
+    "avx2" not in (info.read_text() if (info := Path("/proc/cpuinfo")).is_file() else ""), reason="needs AVX2"
+)
+@pytest.mark.parametrize("own", ["", "SkylakeX"])
+def test_make_rounds_like_the_recorded_models(own: str) -> None:
+    """On a processor with AVX-512, OpenBLAS's own choice of kernels gave another model than that of dvc.lock."""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+    environment |= {"OPENBLAS_CORETYPE": own} if own else {}
+    told = subprocess.run(
+        ["make", "--no-print-directory", "--eval", "told: ; @echo $$OPENBLAS_CORETYPE", "told"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == (own or "Haswell")
