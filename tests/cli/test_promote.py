@@ -126,6 +126,8 @@ class TestPromote:
         assert code == EXIT_REFUSED == 3
         assert "NO" in out
         assert "->" in out  # the regressed problems
+        assert "layout=" not in out, "dimensions at their defaults are left out, as on all other pages"
+        assert out.count(f"{CONV} version 2") == 2, "the title and the head of the reasons"
         assert err.startswith(f"tilewise: refused: {CONV} version 2")
         assert "mean efficiency" in err
         assert shell.record["outcome"] == "refused"
