@@ -136,8 +136,8 @@ class Coordinator:
         if not self._workers:
             reasons = "; ".join(f"GPU {device}: {why}" for device, why in self.unusable.items())
             raise MeasurementError(
-                f"no device can be used: {reasons}; run `tilewise collect` where a GPU is, or choose another by "
-                "collect.devices; `tilewise ingest` imports timings of elsewhere"
+                f"no device can be used: {reasons}; measure on a machine with a GPU (collect.devices chooses which), "
+                "or import timings by `tilewise ingest`"
             )
         ready = wait([w.connection for w in self._workers], timeout=POLL_S)
         for worker in [w for w in self._workers if w.connection in ready]:

@@ -102,7 +102,7 @@ def _milliseconds(values: pd.Series, factor: float, path: Path) -> Floats:
     ms = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64) * factor
     if not (ms > 0).any() and values.notna().any():
         raise DataError(
-            f"{path}: column {values.name} has no positive number, but {values.dropna().iloc[0]!r}, say; "
+            f"{path}: column {values.name} has no positive number, but '{values.dropna().iloc[0]}', say; "
             "name the column of the latency, as in latency=ms"
         )
     return np.where(np.isfinite(ms) & (ms > 0), ms, np.nan)
