@@ -35,7 +35,7 @@ def test_the_tutorials_kernel(tmp_path: Path) -> None:
     decorator = after[after.index("@tilewise") : after.index("@triton.jit")]
     kernel = decorator + body[body.index("@triton.jit") :]
     file = tmp_path / "my_kernels.py"
-    file.write_text(f"import torch\nimport tilewise\n{head}{kernel}{learning}".replace('"cuda"', f'"{DEVICE}"'))
+    file.write_text(f"import tilewise\n{head}{kernel}{learning}".replace('"cuda"', f'"{DEVICE}"'))
     module = _module(file)
     x, factors = torch.randn(3, 50, device=DEVICE), torch.randn(3, device=DEVICE)
     y = torch.empty_like(x)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,7 +123,9 @@ def test_multirun_runs_every_combination(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["trian"], "unknown verb 'trian'; known are collect, "),
+        (["trian"], "unknown verb 'trian'; did you mean 'train'?"),
+        (["ingest", "input=bad.parquet", "op=toy", "problem=M,N"], "in brackets, such as 'problem=[M,N,K]', got M,N"),
+        (["measure"], "unknown verb 'measure'; known are collect, "),
         (["train", "hello"], "train: unexpected 'hello'; expected key=value"),
         (["data", "describ"], "data: unexpected 'describ'; expected one of prepare, "),
         (["train", "n_split=3"], "'n_split' is not a key of the configuration; did you mean 'n_splits'?"),
@@ -192,6 +195,14 @@ def test_an_error_has_its_status_and_its_line(
 ) -> None:
     assert reporting_errors(_raise(error)) == status
     assert capsys.readouterr().err == f"{line}\n"
+
+
+@pytest.mark.parametrize(("module", "brief"), [("tilewise/collect/_coordinator.py", True), ("numpy/core.py", False)])
+def test_a_warning_of_tilewise_is_one_line(module: str, brief: bool) -> None:
+    place = str(Path(tilewise.__file__).parents[1] / module)
+    shown: list[str] = []
+    reporting_errors(lambda: shown.append(warnings.formatwarning("no GPU", UserWarning, place, 7, "code()")))
+    assert shown == ["tilewise: no GPU\n" if brief else f"{place}:7: UserWarning: no GPU\n  code()\n"]
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

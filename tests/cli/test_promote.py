@@ -126,6 +126,8 @@ class TestPromote:
         assert code == EXIT_REFUSED == 3
         assert "NO" in out
         assert "->" in out  # the regressed problems
+        assert "layout=" not in out, "dimensions at their defaults are left out, as on all other pages"
+        assert out.count(f"{CONV} version 2") == 2, "the title and the head of the reasons"
         assert err.startswith(f"tilewise: refused: {CONV} version 2")
         assert "mean efficiency" in err
         assert shell.record["outcome"] == "refused"
@@ -287,7 +289,7 @@ class TestRollbackAndRegistry:
         shell.promote()
         shell.promote(sign=-1.0)
         code, _, err = shell("rollback", "version=2")
-        assert (code, "puts back a version that the gate promoted" in err) == (2, True)
+        assert (code, "cannot be put back: " in err) == (2, True)
 
     def test_nothing_to_roll_back_to(self, shell: Shell) -> None:
         shell.promote()

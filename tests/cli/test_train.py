@@ -14,6 +14,7 @@ import yaml
 from synthetic import CONV, measurements
 from tilewise.cli.compose import _composed, compose
 from tilewise.cli.main import main
+from tilewise.cli.models.train import _page
 from tilewise.conf_files import conf_dir
 from tilewise.data import read_measurements
 from tilewise.metrics import METRICS
@@ -53,6 +54,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("https://mlflow.example.org", "https://mlflow.example.org/#/x"),
+        ("sqlite:////a/b.db", "http://127.0.0.1:5000/#/x, served by: mlflow ui --backend-store-uri sqlite:////a/b.db"),
+    ],
+)
+def test_a_run_s_page_is_told_with_the_command_that_serves_it(uri: str, told: str) -> None:
+    """A project of one's own has no Makefile, so `make ui` cannot be the command."""
+    assert _page(uri, "#/x") == told
 
 
 @pytest.mark.usefixtures("_inside")

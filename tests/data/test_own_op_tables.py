@@ -84,7 +84,9 @@ def test_rows_of_another_type_are_not_mixed_in(op: str, tmp_path: Path) -> None:
     mixed = _file(tmp_path, CSV.replace("77,fp32", "77,fp16"), "mixed.csv")
     report = ingest_own_op(mixed, _target(op), tmp_path / "mixed.parquet", NONE)
     assert (report.rows, report.lost) == (2, 2)
-    assert list(report.kinds) == ["dtype is '...', the target is of fp#"]
+    ((kind, losses),) = report.first.items()
+    assert kind == "dtype is '...', the target is of fp32"
+    assert [loss.line for loss in losses] == [4, 5], "lines of the file, the header among them"
 
 
 def test_repeated_rows_are_samples(op: str, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_rows_that_break_the_definition_are_kept_apart(op: str, tmp_path: Path) 
     report = ingest_own_op(_file(tmp_path, text, "b.csv"), _target(op), tmp_path / "b.parquet", NONE)
     assert (report.rows, report.lost) == (1, 5)
     lost = [json.loads(line) for line in quarantine_path(tmp_path / "b.parquet").read_text().splitlines()]
-    assert [row["line"] for row in lost] == [1, 2, 3, 4, 5]
+    assert [row["line"] for row in lost] == [3, 4, 5, 6, 7]
     reasons = " | ".join(row["reason"] for row in lost)
     for expected in ("M: must be an integer, got 8.5", "M: must be at least 0, got -8", "M is empty", "BLOCK_M"):
         assert expected in reasons
@@ -166,6 +168,26 @@ def test_a_size_must_be_whole(op: str, tmp_path: Path) -> None:
     reserved = _file(tmp_path, "status,BLOCK_M,ms\n1,2,3\n")
     with pytest.raises(ConfigError, match="problem: the name 'status' is reserved"):
         define_from_table(reserved, op, StatedColumns(problem=("status",)), {})
+
+
+def test_one_wrong_cell_makes_no_category_of_a_size(op: str, tmp_path: Path) -> None:
+    text = "M,BLOCK_M,ms\n8,16,1\n9,16,1\nx12,16,1\n"
+    with pytest.raises(DataError, match="column M: 'x12' in row 3 is among whole numbers; correct it, or leave"):
+        define_from_table(_file(tmp_path, text), op, StatedColumns(problem=("M",)), {})
+
+
+@pytest.mark.parametrize("value", ["-3", "fast"])
+def test_a_column_without_a_positive_number_is_no_latency(op: str, tmp_path: Path, value: str) -> None:
+    path = _file(tmp_path, f"M,BLOCK_M,us\n8,16,{value}\n")
+    with pytest.raises(DataError, match=rf"column us has no positive number, but .*{value}.*; name the column"):
+        _imported(op, path)
+
+
+def test_a_table_of_failures_alone_is_imported(op: str, tmp_path: Path) -> None:
+    register(define_from_table(_file(tmp_path, "M,BLOCK_M,us\n8,16,1\n"), op, NONE, {})[0])
+    failed = _file(tmp_path, "M,BLOCK_M,us\n8,32,inf\n", "f.csv")
+    report = ingest_own_op(failed, _target(op), tmp_path / "f.parquet", NONE)
+    assert (report.rows, report.valid, report.format) == (1, 0, "table with us in us")
 
 
 def test_earlier_results_are_never_overwritten(op: str, tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ def test_a_target_without_rows_names_what_there_is(tmp_path: Path) -> None:
 def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere: no such file or folder"):
         read_measurements(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="no parquet file in this folder; `dvc pull"):
+    with pytest.raises(
+        DataError, match="no parquet file in this folder; `tilewise collect` or `tilewise ingest` writes one"
+    ):
         read_measurements(tmp_path)
 
 

@@ -54,8 +54,8 @@ class TestRollBack:
             ({"number": 7}, UnknownTargetError, f"{CONV} has no version 7; it has 1, 2, 3: name one with version=N"),
             ({"number": 2}, ConfigError, f"{second} is in production already; name another one with version=N"),
             ({"over": 1}, ConfigError, f"{second} is in production, no longer version 1: judge again"),
-            ({"number": 3}, ConfigError, f"a rollback puts back a version that the gate promoted, but of {third}: the "
-             "gate never promoted it; name another one with version=N, or let the gate judge it: tilewise promote"),
+            ({"number": 3}, ConfigError, f"{third} cannot be put back: the gate never promoted it; name a version that "
+             "the gate promoted with version=N, or let the gate judge this one: tilewise promote"),
         ]  # fmt: skip
         for arguments, error, message in mistakes:
             with pytest.raises(error) as raised:

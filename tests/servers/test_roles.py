@@ -174,7 +174,8 @@ class TestTeam:
             assert self._promote(model) == EXIT_ERROR
         err = capsys.readouterr().err
         assert "the MLflow server does not let you do this" in err
-        assert f"{CONV} version {version.number} cannot be described; ask an administrator for a role that may" in err
+        told = f"{CONV} version {version.number} is registered, but the decision on it cannot be written; ask an"
+        assert f"{told} administrator for a role that may" in err
         assert self._state() == before
         with log_in("promoter"):
             assert self._promote(model) == 0

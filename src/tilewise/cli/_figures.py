@@ -76,26 +76,26 @@ def show_slices(console: Console, slices: Sequence[Mapping[str, Any]]) -> None:
     for heading in ("problems", "mean", "median", "P10", "worst"):
         table.add_column(heading, justify="right")
     names = ("mean_efficiency", "median_efficiency", "p10_efficiency", "min_efficiency")
-    last = ""
-    for row in (s for s in slices if s["n_problems"] >= MIN_PROBLEMS_SHOWN):
+    last, shown = "", [s for s in slices if s["n_problems"] >= MIN_PROBLEMS_SHOWN]
+    for row in shown:
         if last and row["slice"] != last:
             table.add_section()
         label, last = "" if row["slice"] == last else row["slice"], row["slice"]
         cells = (f"{100 * row[name]:.2f} %" for name in names)
         table.add_row(label, row["value"], str(row["n_problems"]), *cells)
-    console.print(table)
+    if shown:
+        console.print(table)
     console.print(f"groups of fewer than {MIN_PROBLEMS_SHOWN} problems are in metrics.json only", highlight=False)
 
 
 def show_regret(console: Console, regret: Sequence[Mapping[str, float]]) -> None:
-    """Print "best of the top k, measured", from :func:`tilewise.metrics.regret_curve`, one column per k."""
-    table = Table("best of the top k, measured", *(str(r["k"]) for r in regret))
-    for name, label in (
-        ("mean_efficiency", "mean, %"),
-        ("p10_efficiency", "P10, %"),
-        ("hit_rate", "has the oracle, %"),
-    ):
-        table.add_row(label, *(f"{100 * r[name]:.1f}" for r in regret))
+    """Print "best of the top k, measured", from :func:`tilewise.metrics.regret_curve`, one row per k."""
+    table = Table("k", title="best of the top k, measured", title_justify="left")
+    for heading in ("mean", "P10", "has the oracle"):
+        table.add_column(heading, justify="right")
+    for row in regret:
+        cells = (f"{100 * row[name]:.1f} %" for name in ("mean_efficiency", "p10_efficiency", "hit_rate"))
+        table.add_row(str(row["k"]), *cells)
     console.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,9 @@ def parse(argv: Sequence[str]) -> Request:
     """
     name, *words = argv
     if name not in VERBS:
-        raise UsageError(f"unknown verb {name!r}; known are {', '.join(VERBS)}")
+        near = difflib.get_close_matches(name, VERBS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(VERBS)}"
+        raise UsageError(f"unknown verb {name!r}; {remedy}")
     overrides: list[str] = []
     flags: set[str] = set()
     options: dict[str, str] = {}

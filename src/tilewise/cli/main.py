@@ -11,7 +11,9 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +70,8 @@ def reporting_errors(action: Callable[[], int | None], *, as_json: bool = False)
         as_json: whether to print the error as JSON on stdout, too, unless `action` has printed a result there.
     """
     try:
-        return action() or EXIT_OK
+        with _warnings_in_one_line():
+            return action() or EXIT_OK
     except KeyboardInterrupt:
         print("tilewise: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -76,7 +79,7 @@ def reporting_errors(action: Callable[[], int | None], *, as_json: bool = False)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails
         return EXIT_OK
     except Exception as error:
-        if os.environ.get("TILEWISE_DEBUG", "0") not in ("", "0"):
+        if _is_debugging():
             raise
         kind = "refused" if isinstance(error, PromotionRefusedError) else "error"  # a refusal is a regular result
         print(f"tilewise: {kind}: {_one_line(error)}", file=sys.stderr)
@@ -84,6 +87,29 @@ def reporting_errors(action: Callable[[], int | None], *, as_json: bool = False)
         if as_json and not result_written():
             print(json.dumps({"error": _one_line(error), "status": status}))
         return status
+
+
+def _is_debugging() -> bool:
+    return os.environ.get("TILEWISE_DEBUG", "0") not in ("", "0")
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print warnings of this package without file and source line; those of libraries keep them."""
+    full, package = warnings.formatwarning, Path(tilewise.__file__).parent
+
+    def brief(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if _is_debugging() or not Path(filename).is_relative_to(package):
+            return full(message, category, filename, lineno, line)
+        return f"tilewise: {' '.join(str(message).split())}\n"
+
+    warnings.formatwarning = brief
+    try:
+        yield
+    finally:
+        warnings.formatwarning = full
 
 
 def _run(argv: list[str]) -> int:

@@ -135,7 +135,10 @@ class Coordinator:
                 self._start(device)
         if not self._workers:
             reasons = "; ".join(f"GPU {device}: {why}" for device, why in self.unusable.items())
-            raise MeasurementError(f"no device can be used: {reasons}")
+            raise MeasurementError(
+                f"no device can be used: {reasons}; measure on a machine with a GPU (collect.devices chooses which), "
+                "or import timings by `tilewise ingest`"
+            )
         ready = wait([w.connection for w in self._workers], timeout=POLL_S)
         for worker in [w for w in self._workers if w.connection in ready]:
             self._receive(worker)

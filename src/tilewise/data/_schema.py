@@ -248,7 +248,10 @@ def parquet_files(path: Path) -> list[Path]:
         raise DataError(f"{path}: no such file or folder of measurements")
     files = sorted(path.rglob("*.parquet"))
     if not files:
-        raise DataError(f"{path}: no parquet file in this folder; `dvc pull data.dvc` fetches the committed ones")
+        raise DataError(
+            f"{path}: no parquet file in this folder; `tilewise collect` or `tilewise ingest` writes one, and "
+            "`dvc pull data.dvc` fetches the committed ones of a clone"
+        )
     return files
 
 

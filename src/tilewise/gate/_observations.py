@@ -137,7 +137,8 @@ def read_observations(path: str | Path) -> Observations:
             lines = file.read_text(errors="replace").splitlines()
         except OSError as e:
             raise DataError(
-                f"{file}: the journal of observations cannot be read: {e}; a dispatcher with TILEWISE_SHADOW writes one"
+                f"{file}: the journal of observations cannot be read: {e.strerror}; a dispatcher with TILEWISE_SHADOW "
+                "writes one"
             ) from e
         for number, line in enumerate(lines, 1):
             try:

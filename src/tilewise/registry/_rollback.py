@@ -67,7 +67,7 @@ def _goal(target: str, current: Version, number: int | None) -> Version:
     standing = gate_standing(goal)
     if standing.kind == "bypassed":
         raise ConfigError(
-            f"a rollback puts back a version that the gate promoted, but of {goal}: {standing.reason}; name another "
-            "one with version=N, or let the gate judge it: tilewise promote"
+            f"{goal} cannot be put back: {standing.reason}; name a version that the gate promoted with version=N, or "
+            "let the gate judge this one: tilewise promote"
         )
     return goal

@@ -239,7 +239,7 @@ def read_description(version: Version) -> str:
 
 def write_description(target: str, number: int, text: str) -> None:
     """Replace the text on a version's page."""
-    with translate_errors(f"{target} version {number} cannot be described"):
+    with translate_errors(f"{target} version {number} is registered, but the decision on it cannot be written"):
         client_in_use().update_model_version(target, str(number), text)
 
 

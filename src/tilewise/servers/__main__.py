@@ -48,6 +48,7 @@ def main() -> int:
 
     for number in _END_SIGNALS:
         signal.signal(number, _end)
+    print(f"starting, which takes up to a minute; logs: {args.folder / 'logs'}", file=sys.stderr, flush=True)
     try:
         with run_stack(args.folder, open_to_all=args.open, port=args.port, workers=args.workers) as stack:
             print_usage(stack)

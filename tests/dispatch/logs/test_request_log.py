@@ -106,3 +106,13 @@ class TestRequestLog:
         log.close()
         counts = {request.problem: count for request, count in read_request_log(tmp_path / "asked").items()}
         assert counts == {problems[0]: 2, problems[2]: 3}  # the most requested
+
+
+def test_a_missing_log_says_what_writes_one(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    with pytest.raises(DataError) as raised:
+        read_request_log(path)
+    told = (
+        "cannot be read: No such file or directory; a dispatcher writes such logs (TILEWISE_RECORD, TILEWISE_JOURNAL)"
+    )
+    assert str(raised.value) == f"{path}: {told}"

@@ -53,7 +53,7 @@ def run(cfg: DictConfig) -> None:
 
 def _ingest_built_in(cfg: DictConfig, target: Target) -> ImportReport:
     if named := [key for key in cfg.ingest if cfg.ingest[key] is not None]:
-        raise ConfigError(f"{named[0]}= is for tables of an op of your own; {target.op} is built in")
+        raise ConfigError(f"{named[0]}= is for tables of an op of your own, named by op=NAME; {target.op} is built in")
     if not cfg.input or not cfg.output:
         raise ConfigError("ingest needs input=FILE and output=FILE.parquet")
     require_format(cfg.output, ".parquet")

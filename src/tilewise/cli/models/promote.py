@@ -37,6 +37,7 @@ from tilewise.cli.compose import compose
 from tilewise.errors import ConfigError, PromotionRefusedError
 from tilewise.gate import DECISION_FILE, GateDecision, Thresholds, read_observations
 from tilewise.model import TrainedModel, load_artefact
+from tilewise.ops import OPS, Target
 from tilewise.registry import Version, connect
 from tilewise.registry.promotion import Override, find_standing
 
@@ -180,10 +181,13 @@ def _show(promotion: Promotion, console: Console) -> None:
         for passed, reason in _conditions(promotion.gate):
             console.print(f"{'yes' if passed else 'NO '} {reason}", soft_wrap=True, highlight=False)
         for problem in promotion.gate.regressed[:_SHOWN_REGRESSIONS]:
-            dimensions = " ".join(f"{k}={v}" for k, v in problem.problem.items())
+            dimensions = OPS[Target.parse(promotion.version.target).op].in_words(problem.problem)
             console.print(f"  {problem.production:.1%} -> {problem.candidate:.1%}  {dimensions}", soft_wrap=True)
+    lead = f"{promotion.version}: " if len(promotion.reasons) == 1 else "  "
+    if len(promotion.reasons) > 1:
+        console.print(f"{promotion.version}, for these reasons:", soft_wrap=True, highlight=False)
     for reason in promotion.reasons:
-        console.print(f"{promotion.version}: {reason}", soft_wrap=True, highlight=False)
+        console.print(f"{lead}{reason}", soft_wrap=True, highlight=False)
     console.print(f"record: {promotion.path}", soft_wrap=True, highlight=False)
 
 
@@ -205,11 +209,8 @@ def _checks(gate: GateDecision) -> Table:
     for column in ("criterion", "candidate", "floor" if gate.production is None else "production", "points", "passed"):
         table.add_column(column, justify="left" if column in ("criterion", "passed") else "right")
     for check in gate.checks:
-        name = (
-            "worst problem"
-            if check.name == "problem"
-            else check.name.removeprefix("floor_").replace("recorded_", "earlier ")
-        )
+        name = check.name.removeprefix("floor_").replace("recorded_", "recorded ")  # of production's own problems
+        name = "largest drop" if name == "problem" else name
         figures = (f"{check.candidate:.2%}", f"{check.reference:.2%}", f"{check.change_points:+.2f}")
         table.add_row(name, *figures, "yes" if check.passed else "NO")
     return table

@@ -110,7 +110,7 @@ def run(cfg: DictConfig) -> None:
         split_rule=result.split_rule,
         ceiling=noise_ceiling(rows, target),
     )
-    told = f"model: {folder}, {made} at {uri}\ncompare: {_pages(uri)}/{log.page}"
+    told = f"model: {folder}, {made} at {uri}\ncompare: {_page(uri, log.page)}"
     console.print(told, soft_wrap=True, highlight=False)
     number = version and version.number
     write_result({"model": folder, "run_id": log.run_id, "version": number, "cv": result.cv_metrics})
@@ -127,9 +127,11 @@ def _read(cfg: DictConfig, targets: Sequence[Target]) -> pd.DataFrame | Measurem
     return pd.concat([read_measurements(Path(cfg.data), target) for target in targets], ignore_index=True)
 
 
-def _pages(uri: str) -> str:
-    """Return the address of MLflow's pages."""
-    return uri if uri.startswith("http") else "after 'make ui', http://127.0.0.1:5000"
+def _page(uri: str, page: str) -> str:
+    """Return the address of one of MLflow's pages, after the command that serves it where no server runs."""
+    if uri.startswith("http"):
+        return f"{uri}/{page}"
+    return f"http://127.0.0.1:5000/{page}, served by: mlflow ui --backend-store-uri {uri}"
 
 
 def _sample(frame: pd.DataFrame, target: Target, settings: TrainSettings, n_problems: int) -> pd.DataFrame:

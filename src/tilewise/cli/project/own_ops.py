@@ -110,7 +110,8 @@ def _names(key: str, value: object) -> tuple[str, ...]:
     try:
         columns = tuple(str(getattr(name, "text", name)) for name in names)  # type: ignore[attr-defined]
     except TypeError:
-        raise ConfigError(f"{key} must be a list of columns, such as {key}=[M,N,K], got {value!r}") from None
+        got = ",".join(map(str, getattr(value, "list", [value])))  # unquoted, M,N is a sweep to Hydra
+        raise ConfigError(f"{key} must be a list of columns in brackets, such as '{key}=[M,N,K]', got {got}") from None
     return columns
 
 

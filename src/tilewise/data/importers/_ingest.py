@@ -71,7 +71,7 @@ class ImportReport:
 
     def lose(self, loss: Loss) -> None:
         """Count a loss."""
-        kind = re.sub(r"'[^']*'", "'...'", re.sub(r"\d[\d.e+-]*", "#", loss.reason))
+        kind = re.sub(r"'[^']*'", "'...'", re.sub(r"\b\d[\d.e+-]*", "#", loss.reason))
         if kind not in self.kinds and len(self.kinds) >= MAX_KINDS:
             kind = "other reasons"
         self.lost += 1

@@ -60,5 +60,7 @@ def read_lines(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> Lin
                 except RecursionError:
                     lines.damaged.append(DamagedLine(number, data, "nested too deeply"))
     except OSError as e:
-        raise DataError(f"{path}: cannot be read: {e}") from e
+        raise DataError(
+            f"{path}: cannot be read: {e.strerror}; a dispatcher writes such logs (TILEWISE_RECORD, TILEWISE_JOURNAL)"
+        ) from e
     return lines

@@ -13,6 +13,7 @@ from tilewise.ops import RESERVED_COLUMNS, OpDefinition
 
 UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}  # milliseconds
 MAX_CATEGORY_VALUES = 64
+MISTYPED_SHARE = 0.5  # of numbers, above which the texts of a column are mistakes
 
 _AS_IN = ", as in 'problem=[M,N,K]' 'config=[BLOCK_M,num_warps]'"
 _LATENCY = re.compile(r"(?:(?:latency|time|runtime|duration|median|mean|p50)_?)?(?P<unit>ms|us|ns|s)?", re.IGNORECASE)
@@ -129,6 +130,18 @@ def _config_kind(values: pd.Series) -> str:
     if _whole(values):
         return "int"
     if _is_text(values):
+        _refuse_mistyped_numbers(values)
         return "str"
     bad = next(v for v in values if not isinstance(v, int) and not (isinstance(v, float) and v.is_integer()))
     raise DataError(f"column {values.name}: must hold whole numbers, true and false, or texts, got {bad!r}")
+
+
+def _refuse_mistyped_numbers(values: pd.Series) -> None:
+    """Refuse a column of texts most of which are numbers: one wrong cell would make each size a category."""
+    is_number = pd.to_numeric(values, errors="coerce").notna()
+    if is_number.mean() > MISTYPED_SHARE:
+        bad = values[~is_number].iloc[0]
+        raise DataError(
+            f"column {values.name}: {bad!r} in row {values.index[~is_number][0] + 1} is among whole numbers; "
+            "correct it, or leave that row out"
+        )

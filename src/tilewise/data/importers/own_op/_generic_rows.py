@@ -43,8 +43,18 @@ def read_rows(path: Path, key: Sequence[str] = ()) -> pd.DataFrame:
     return frame
 
 
+def first_line_number(path: Path) -> int:
+    """Return the number of the line of a table's first row: 2 below the header of a CSV; 0 where rows are no lines."""
+    name = _unpacked_name(path)
+    return 0 if path.is_dir() or name.endswith((".parquet", ".json")) else 1 if name.endswith(".jsonl") else 2
+
+
+def _unpacked_name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".bz2")
+
+
 def _read_text(path: Path) -> pd.DataFrame:
-    name = path.name.removesuffix(".gz").removesuffix(".bz2")
+    name = _unpacked_name(path)
     try:
         if name.endswith((".json", ".jsonl")):
             return pd.read_json(

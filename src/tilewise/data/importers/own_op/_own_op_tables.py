@@ -19,7 +19,7 @@ from tilewise.data.importers._flat_tables import is_measurements
 from tilewise.data.importers._ingest import ImportReport, TableFile, ingest_file
 from tilewise.data.importers._reader import Loss, cut
 from tilewise.data.importers.own_op._column_choice import UNITS, StatedColumns, choose_columns, define_op
-from tilewise.data.importers.own_op._generic_rows import LATENCY, read_rows
+from tilewise.data.importers.own_op._generic_rows import LATENCY, first_line_number, read_rows
 from tilewise.errors import ConfigError, DataError, UsageError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_target, kernel_type
 from tilewise.ops import OPS, OpDefinition, Target, definition_of
@@ -74,12 +74,12 @@ def ingest_own_op(path: Path, target: Target, output: Path, stated: StatedColumn
     frame = read_rows(path, definition.problem_names)
     own = StatedColumns(definition.problem_names, definition.config_names, stated.latency, stated.unit)
     columns = choose_columns(frame, own, str(path))
-    frame = frame.assign(**{LATENCY: _milliseconds(frame[columns.latency], UNITS[columns.unit])})
-    report = ImportReport(output, "table", f"rows of {target.name}")
+    frame = frame.assign(**{LATENCY: _milliseconds(frame[columns.latency], UNITS[columns.unit], path)})
+    report = ImportReport(output, f"table with {columns.latency} in {columns.unit}", f"rows of {target.name}")
     fields = measurement_columns(target.op, backend_of_target(target).name)
     schema = pa.schema([pa.field(c.name, ARROW[c.kind], c.nullable) for c in fields])
     with TableFile(report, schema) as file:
-        rows, losses = _measurements(frame, definition, target, _provenance(path, frame))
+        rows, losses = _measurements(frame, definition, target, _provenance(path, frame), first_line_number(path))
         file.add(_arrow(rows, schema) if len(rows) else None, losses)
         none = f"{path}: no measurement of {len(losses)} can be imported: {losses[0].reason}" if not len(rows) else ""
         file.finish(none)
@@ -93,9 +93,18 @@ def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return table.cast(schema)
 
 
-def _milliseconds(values: pd.Series, factor: float) -> Floats:
-    """Return latencies in milliseconds; NaN for texts, infinite and not positive ones."""
+def _milliseconds(values: pd.Series, factor: float, path: Path) -> Floats:
+    """Return latencies in milliseconds; NaN for texts, infinite and not positive ones.
+
+    Raises:
+        DataError: no value is positive, as in a column that holds something else.
+    """
     ms = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64) * factor
+    if not (ms > 0).any() and values.notna().any():
+        raise DataError(
+            f"{path}: column {values.name} has no positive number, but '{values.dropna().iloc[0]}', say; "
+            "name the column of the latency, as in latency=ms"
+        )
     return np.where(np.isfinite(ms) & (ms > 0), ms, np.nan)
 
 
@@ -106,9 +115,9 @@ def _provenance(path: Path, frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _measurements(
-    frame: pd.DataFrame, definition: OpDefinition, target: Target, provenance: Mapping[str, str]
+    frame: pd.DataFrame, definition: OpDefinition, target: Target, provenance: Mapping[str, str], line: int
 ) -> tuple[pd.DataFrame, list[Loss]]:
-    """Return one row for each sound problem and configuration, and the losses."""
+    """Return one row for each sound problem and configuration, and the losses; `line` is the number of the first."""
     kernels = kernel_type(definition)
 
     def problem(row: Row) -> Row:
@@ -124,7 +133,8 @@ def _measurements(
     reasons = np.where(problems.faults != "", problems.faults, configs.faults)
     reasons = np.where(reasons != "", reasons, _of_other_target(frame, target))
     losses = [
-        Loss(i, str(reasons[i]), cut(str(frame.iloc[i].to_dict()))) for i in np.flatnonzero(reasons != "").tolist()
+        Loss(line + i, str(reasons[i]), cut(str(frame.iloc[i].to_dict())))
+        for i in np.flatnonzero(reasons != "").tolist()
     ]
     if len(losses) == len(frame):
         return pd.DataFrame(), losses
