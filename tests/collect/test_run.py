@@ -153,7 +153,7 @@ def test_an_engine_that_cannot_start_ends_the_run(plan: Plan, tmp_path: Path) ->
     with (
         pytest.warns(UserWarning, match="GPU 0 cannot be used"),
         pytest.raises(
-            MeasurementError, match="GPU 0: RuntimeError: no CUDA-capable device.*; measure on a machine with"
+            MeasurementError, match=r"GPU 0: RuntimeError: no CUDA-capable device.*; measure on a machine with"
         ),
     ):
         collect_with_engine(plan, tmp_path / "out.parquet", broken_engine, [0], _quiet)
