@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from tilewise.kernels import BACKEND_COLUMN, FILL, Backend, backend_of_columns, together
 
 
 def tags_of(frame: pd.DataFrame) -> tuple[str, ...]:
     """Return the distinct backends that a table's rows name; none where the table has no such column."""
-    return tuple(frame[BACKEND_COLUMN].dropna().astype(str).unique()) if BACKEND_COLUMN in frame else ()
+    return tuple(map(str, frame[BACKEND_COLUMN].dropna().unique())) if BACKEND_COLUMN in frame else ()
 
 
 def backend_of_frame(frame: pd.DataFrame) -> Backend:
@@ -23,21 +24,24 @@ def backend_of_frame(frame: pd.DataFrame) -> Backend:
     return backend_of_columns(frame.columns, tags_of(frame))
 
 
-def unify(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Return tables of one op with the kernel columns that all their backends have together.
+def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables of one op as one, with the kernel columns that all their backends have together.
 
-    Rows get the name of their backend, and fill values in the columns that their kernels lack. Tables of one backend
-    stay as they are.
+    Rows get the name of their backend, and fill values in the columns that their kernels lack. Text stays categories,
+    in the order of their names, where a table has them; pandas would make objects of it.
     """
     backends = [backend_of_frame(frame) for frame in frames]
-    if not frames:
-        return []
     mixed = together(backends)
-    return [widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)]
+    parts = [widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    text = list(dict.fromkeys(name for part in parts for name in part.select_dtypes("category")))
+    union = {n: union_categoricals([part[n].astype("category") for part in parts], sort_categories=True) for n in text}
+    return pd.concat([part.drop(columns=text) for part in parts]).assign(**union)[list(parts[0])]
 
 
 def widened(frame: pd.DataFrame, known: Backend, mixed: Backend) -> pd.DataFrame:
-    """Return a table of the backend `known` with the kernel columns of `mixed`, see :func:`unify`."""
+    """Return a table of the backend `known` with the kernel columns of `mixed`, see :func:`joined`."""
     if not mixed.parts:
         return frame
     missing = {name: kind for name, kind in mixed.column_kinds().items() if name not in frame}
