@@ -36,7 +36,7 @@ def opened(file: Path, chunk_rows: int = 60) -> Measurements:
 
 
 def test_chunks_hold_whole_problems_and_every_row(file: Path) -> None:
-    whole, chunks = read_measurements(file, TARGET), list(opened(file))
+    whole, chunks = read_measurements(file, TARGET), list(opened(file).chunks())
     assert len(chunks) > 3
     assert len(opened(file)) == len(whole)
     of_problem = list(OPS[TARGET.op].column_names())
@@ -57,7 +57,7 @@ def test_a_bad_row_is_named_when_it_is_read(frame: pd.DataFrame, tmp_path: Path)
     write(tmp_path, bad, 1, 70)
     rows = opened(tmp_path / "0.parquet")
     with pytest.raises(DataError, match=r"0\.parquet: row 130: latency_ms must be positive, got -1\.0"):
-        list(rows)
+        list(rows.chunks())
 
 
 def test_other_tables_are_read_as_a_whole(frame: pd.DataFrame, file: Path, tmp_path: Path) -> None:

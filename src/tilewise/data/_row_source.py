@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from tilewise.data._backends import backend_of_frame, joined, tags_of, widened
 from tilewise.data._columns import TARGET_COLUMNS, Column, table_columns
+from tilewise.data._derived import implied_columns
 from tilewise.data._rows import is_of, taken
 from tilewise.data._schema import (
     backend_tags,
@@ -30,7 +31,7 @@ from tilewise.data._schema import (
     read_raw_measurements,
     rows_of,
     typed,
-    typed_column,
+    typed_columns,
 )
 from tilewise.errors import DataError
 from tilewise.kernels import BACKEND_COLUMN, Backend, KernelValue, backend_of_columns, together
@@ -187,8 +188,12 @@ class FileSource:
         return len(self.chunk)
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
-        for chunk in range(int(self.chunk.max()) + 1):
-            yield joined(list(self.select(self.chunk == chunk)))
+        for rows in self.chunks():
+            yield joined(list(self.select(rows)))
+
+    def chunks(self) -> Iterator[_Bools]:
+        """Yield the mask of each chunk's rows."""
+        return (self.chunk == chunk for chunk in range(int(self.chunk.max()) + 1))
 
     def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
         """Yield the selected rows, row group by row group."""
@@ -211,9 +216,14 @@ class FileSource:
         is_one = all(g.file == self.groups[0].file and g.rows is None for g in self.groups)
         return is_one and {c.name for c in self.columns} <= {*stored, *later}
 
-    def column(self, column: Column) -> Iterator[pd.Series]:
-        """Yield a stored column of a complete file in the table's type, row group by row group."""
-        return (typed_column(group.file, group.number, column) for group in self.groups)
+    def stored(self, names: Collection[str], rows: _Bools) -> Iterator[pd.DataFrame]:
+        """Yield columns of a complete file for the selected rows, in the table's types, row group by row group."""
+        columns, implied = self.columns, implied_columns(self.target.op, self.backend)
+        for group, places, _ in self._places(rows):
+            stored = pq.read_schema(group.file).names
+            found = [column for column in columns if column.name in names and column.name in stored]
+            left_out = {n: value for n, value in implied.items() if n in names and n not in stored}
+            yield typed_columns(group.file, group.number, found, places).assign(**left_out)
 
     def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
         """Return the columns in which a selected row has another value than this; reads these columns only."""

@@ -42,10 +42,14 @@ def sort_rows(rows: pd.DataFrame, target: Target, pool: Pool) -> pd.DataFrame:
     Only the first row of each problem and kernel remains. The index starts from 0.
     """
     names = list(OPS[target.op].column_names())
-    place = pool_index(rows, pool)
-    order = rows.assign(_place=np.where(place < 0, len(pool), place))
-    order = order.sort_values([*names, "_place", "kernel_name"], kind="stable").drop(columns="_place")
-    return order.drop_duplicates([*names, "kernel_name"]).reset_index(drop=True)
+    problem, first = numbered(rows, names)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[rows[names].iloc[first].reset_index(drop=True).sort_values(names).index] = np.arange(len(first))
+    kernel, place = pd.factorize(rows["kernel_name"], sort=True)[0], pool_index(rows, pool)
+    keys = kernel, np.where(place < 0, len(pool), place), rank[problem]
+    order = np.lexsort(keys)
+    is_first = np.diff(kernel[order], prepend=-1) | np.diff(keys[-1][order], prepend=-1)
+    return rows.iloc[order[is_first != 0]].reset_index(drop=True)
 
 
 def problems_of(rows: pd.DataFrame, target: Target) -> tuple[Problem, ...]:

@@ -7,7 +7,7 @@ error that names file and row (:func:`read_measurements`), or goes to quarantine
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -137,17 +137,20 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
     return faults
 
 
-def to_measurements(raw: pd.DataFrame, tags: Collection[str] | None = None, text: str = "str") -> pd.DataFrame:
+def to_measurements(
+    raw: pd.DataFrame, tags: Collection[str] | None = None, names: Collection[str] | None = None, text: str = "str"
+) -> pd.DataFrame:
     """Return rows without faults in the table's own columns and types.
 
     Args:
         raw: the rows.
         tags: backends of all rows of the table, if `raw` is a part of it; None: those of `raw`.
+        names: of the columns to return; None returns all.
         text: type of text, "category" for rows that are only compared.
     """
     columns = table_columns(str(raw["op"].iloc[0]), raw.columns, tags_of(raw) if tags is None else tags)
-    types = {c.name: text if c.kind == "str" else _type(c) for c in columns}
-    kept = raw[[c.name for c in columns]].reset_index(drop=True)
+    types = {c.name: text if c.kind == "str" else _type(c) for c in columns if names is None or c.name in names}
+    kept = raw[list(types)].reset_index(drop=True)
     return (in_words(kept) if text == "str" else kept).astype(types)
 
 
@@ -373,13 +376,15 @@ def backend_tags(table: arrow.Table, file: Path) -> set[str]:
     return tags
 
 
-def typed_column(file: Path, group: int, column: Column) -> pd.Series:
-    """Return one column of a row group in the table's type."""
+def typed_columns(file: Path, group: int, columns: Sequence[Column], rows: Ints) -> pd.DataFrame:
+    """Return stored columns of some rows of a row group in the table's types."""
     try:
-        values = open_groups(file).read_row_group(group, columns=[column.name])[column.name].to_pandas()
+        table = open_groups(file).read_row_group(group, columns=[c.name for c in columns]).unify_dictionaries()
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
-    return in_words(_convert(values, column, file).to_frame())[column.name].astype(_type(column))
+    frame = _taken(table, rows).to_pandas()
+    frame = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in columns}, copy=False)
+    return in_words(frame).astype({c.name: _type(c) for c in columns})
 
 
 def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
