@@ -13,6 +13,7 @@ from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
     from tilewise.data._backends import backend_of_frame as backend_of_frame
+    from tilewise.data._backends import stacked as stacked
     from tilewise.data._ck_files import to_ck_text as to_ck_text
     from tilewise.data._columns import DERIVED_COLUMNS as DERIVED_COLUMNS
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_face(
     __name__,
     {
-        "_backends": ("backend_of_frame",),
+        "_backends": ("backend_of_frame", "stacked"),
         "_ck_files": ("to_ck_text",),
         "_columns": (
             "Column",

@@ -32,7 +32,11 @@ def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """
     backends = [backend_of_frame(frame) for frame in frames]
     mixed = together(backends)
-    parts = [widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)]
+    return stacked([widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)])
+
+
+def stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of tables of equal columns as one table, see :func:`joined`."""
     if len(parts) == 1:
         return parts[0]
     text = list(dict.fromkeys(name for part in parts for name in part.select_dtypes("category")))
