@@ -13,7 +13,6 @@ from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
     from tilewise.data._backends import backend_of_frame as backend_of_frame
-    from tilewise.data._backends import stacked as stacked
     from tilewise.data._ck_files import to_ck_text as to_ck_text
     from tilewise.data._columns import DERIVED_COLUMNS as DERIVED_COLUMNS
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
@@ -49,11 +48,12 @@ if TYPE_CHECKING:
     from tilewise.data._splits import split_keys as split_keys
     from tilewise.data._splits import split_rule as split_rule
     from tilewise.data._target_table import TargetTable as TargetTable
+    from tilewise.data._text import stacked as stacked
 
 __all__, __getattr__ = lazy_face(
     __name__,
     {
-        "_backends": ("backend_of_frame", "stacked"),
+        "_backends": ("backend_of_frame",),
         "_ck_files": ("to_ck_text",),
         "_columns": (
             "Column",
@@ -102,5 +102,6 @@ __all__, __getattr__ = lazy_face(
             "split_rule",
         ),
         "_target_table": ("TargetTable",),
+        "_text": ("stacked",),
     },
 )

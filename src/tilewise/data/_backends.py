@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-from pandas.api.types import union_categoricals
 
+from tilewise.data._text import stacked
 from tilewise.kernels import BACKEND_COLUMN, FILL, Backend, backend_of_columns, together
 
 
@@ -27,21 +27,11 @@ def backend_of_frame(frame: pd.DataFrame) -> Backend:
 def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return tables of one op as one, with the kernel columns that all their backends have together.
 
-    Rows get the name of their backend, and fill values in the columns that their kernels lack. Text stays categories,
-    in the order of their names, where a table has them; pandas would make objects of it.
+    Rows get the name of their backend, and fill values in the columns that their kernels lack.
     """
     backends = [backend_of_frame(frame) for frame in frames]
     mixed = together(backends)
     return stacked([widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)])
-
-
-def stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of tables of equal columns as one table, see :func:`joined`."""
-    if len(parts) == 1:
-        return parts[0]
-    text = list(dict.fromkeys(name for part in parts for name in part.select_dtypes("category")))
-    union = {n: union_categoricals([part[n].astype("category") for part in parts], sort_categories=True) for n in text}
-    return pd.concat([part.drop(columns=text) for part in parts]).assign(**union)[list(parts[0])]
 
 
 def widened(frame: pd.DataFrame, known: Backend, mixed: Backend) -> pd.DataFrame:

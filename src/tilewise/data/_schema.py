@@ -33,6 +33,7 @@ from tilewise.data._columns import (
 )
 from tilewise.data._derived import with_later_columns, with_rates, work_of
 from tilewise.data._rows import is_of, numbered, taken
+from tilewise.data._text import categories, in_words
 from tilewise.errors import ConfigError, DataError, KernelError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
 from tilewise.ops import OPS, Target, is_known, known_ops
@@ -42,7 +43,6 @@ TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
 
 Ints = npt.NDArray[np.int64]
 
-# Text as categories: a row takes a byte or two, and comparing and grouping work on numbers.
 _RAW_TYPES = {"str": "category", "int": "Int64", "float": "float64", "bool": "boolean"}
 _TYPES = {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
 _READ_ERRORS = (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, OSError, ValueError)
@@ -152,13 +152,6 @@ def to_measurements(
     types = {c.name: text if c.kind == "str" else _type(c) for c in columns if names is None or c.name in names}
     kept = raw[list(types)].reset_index(drop=True)
     return (in_words(kept) if text == "str" else kept).astype(types)
-
-
-def in_words(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with categories as text, which takes pandas' own conversion forty times as long."""
-    coded = rows.select_dtypes("category").items()
-    words = {str(n): v.cat.categories.array.take(v.cat.codes.to_numpy(), allow_fill=True) for n, v in coded}
-    return rows.assign(**words)
 
 
 @cache
@@ -341,17 +334,13 @@ def typed(
     missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
-    frame = _taken(table.select([c.name for c in stored]), rows).to_pandas()
+    chosen = table.select([c.name for c in stored])
+    frame = (chosen if len(rows) == len(table) else chosen.take(rows)).to_pandas()
     typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}, copy=False), op)
     is_complete = {c.name for c in columns} == set(typed.columns)
     complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
     source = pd.Categorical.from_codes(np.zeros(len(rows), dtype=np.int8), [str(file)])
     return pd.DataFrame({**complete, SOURCE[0]: source, SOURCE[1]: first + rows}, copy=False)
-
-
-def _taken(table: arrow.Table, rows: Ints) -> arrow.Table:
-    """Return some ascending rows; all of them are not copied."""
-    return table if len(rows) == len(table) else table.take(rows)
 
 
 def rows_of(table: arrow.Table, target: Target) -> Ints:
@@ -382,7 +371,7 @@ def typed_columns(file: Path, group: int, columns: Sequence[Column], rows: Ints)
         table = open_groups(file).read_row_group(group, columns=[c.name for c in columns]).unify_dictionaries()
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
-    frame = _taken(table, rows).to_pandas()
+    frame = (table if len(rows) == len(table) else table.take(rows)).to_pandas()
     frame = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in columns}, copy=False)
     return in_words(frame).astype({c.name: _type(c) for c in columns})
 
@@ -391,7 +380,7 @@ def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
     try:
         if not (values.isna().all() or _holds(values, column)):
             raise TypeError(f"got {values.dtype}")
-        return _categories(values) if column.kind == "str" else values.astype(_RAW_TYPES[column.kind])
+        return categories(values) if column.kind == "str" else values.astype(_RAW_TYPES[column.kind])
     except (TypeError, ValueError, OverflowError) as e:
         raise DataError(f"{file}: column {column.name} must hold {column.kind} values: {e}") from e
 
@@ -404,13 +393,6 @@ def _holds(values: pd.Series, column: Column) -> bool:
     wanted = str if column.kind == "str" else bool
     distinct = values.cat.categories if isinstance(values.dtype, pd.CategoricalDtype) else values.dropna().unique()
     return (boolean and wanted is bool) or all(isinstance(v, wanted) for v in distinct)
-
-
-def _categories(values: pd.Series) -> pd.Series:
-    """Return text as categories in the order of their names, so that they sort as text does."""
-    if not isinstance(values.dtype, pd.CategoricalDtype) or values.cat.categories.dtype != "str":
-        return values.astype("str").astype("category")
-    return values.cat.reorder_categories(values.cat.categories.sort_values())
 
 
 def _type(column: Column) -> str:

@@ -16,7 +16,8 @@ from tilewise.data._columns import table_columns
 from tilewise.data._derived import implied_columns
 from tilewise.data._parquet_bytes import write_parts
 from tilewise.data._row_source import CHUNK_ROWS, FrameSource, RowSource, open_rows
-from tilewise.data._schema import SOURCE, in_words, to_measurements
+from tilewise.data._schema import SOURCE, to_measurements
+from tilewise.data._text import in_words
 from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, find_exclusions
 from tilewise.data.quality._faults import HARMLESS
 from tilewise.data.quality._screen import Screened, screen
