@@ -17,7 +17,7 @@ import pandas as pd
 
 from synthetic import CONV, kernels, measurements
 from tilewise.arch import load_arch
-from tilewise.data._backends import unify
+from tilewise.data._backends import joined
 from tilewise.kernels import KernelBase, Pool, backend
 from tilewise.kernels.vendor import VendorCall
 from tilewise.model import ArtefactParts, Calibration, TrainedModel, write_artefact
@@ -104,7 +104,7 @@ def with_vendor(frame: pd.DataFrame) -> pd.DataFrame:
         backend="vendor",
         algorithm=VENDOR.algorithm,
     )
-    return pd.concat(unify([frame, rows]), ignore_index=True)
+    return joined([frame, rows]).reset_index(drop=True)
 
 
 def _mirrored(frame: pd.DataFrame) -> pd.DataFrame:

@@ -5,8 +5,8 @@
 Writes made-up tables (see :mod:`benchmarks.scale.made_up`), and measures two processes:
 
 - ``prepare``: ``tilewise data prepare``: reading, checking every row and every label, writing the training table;
-- ``bins``: the steps of ``tilewise train`` before the first tree: reading and checking that table twice, for its
-  kernels and for its labels, computing features, and cutting them into bins.
+- ``bins``: the steps of ``tilewise train`` before the first tree: reading and checking that table for its kernels,
+  reading its labels, computing features, and cutting them into bins.
 
 Of each: ``wall_s``; ``cpu_s``, processor time, which other processes disturb little; and ``peak_gib``, the largest
 resident memory. ``rows_per_s`` divides the rows by both processes' processor time: each works on one core.

@@ -36,7 +36,7 @@ def opened(file: Path, chunk_rows: int = 60) -> Measurements:
 
 
 def test_chunks_hold_whole_problems_and_every_row(file: Path) -> None:
-    whole, chunks = read_measurements(file, TARGET), list(opened(file))
+    whole, chunks = read_measurements(file, TARGET), list(opened(file).chunks())
     assert len(chunks) > 3
     assert len(opened(file)) == len(whole)
     of_problem = list(OPS[TARGET.op].column_names())
@@ -45,6 +45,27 @@ def test_chunks_hold_whole_problems_and_every_row(file: Path) -> None:
     by = [*of_problem, "kernel_name", "run_id"]
     joined = pd.concat(chunks).sort_values(by, ignore_index=True)
     pd.testing.assert_frame_equal(joined, whole.sort_values(by, ignore_index=True))
+
+
+def test_a_second_pass_reads_its_columns_alone_and_checks_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*OPS[TARGET.op].column_names(), "kernel_name", "tflops", "repeats", "is_valid"]
+    rows = opened(file)
+    first = list(rows.chunks(names))
+    monkeypatch.setattr("tilewise.data._measurements.checked", None)
+    monkeypatch.setattr("tilewise.data._row_source.open_table", None)
+    for chunk, again in zip(first, rows.chunks(names), strict=True):
+        pd.testing.assert_frame_equal(chunk[names], again[names])
+
+
+def test_a_pass_that_ends_early_has_not_checked_the_table(frame: pd.DataFrame, tmp_path: Path) -> None:
+    bad = frame.copy()
+    bad.loc[bad.index[-1], "latency_ms"] = -1.0
+    write(tmp_path, bad, 1, 70)
+    rows = opened(tmp_path / "0.parquet")
+    next(rows.chunks())
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"latency_ms must be positive"):
+            list(rows.chunks())
 
 
 def test_the_hash_is_that_of_the_whole_table(file: Path) -> None:
@@ -57,7 +78,7 @@ def test_a_bad_row_is_named_when_it_is_read(frame: pd.DataFrame, tmp_path: Path)
     write(tmp_path, bad, 1, 70)
     rows = opened(tmp_path / "0.parquet")
     with pytest.raises(DataError, match=r"0\.parquet: row 130: latency_ms must be positive, got -1\.0"):
-        list(rows)
+        list(rows.chunks())
 
 
 def test_other_tables_are_read_as_a_whole(frame: pd.DataFrame, file: Path, tmp_path: Path) -> None:

@@ -171,6 +171,18 @@ def test_a_column_that_stands_there_twice_is_named(tmp_path: Path) -> None:
         read_measurements(tmp_path)
 
 
+def test_text_of_several_files_is_categories_in_the_order_of_the_names(tmp_path: Path) -> None:
+    """Objects would be compared as text, and other orders would sort otherwise than text."""
+    names = FRAME["kernel_name"].unique()
+    for i, some in enumerate((names[3:], names[:3])):
+        written(tmp_path, FRAME[FRAME["kernel_name"].isin(some)].assign(run_id=f"run-{9 - i}"), f"{i}.parquet")
+    raw = read_raw_measurements(tmp_path)
+    assert {str(raw[c.name].dtype) for c in measurement_columns("grouped_conv") if c.kind == "str"} == {"category"}
+    assert raw["kernel_name"].cat.categories.tolist() == sorted(names)
+    assert raw["run_id"].cat.categories.tolist() == ["run-8", "run-9"]
+    assert raw["source_file"].unique().tolist() == [str(tmp_path / f"{i}.parquet") for i in range(2)]
+
+
 def test_smaller_and_encoded_types_are_as_good(tmp_path: Path) -> None:
     smaller = FRAME.astype({"N": "int16", "kernel_name": "category", "op": "category"}).assign(extra=1)
     pd.testing.assert_frame_equal(read_measurements(written(tmp_path, smaller)), FRAME)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tilewise.data._splits import split_keys as split_keys
     from tilewise.data._splits import split_rule as split_rule
     from tilewise.data._target_table import TargetTable as TargetTable
+    from tilewise.data._text import stacked as stacked
 
 __all__, __getattr__ = lazy_face(
     __name__,
@@ -101,5 +102,6 @@ __all__, __getattr__ = lazy_face(
             "split_rule",
         ),
         "_target_table": ("TargetTable",),
+        "_text": ("stacked",),
     },
 )

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from tilewise.data._text import stacked
 from tilewise.kernels import BACKEND_COLUMN, FILL, Backend, backend_of_columns, together
 
 
 def tags_of(frame: pd.DataFrame) -> tuple[str, ...]:
     """Return the distinct backends that a table's rows name; none where the table has no such column."""
-    return tuple(frame[BACKEND_COLUMN].dropna().astype(str).unique()) if BACKEND_COLUMN in frame else ()
+    return tuple(map(str, frame[BACKEND_COLUMN].dropna().unique())) if BACKEND_COLUMN in frame else ()
 
 
 def backend_of_frame(frame: pd.DataFrame) -> Backend:
@@ -23,21 +24,18 @@ def backend_of_frame(frame: pd.DataFrame) -> Backend:
     return backend_of_columns(frame.columns, tags_of(frame))
 
 
-def unify(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Return tables of one op with the kernel columns that all their backends have together.
+def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables of one op as one, with the kernel columns that all their backends have together.
 
-    Rows get the name of their backend, and fill values in the columns that their kernels lack. Tables of one backend
-    stay as they are.
+    Rows get the name of their backend, and fill values in the columns that their kernels lack.
     """
     backends = [backend_of_frame(frame) for frame in frames]
-    if not frames:
-        return []
     mixed = together(backends)
-    return [widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)]
+    return stacked([widened(frame, known, mixed) for frame, known in zip(frames, backends, strict=True)])
 
 
 def widened(frame: pd.DataFrame, known: Backend, mixed: Backend) -> pd.DataFrame:
-    """Return a table of the backend `known` with the kernel columns of `mixed`, see :func:`unify`."""
+    """Return a table of the backend `known` with the kernel columns of `mixed`, see :func:`joined`."""
     if not mixed.parts:
         return frame
     missing = {name: kind for name, kind in mixed.column_kinds().items() if name not in frame}

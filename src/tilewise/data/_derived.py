@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data._backends import backend_of_frame
-from tilewise.data._rows import problem_index
+from tilewise.data._rows import numbered
 from tilewise.errors import ProblemError, UsageError
 from tilewise.kernels import Backend, KernelValue
 from tilewise.ops import OPS, Problem
@@ -43,10 +43,9 @@ class Work:
 def work_of(frame: pd.DataFrame, op: str) -> Work:
     """Compute the work of each row's problem; the problem columns must not have empty cells."""
     by = [*OPS[op].column_names(), *_OTHER_COLUMNS]
-    distinct = frame[by].drop_duplicates()
-    facts = [_facts(OPS[op], row) for row in distinct.itertuples(index=False, name=None)]
+    problem, first = numbered(frame, by)
+    facts = [_facts(OPS[op], row) for row in frame[by].iloc[first].itertuples(index=False, name=None)]
     fault, flops, moved = zip(*facts, strict=True) if facts else ((), (), ())
-    problem = problem_index(frame, op, *_OTHER_COLUMNS)
     return Work(np.array(fault, dtype=object)[problem], np.array(flops)[problem], np.array(moved)[problem])
 
 

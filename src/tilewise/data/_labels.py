@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from tilewise.data._columns import DERIVED_COLUMNS
-from tilewise.data._rows import problem_index
-from tilewise.data._splits import is_primary
+from tilewise.data._rows import problem_index, taken
+from tilewise.data._splits import primary_of
 
 MIN_COMMON = 3  # kernels that a run must share with the primary run, to estimate the shift between the two
 _TIMES = ("latency_ms", "latency_min_ms", "latency_p20_ms", "latency_p80_ms")
@@ -38,11 +38,12 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     again = keys.duplicated()  # a run may list a kernel twice, and all readers must see the same row
     if again.any():
         frame, keys = (f[~again].reset_index(drop=True) for f in (frame, keys))
-    primary = pd.Series(is_primary(frame, op), index=frame.index)
-    repeated = ~primary.groupby(keys["problem"]).transform("all")
+    problem = keys["problem"].to_numpy()
+    primary = primary_of(problem, frame)
+    repeated = (np.bincount(problem, ~primary) > 0)[problem]
     if not repeated.any():
         return frame
-    rows = keys[repeated].assign(primary=primary, valid=frame["is_valid"], log=np.log(frame["latency_ms"]))
+    rows = keys.assign(primary=primary)[repeated].assign(valid=frame["is_valid"], log=np.log(frame["latency_ms"]))
     rows = rows.sort_values(["problem", "kernel", "primary", "run"], ascending=[True, True, False, True], kind="stable")
     rows = _level(rows)
     pair = [rows["problem"], rows["kernel"]]
@@ -61,7 +62,7 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 def valid_labels(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     """Return the rows of :func:`labelled` whose kernels are valid."""
     rows = labelled(frame, op)
-    return rows[rows["is_valid"].to_numpy()]
+    return taken(rows, rows["is_valid"].to_numpy())
 
 
 def judge_runs(frame: pd.DataFrame, op: str) -> pd.DataFrame:

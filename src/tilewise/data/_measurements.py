@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +17,34 @@ from tilewise.data._target_table import TargetTable
 from tilewise.ops import Target
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measurements:
-    """A prepared table in a file, which each pass reads again."""
+    """A prepared table in a file, which each pass reads again. The first one checks it, later ones trust it."""
 
     target: Target
     source: FileSource
+    is_checked: bool = field(default=False, init=False)
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __iter__(self) -> Iterator[pd.DataFrame]:
+    def chunks(self, columns: Collection[str] | None = None) -> Iterator[pd.DataFrame]:
         """Yield chunks of whole problems, with the rows that :func:`tilewise.data.read_measurements` gives.
+
+        Args:
+            columns: those to keep, of those that there are; None keeps all.
 
         Raises:
             DataError: a row breaks a rule; the message names the file and the row.
         """
+        names = [column.name for column in self.source.columns if columns is None or column.name in columns]
+        if self.is_checked:
+            for rows in self.source.chunks():
+                yield pd.concat(list(self.source.stored(names, rows)), ignore_index=True)
+            return
         for raw in self.source:
-            yield to_measurements(checked(raw), self.source.tags)
+            yield to_measurements(checked(raw), self.source.tags, names)
+        self.is_checked = True
 
     @property
     def content_hash(self) -> str:
@@ -44,7 +54,8 @@ class Measurements:
         digest = begin_digest(len(self))
         for column in self.source.columns:
             if column.name not in unused:
-                digest_column(digest, column.name, list(self.source.column(column)))
+                parts = self.source.stored([column.name], np.ones(len(self), dtype=bool))
+                digest_column(digest, column.name, [part[column.name] for part in parts])
         return digest.hexdigest()
 
 
@@ -77,6 +88,7 @@ def chunks_of(
         target: the target.
         columns: those to keep, of those that there are; None keeps all.
     """
-    for chunk in [rows] if isinstance(rows, pd.DataFrame) else rows:
-        kept = chunk if columns is None else chunk[[name for name in columns if name in chunk]]
-        yield TargetTable.of(kept, target)
+    if isinstance(rows, pd.DataFrame):
+        yield TargetTable.of(rows if columns is None else rows[[name for name in columns if name in rows]], target)
+    else:
+        yield from (TargetTable.of(chunk, target) for chunk in rows.chunks(columns))

@@ -18,18 +18,20 @@ import pandas as pd
 import pyarrow as arrow
 import pyarrow.parquet as pq
 
-from tilewise.data._backends import backend_of_frame, tags_of, widened
+from tilewise.data._backends import backend_of_frame, joined, tags_of, widened
 from tilewise.data._columns import TARGET_COLUMNS, Column, table_columns
-from tilewise.data._rows import is_of
+from tilewise.data._derived import implied_columns
+from tilewise.data._rows import is_of, taken
 from tilewise.data._schema import (
     backend_tags,
+    open_groups,
     open_table,
     other_targets,
     parquet_files,
     read_raw_measurements,
     rows_of,
     typed,
-    typed_column,
+    typed_columns,
 )
 from tilewise.errors import DataError
 from tilewise.kernels import BACKEND_COLUMN, Backend, KernelValue, backend_of_columns, together
@@ -77,7 +79,7 @@ class FrameSource:
     @classmethod
     def of(cls, frame: pd.DataFrame, target: Target) -> FrameSource:
         """Return the rows of `target` in a table that may hold other targets."""
-        return cls(frame[is_of(frame, target)].reset_index(drop=True))
+        return cls(taken(frame, is_of(frame, target)).reset_index(drop=True))
 
     @property
     def tags(self) -> Collection[str]:
@@ -97,11 +99,11 @@ class FrameSource:
 
     def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
         """Yield the selected rows."""
-        yield self.frame[rows]
+        yield taken(self.frame, rows)
 
     def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
         """Return the columns in which a selected row has another value than this."""
-        frame = self.frame[rows]
+        frame = taken(self.frame, rows)
         return {name for name, value in defaults.items() if name in frame and not (frame[name] == value).all()}
 
 
@@ -186,8 +188,12 @@ class FileSource:
         return len(self.chunk)
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
-        for chunk in range(int(self.chunk.max()) + 1):
-            yield pd.concat(list(self.select(self.chunk == chunk)))
+        for rows in self.chunks():
+            yield joined(list(self.select(rows)))
+
+    def chunks(self) -> Iterator[_Bools]:
+        """Yield the mask of each chunk's rows."""
+        return (self.chunk == chunk for chunk in range(int(self.chunk.max()) + 1))
 
     def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
         """Yield the selected rows, row group by row group."""
@@ -210,9 +216,14 @@ class FileSource:
         is_one = all(g.file == self.groups[0].file and g.rows is None for g in self.groups)
         return is_one and {c.name for c in self.columns} <= {*stored, *later}
 
-    def column(self, column: Column) -> Iterator[pd.Series]:
-        """Yield a stored column of a complete file in the table's type, row group by row group."""
-        return (typed_column(group.file, group.number, column) for group in self.groups)
+    def stored(self, names: Collection[str], rows: _Bools) -> Iterator[pd.DataFrame]:
+        """Yield columns of a complete file for the selected rows, in the table's types, row group by row group."""
+        columns, implied = self.columns, implied_columns(self.target.op, self.backend)
+        for group, places, _ in self._places(rows):
+            stored = pq.read_schema(group.file).names
+            found = [column for column in columns if column.name in names and column.name in stored]
+            left_out = {n: value for n, value in implied.items() if n in names and n not in stored}
+            yield typed_columns(group.file, group.number, found, places).assign(**left_out)
 
     def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
         """Return the columns in which a selected row has another value than this; reads these columns only."""
@@ -251,10 +262,10 @@ def _scan(file: Path, target: Target) -> list[tuple[_Group, _Hashes]]:
     names = [c.name for c in TARGET_COLUMNS] + [*OPS[target.op].column_names(), BACKEND_COLUMN]
     found, tags, first = list[tuple[int, int, _Ints | None, _Hashes]](), set[str](), 0
     try:
-        source = pq.ParquetFile(file, page_checksum_verification=True)
+        source = open_groups(file)
         stored = source.schema_arrow.names
         for number in range(source.num_row_groups):
-            table = source.read_row_group(number, columns=[n for n in names if n in stored])
+            table = source.read_row_group(number, columns=[n for n in names if n in stored]).unify_dictionaries()
             tags |= backend_tags(table, file)
             rows = rows_of(table, target)
             if len(rows):
@@ -279,11 +290,10 @@ class _Numbering:
 
     def of(self, hashes: _Hashes) -> _Codes:
         """Return the number of each hash, of shape (rows,)."""
-        distinct, first, place = np.unique(hashes, return_index=True, return_inverse=True)
-        numbers = np.empty(len(distinct), dtype=np.int32)
-        for i in np.argsort(first).tolist():
-            numbers[i] = self._known.setdefault(int(distinct[i]), len(self._known))
-        return numbers[place]
+        place, distinct = pd.factorize(hashes)
+        numbers = [self._known.setdefault(value, len(self._known)) for value in distinct.tolist()]
+        codes: _Codes = np.array(numbers, dtype=np.int32)[place]
+        return codes
 
 
 def _hashes(table: arrow.Table, op: str) -> _Hashes:
@@ -303,7 +313,7 @@ def _codes(column: arrow.Array, kind: str) -> _Hashes:
     """Return equal numbers for equal values, in whatever type a file stores them."""
     if kind == "int":
         return np.asarray(column.cast(arrow.float64()).fill_null(-1)).astype(np.int64).view(np.uint64)
-    encoded = column.cast(arrow.string()).fill_null("").dictionary_encode()
-    words = np.array([zlib.crc32(word.encode()) for word in encoded.dictionary.to_pylist()], dtype=np.uint64)
-    codes: _Hashes = words[np.asarray(encoded.indices)]
+    encoded = column if arrow.types.is_dictionary(column.type) else column.cast(arrow.string()).dictionary_encode()
+    words = np.array([zlib.crc32((word or "").encode()) for word in [*encoded.dictionary.to_pylist(), ""]], np.uint64)
+    codes: _Hashes = words[np.asarray(encoded.indices.fill_null(-1))]
     return codes

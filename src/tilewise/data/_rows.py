@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -18,15 +19,21 @@ Bools = npt.NDArray[np.bool_]
 
 def is_of(frame: pd.DataFrame, target: Target) -> Bools:
     """Return which rows belong to `target`, of shape (rows,)."""
-    return cast(
-        Bools, np.logical_and.reduce([frame[c.name].to_numpy() == getattr(target, c.name) for c in TARGET_COLUMNS])
-    )
+    of_column = [frame[c.name] == getattr(target, c.name) for c in TARGET_COLUMNS]
+    return cast(Bools, np.logical_and.reduce([mask.to_numpy(dtype=bool, na_value=False) for mask in of_column]))
+
+
+def taken(rows: pd.DataFrame, mask: Bools) -> pd.DataFrame:
+    """Return the rows selected by a mask of shape (rows,); all of them are not copied."""
+    return rows if mask.all() else rows[mask]
 
 
 def pool_index(rows: pd.DataFrame, pool: Pool) -> Ints:
     """Return the index of each row's kernel in the pool, of shape (rows,); -1 for kernels outside the pool."""
     place = {name: i for i, name in enumerate(pool.names)}
-    return cast(Ints, rows["kernel_name"].map(place).fillna(-1).to_numpy(dtype=np.int64))
+    kernel, names = pd.factorize(rows["kernel_name"])
+    places: Ints = np.array([*(place.get(name, -1) for name in names), -1], dtype=np.int64)
+    return cast(Ints, places[kernel])
 
 
 def sort_rows(rows: pd.DataFrame, target: Target, pool: Pool) -> pd.DataFrame:
@@ -35,10 +42,14 @@ def sort_rows(rows: pd.DataFrame, target: Target, pool: Pool) -> pd.DataFrame:
     Only the first row of each problem and kernel remains. The index starts from 0.
     """
     names = list(OPS[target.op].column_names())
-    place = pool_index(rows, pool)
-    order = rows.assign(_place=np.where(place < 0, len(pool), place))
-    order = order.sort_values([*names, "_place", "kernel_name"], kind="stable").drop(columns="_place")
-    return order.drop_duplicates([*names, "kernel_name"]).reset_index(drop=True)
+    problem, first = numbered(rows, names)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[rows[names].iloc[first].reset_index(drop=True).sort_values(names).index] = np.arange(len(first))
+    kernel, place = pd.factorize(rows["kernel_name"], sort=True)[0], pool_index(rows, pool)
+    keys = kernel, np.where(place < 0, len(pool), place), rank[problem]
+    order = np.lexsort(keys)
+    is_first = np.diff(kernel[order], prepend=-1) | np.diff(keys[-1][order], prepend=-1)
+    return rows.iloc[order[is_first != 0]].reset_index(drop=True)
 
 
 def problems_of(rows: pd.DataFrame, target: Target) -> tuple[Problem, ...]:
@@ -55,8 +66,16 @@ def problem_index(rows: pd.DataFrame, op: str, *more: str) -> Ints:
 
     Rows that differ in a column of `more` count as different problems.
     """
-    by = [*OPS[op].column_names(), *more]
-    return np.asarray(rows.groupby(by, sort=False, dropna=False).ngroup(), dtype=np.int64)
+    return numbered(rows, [*OPS[op].column_names(), *more])[0]
+
+
+def numbered(rows: pd.DataFrame, by: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return a number for each row, of shape (rows,), and the first row of each number.
+
+    Numbers count the distinct values of the columns `by` from 0, by first appearance.
+    """
+    number = np.asarray(rows.groupby(list(by), sort=False, dropna=False).ngroup(), dtype=np.int64)
+    return number, np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))
 
 
 def is_supported(rows: pd.DataFrame, target: Target, pool: Pool) -> Bools:

@@ -7,7 +7,7 @@ error that names file and row (:func:`read_measurements`), or goes to quarantine
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -20,7 +20,7 @@ import pyarrow as arrow
 import pyarrow.parquet as pq
 
 from tilewise.arch import DEFAULT_BACKEND
-from tilewise.data._backends import backend_of_frame, tags_of, unify
+from tilewise.data._backends import backend_of_frame, joined, tags_of
 from tilewise.data._columns import (
     DERIVED_COLUMNS,
     PROVENANCE,
@@ -32,7 +32,8 @@ from tilewise.data._columns import (
     table_columns,
 )
 from tilewise.data._derived import with_later_columns, with_rates, work_of
-from tilewise.data._rows import is_of
+from tilewise.data._rows import is_of, numbered, taken
+from tilewise.data._text import categories, in_words
 from tilewise.errors import ConfigError, DataError, KernelError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
 from tilewise.ops import OPS, Target, is_known, known_ops
@@ -42,7 +43,7 @@ TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
 
 Ints = npt.NDArray[np.int64]
 
-_RAW_TYPES = {"str": "str", "int": "Int64", "float": "float64", "bool": "boolean"}
+_RAW_TYPES = {"str": "category", "int": "Int64", "float": "float64", "bool": "boolean"}
 _TYPES = {"str": "str", "int": "int64", "float": "float64", "bool": "bool"}
 _READ_ERRORS = (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, OSError, ValueError)
 
@@ -82,6 +83,8 @@ def checked(raw: pd.DataFrame) -> pd.DataFrame:
 def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFrame:
     """Read measurements without checking rows; the columns :data:`SOURCE` name each row's file and place.
 
+    Text comes as categories, in the order of their names.
+
     Args:
         path: as for :func:`read_measurements`.
         target: as for :func:`read_measurements`.
@@ -102,13 +105,14 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
             raise DataError(f"{path}: tables of {frames[0]['op'].iloc[0]} and {op} do not fit together; name a target")
         elif op:
             frame = typed(table, op, file, np.arange(len(table)) if target is None else rows_of(table, target))
-            others |= targets_in(file) if target else set()
             if len(frame):
                 frames.append(frame)
+            elif target:
+                others |= targets_in(file)
     if not frames:
         missing = f"no row of {target.name}" if target else "no rows"
         raise DataError(f"{path}: {missing}" + (f"; there are {', '.join(sorted(others))}" if others else ""))
-    return pd.concat(unify(frames), ignore_index=True)
+    return joined(frames).reset_index(drop=True)
 
 
 def row_faults(raw: pd.DataFrame) -> pd.Series:
@@ -125,7 +129,7 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
         {c.name: _RAW_TYPES[c.kind] for c in table_columns(op, raw.columns, tags_of(raw))}
     )
     faults = _column_faults(raw, op)
-    sound = raw[faults == ""]
+    sound = taken(raw, (faults == "").to_numpy())
     if len(sound):
         found = _problem_faults(sound, op)
         found = found.where(found != "", _kernel_faults(sound))
@@ -133,16 +137,21 @@ def row_faults(raw: pd.DataFrame) -> pd.Series:
     return faults
 
 
-def to_measurements(raw: pd.DataFrame, tags: Collection[str] | None = None) -> pd.DataFrame:
+def to_measurements(
+    raw: pd.DataFrame, tags: Collection[str] | None = None, names: Collection[str] | None = None, text: str = "str"
+) -> pd.DataFrame:
     """Return rows without faults in the table's own columns and types.
 
     Args:
         raw: the rows.
         tags: backends of all rows of the table, if `raw` is a part of it; None: those of `raw`.
+        names: of the columns to return; None returns all.
+        text: type of text, "category" for rows that are only compared.
     """
     columns = table_columns(str(raw["op"].iloc[0]), raw.columns, tags_of(raw) if tags is None else tags)
-    types = {c.name: _type(c) for c in columns}
-    return raw[[c.name for c in columns]].astype(types).reset_index(drop=True)
+    types = {c.name: text if c.kind == "str" else _type(c) for c in columns if names is None or c.name in names}
+    kept = raw[list(types)].reset_index(drop=True)
+    return (in_words(kept) if text == "str" else kept).astype(types)
 
 
 @cache
@@ -178,7 +187,7 @@ def _is_timed(frame: pd.DataFrame) -> pd.Series:
 def _column_faults(raw: pd.DataFrame, op: str) -> pd.Series:
     faults = pd.Series("", index=raw.index, dtype=object)
     try:
-        schema(op, backend_of_frame(raw).name).validate(raw, lazy=True)
+        schema(op, backend_of_frame(raw).name).validate(raw, lazy=True, inplace=True)
     except pa.errors.SchemaErrors as e:
         cases = e.failure_cases
         if cases["index"].isna().any():  # reading ensures the types, so this rule concerns the whole table
@@ -221,9 +230,9 @@ def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
     backend = backend_of_frame(frame)
     names = [c.name for c in kernel_columns(backend.name)]
     keys = [*names, "op", "variant", "dtype"]
-    distinct = frame[keys].drop_duplicates()
+    number, first = numbered(frame, keys)
     found = []
-    for row in distinct.to_dict("records"):
+    for row in frame[keys].iloc[first].to_dict("records"):
         try:
             expected = backend.read_kernel({str(k): v for k, v in row.items()}).name(
                 row["op"], row["variant"], row["dtype"]
@@ -232,8 +241,7 @@ def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
             found.append("" if expected == row["kernel_name"] else wrong)
         except KernelError as e:
             found.append(str(e))
-    faults = frame[keys].merge(distinct.assign(fault=found), how="left")["fault"].astype(object)
-    return faults.set_axis(frame.index)
+    return pd.Series(np.array(found, dtype=object)[number], index=frame.index)
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -262,12 +270,12 @@ def targets_in(file: Path) -> frozenset[str]:
     """
     names = [c.name for c in TARGET_COLUMNS]
     try:
-        groups = pq.ParquetFile(file)
-        parts = (groups.read_row_group(i, columns=names) for i in range(groups.num_row_groups))
-        distinct = [row for part in parts for row in part.group_by(names).aggregate([]).to_pylist()]
+        groups = open_groups(file)
+        parts = (groups.read_row_group(i, columns=names).to_pandas()[names] for i in range(groups.num_row_groups))
+        distinct = [row for part in parts for row in part.drop_duplicates().itertuples(index=False, name=None)]
     except (*_READ_ERRORS, KeyError):
         return frozenset()
-    return frozenset("_".join(str(row[name]) for name in names) for row in distinct)
+    return frozenset("_".join(map(str, row)) for row in distinct)
 
 
 def other_targets(file: Path, target: Target) -> set[str]:
@@ -282,9 +290,10 @@ def other_targets(file: Path, target: Target) -> set[str]:
 def open_table(file: Path, group: int | None = None) -> tuple[arrow.Table, str | None]:
     """Read a file, or one of its row groups, and its op; the op of a table without rows is unknown (None)."""
     try:
-        source = pq.ParquetFile(file, page_checksum_verification=True)
+        source = open_groups(file)
         table = source.read() if group is None else source.read_row_group(group)
-        table = table.replace_schema_metadata(None)  # pandas' metadata is not needed, and may be damaged
+        # Pandas' metadata is not needed, and may be damaged.
+        table = table.replace_schema_metadata(None).unify_dictionaries()
         table.validate(full=True)
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
@@ -296,6 +305,13 @@ def open_table(file: Path, group: int | None = None) -> tuple[arrow.Table, str |
     if ops and not is_known(ops[0]):
         raise DataError(f"{file}: row 0: op must be one of {', '.join(known_ops())}, got {ops[0]!r}")
     return table, ops[0] if ops else None
+
+
+def open_groups(file: Path) -> pq.ParquetFile:
+    """Open a file to read its row groups, with checksums, and with text as dictionaries."""
+    kinds = (arrow.string(), arrow.large_string())
+    text = [field.name for field in pq.read_schema(file) if field.type in kinds]
+    return pq.ParquetFile(file, page_checksum_verification=True, read_dictionary=text)
 
 
 def typed(
@@ -321,11 +337,13 @@ def typed(
     missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
-    frame = table.select([c.name for c in stored]).take(rows).to_pandas()
-    typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}), op)
+    chosen = table.select([c.name for c in stored])
+    frame = (chosen if len(rows) == len(table) else chosen.take(rows)).to_pandas()
+    typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}, copy=False), op)
     is_complete = {c.name for c in columns} == set(typed.columns)
     complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
-    return pd.DataFrame({**complete, SOURCE[0]: str(file), SOURCE[1]: first + rows})
+    source = pd.Categorical.from_codes(np.zeros(len(rows), dtype=np.int8), [str(file)])
+    return pd.DataFrame({**complete, SOURCE[0]: source, SOURCE[1]: first + rows}, copy=False)
 
 
 def rows_of(table: arrow.Table, target: Target) -> Ints:
@@ -350,21 +368,22 @@ def backend_tags(table: arrow.Table, file: Path) -> set[str]:
     return tags
 
 
-def typed_column(file: Path, group: int, column: Column) -> pd.Series:
-    """Return one column of a row group in the table's type."""
+def typed_columns(file: Path, group: int, columns: Sequence[Column], rows: Ints) -> pd.DataFrame:
+    """Return stored columns of some rows of a row group in the table's types."""
     try:
-        source = pq.ParquetFile(file, page_checksum_verification=True)
-        values = source.read_row_group(group, columns=[column.name])[column.name].to_pandas()
+        table = open_groups(file).read_row_group(group, columns=[c.name for c in columns]).unify_dictionaries()
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
-    return _convert(values, column, file).astype(_type(column))
+    frame = (table if len(rows) == len(table) else table.take(rows)).to_pandas()
+    frame = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in columns}, copy=False)
+    return in_words(frame).astype({c.name: _type(c) for c in columns})
 
 
 def _convert(values: pd.Series, column: Column, file: Path) -> pd.Series:
     try:
         if not (values.isna().all() or _holds(values, column)):
             raise TypeError(f"got {values.dtype}")
-        return values.astype(_RAW_TYPES[column.kind])
+        return categories(values) if column.kind == "str" else values.astype(_RAW_TYPES[column.kind])
     except (TypeError, ValueError, OverflowError) as e:
         raise DataError(f"{file}: column {column.name} must hold {column.kind} values: {e}") from e
 
@@ -375,7 +394,8 @@ def _holds(values: pd.Series, column: Column) -> bool:
     if column.kind in ("int", "float"):
         return bool(pd.api.types.is_numeric_dtype(values)) and not boolean
     wanted = str if column.kind == "str" else bool
-    return (boolean and wanted is bool) or all(isinstance(v, wanted) for v in values.dropna().unique())
+    distinct = values.cat.categories if isinstance(values.dtype, pd.CategoricalDtype) else values.dropna().unique()
+    return (boolean and wanted is bool) or all(isinstance(v, wanted) for v in distinct)
 
 
 def _type(column: Column) -> str:

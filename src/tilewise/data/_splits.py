@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tilewise.data._rows import problem_index
+from tilewise.data._rows import numbered, problem_index
 from tilewise.ops import OPS, Target
 
 HOLDOUT_RULE = "tilewise-holdout-1"
@@ -81,9 +81,10 @@ def holdout_mask(op: str, keys: npt.ArrayLike, fraction: float) -> Bools:
     rows = np.asarray(keys, dtype=np.int64)
     if not len(rows):
         return np.zeros(0, dtype=bool)
-    distinct, of_row = np.unique(rows, axis=0, return_inverse=True)
-    held = np.array([_position(op, key.tolist()) < fraction for key in distinct])
-    return held[of_row.reshape(-1)]
+    columns = pd.DataFrame(rows)
+    number, first = numbered(columns, list(columns))
+    held = np.array([_position(op, key.tolist()) < fraction for key in rows[first]])
+    return cast(Bools, held[number])
 
 
 def split_rule(target: Target, fraction: float, n_splits: int | None = None) -> str:
@@ -103,17 +104,18 @@ def is_primary(frame: pd.DataFrame, op: str) -> Bools:
         frame: a measurement table of one target.
         op: the target's op.
     """
-    rows = pd.DataFrame(
-        {
-            "problem": problem_index(frame, op),
-            "run_id": frame["run_id"].to_numpy(dtype=object),
-            "at": frame["measured_at"].fillna("~").to_numpy(dtype=object),  # unknown times come last
-        }
-    )
-    runs = rows.groupby(["problem", "run_id"], as_index=False).agg(n=("at", "size"), at=("at", "min"))
-    runs = runs.sort_values(["problem", "n", "at", "run_id"], ascending=[True, False, True, True])
-    primary = runs.drop_duplicates("problem").set_index("problem")["run_id"]
-    return np.asarray(rows["problem"].map(primary).to_numpy() == rows["run_id"].to_numpy(), dtype=bool)
+    return primary_of(problem_index(frame, op), frame)
+
+
+def primary_of(problem: Ints, frame: pd.DataFrame) -> Bools:
+    """Return the mask of :func:`is_primary`, given the number of each row's problem, of shape (rows,)."""
+    run, at = (pd.factorize(frame[name], sort=True)[0] for name in ("run_id", "measured_at"))
+    at = np.where(at < 0, len(at), at)  # unknown times come last
+    rows = pd.DataFrame({"problem": problem, "run": run, "at": at})
+    runs = rows.groupby(["problem", "run"], as_index=False).agg(n=("at", "size"), at=("at", "min"))
+    runs = runs.sort_values(["problem", "n", "at", "run"], ascending=[True, False, True, True])
+    primary = runs.drop_duplicates("problem")["run"].to_numpy()
+    return cast(Bools, primary[problem] == run)
 
 
 def _position(op: str, key: Sequence[int]) -> float:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data._labels import valid_labels
-from tilewise.data._rows import is_of, pool_index, problem_index, problems_of, sort_rows, support
+from tilewise.data._rows import is_of, pool_index, problem_index, problems_of, sort_rows, support, taken
 from tilewise.data._splits import group_keys, held_out, split_keys
 from tilewise.kernels import Pool
 from tilewise.ops import OPS, Problem, Target
@@ -46,14 +46,14 @@ class TargetTable:
     @classmethod
     def of(cls, frame: pd.DataFrame, target: Target) -> Self:
         """Return the rows of `target` in a measurement table that may hold other targets."""
-        return cls(target, frame[is_of(frame, target)])
+        return cls(target, taken(frame, is_of(frame, target)))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, rows: Bools) -> Self:
         """Return the table of the rows selected by a mask of shape (rows,)."""
-        return type(self)(self.target, self.rows[rows])
+        return type(self)(self.target, taken(self.rows, rows))
 
     def is_holdout(self, fraction: float) -> Bools:
         """Return which rows belong to a holdout problem, of shape (rows,).

@@ -162,8 +162,10 @@ class FeatureRows:
     def __len__(self) -> int:
         return len(self.launches)
 
-    def __getitem__(self, rows: slice) -> Floats:
-        return self.launches.matrix(self.features, np.arange(*rows.indices(len(self))))
+    def __getitem__(self, rows: slice | Ints) -> Floats:
+        """Compute some ascending rows, of shape (rows, features)."""
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        return self.launches.matrix(self.features, numbers)
 
     def batches(self) -> Iterator[Floats]:
         """Yield the matrix in parts of at most :data:`BATCH_ROWS` rows."""

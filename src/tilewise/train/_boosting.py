@@ -7,9 +7,9 @@ validation rows, never on their labels.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import lightgbm as lgb
 import numpy as np
@@ -111,7 +111,7 @@ class Bins:
         params = {**_FIXED, "max_bin": max_bin, "num_threads": threads, **self._network}
         # LightGBM requires labels before it builds subsets; each fit sets its own.
         data = matrix if isinstance(matrix, np.ndarray) else _Batches(matrix)
-        self._full = lgb.Dataset(data, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
+        self._full = _Dataset(data, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
         self._full.construct()
         self._subsets: dict[bytes, lgb.Dataset] = {}
         self._rows = len(matrix)
@@ -176,26 +176,28 @@ class Bins:
         return self._subsets[key]
 
 
+class _Dataset(lgb.Dataset):
+    """A data set that reads its sample at once: row by row, it would take longer than filling the bins."""
+
+    @staticmethod
+    def _yield_row_from_seqlist(seqs: list[lgb.Sequence], indices: Iterable[int]) -> Iterator[Floats]:
+        (batches,) = seqs
+        return iter(batches[cast(Any, indices)])
+
+
 class _Batches(lgb.Sequence):
-    """Features as LightGBM reads them: rows one by one, ascending, to choose bins, and batches to fill the bins."""
+    """Features as LightGBM reads them: a sample of ascending rows to choose bins, and batches to fill the bins."""
 
     batch_size = BATCH_ROWS
 
     def __init__(self, rows: FeatureRows) -> None:
         self._rows = rows
-        self._start, self._batch = 0, rows[:0]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Floats:
-        if isinstance(index, slice):
-            return self._rows[index]
-        if not 0 <= index - self._start < len(self._batch):
-            self._start = int(index)
-            self._batch = self._rows[self._start : self._start + BATCH_ROWS]
-        row: Floats = self._batch[index - self._start].copy()  # LightGBM keeps it, and a view would keep its batch
-        return row
+        return self._rows[index]
 
 
 def _valid_scores(booster: lgb.Booster) -> Floats:

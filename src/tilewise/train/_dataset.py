@@ -21,6 +21,7 @@ from tilewise.data import (
     held_out,
     keys_digest,
     split_keys,
+    stacked,
 )
 from tilewise.errors import DataError
 from tilewise.features import FeatureRows, FeatureTable, Launches, Terms, feature_table
@@ -235,11 +236,12 @@ def build_table(
     problems, parts = list[pd.DataFrame](), list[pd.DataFrame]()
     for chunk in chunks_of(rows, target, (*(c.name for c in TARGET_COLUMNS), *of_problem, *_MEASURED, *_OF_RUN)):
         problems.append(chunk.rows[of_problem].drop_duplicates())
-        parts.append(chunk.training(holdout_fraction).labelled().rows[[*of_problem, *_MEASURED]])
+        found = chunk.training(holdout_fraction).labelled().rows[[*of_problem, *_MEASURED]]
+        parts.append(found.astype(dict.fromkeys(found.select_dtypes("str"), "category")))  # a byte or two per row
     if not any(map(len, problems)):
         raise DataError(f"no row of {target.name} to learn from")
     split = Split.of(TargetTable(target, pd.concat(problems)), holdout_fraction)
-    labels = TargetTable(target, pd.concat(parts)).ordered(pool)
+    labels = TargetTable(target, stacked(parts)).ordered(pool)
     del parts
     supported, candidates = labels.support(pool)
     labels, candidates = labels.take(supported), candidates[supported]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tilewise.data import Bools, Measurements, TargetTable, backend_of_frame, chunks_of
+from tilewise.data import TARGET_COLUMNS, Bools, Measurements, TargetTable, backend_of_frame, chunks_of, problem_index
 from tilewise.errors import DataError, KernelError
 from tilewise.kernels import KernelBase, Pool, load_pool
 from tilewise.ops import OPS, Target
@@ -22,6 +22,7 @@ ENOUGH_JUDGED = 100
 
 UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
 _UNLISTED_SEED = 0
+_READ = ("kernel_name", "tflops", "is_valid")  # columns that the choice of a pool reads, besides
 DRAWN = "is_drawn"  # column of the rows that were not measured
 
 
@@ -40,8 +41,10 @@ def pool_of(rows: pd.DataFrame | Measurements, target: Target) -> Pool:
         DataError: no row of `target` is valid.
     """
     measured, merits = set[KernelBase](), list[pd.DataFrame]()
-    for chunk in chunks_of(rows, target):
-        valid = chunk.rows[chunk.rows["is_valid"].to_numpy()]
+    backend = backend_of_frame(rows) if isinstance(rows, pd.DataFrame) else rows.source.backend
+    of_target = (*(c.name for c in TARGET_COLUMNS), *OPS[target.op].column_names())
+    for chunk in chunks_of(rows, target, (*of_target, *_READ, *backend.column_kinds())):
+        valid = chunk.take(chunk.rows["is_valid"].to_numpy()).rows
         if len(valid):
             measured |= _kernels(valid)
             merits.append(_merit(valid, target))
@@ -121,11 +124,15 @@ def _kernels(rows: pd.DataFrame) -> set[KernelBase]:
 
 def _merit(rows: pd.DataFrame, target: Target) -> pd.DataFrame:
     """Return on how many problems each kernel is valid, and the fastest, indexed by its name."""
-    problem = list(OPS[target.op].column_names())
-    rows = rows.sort_values("kernel_name", kind="stable").reset_index(drop=True)
-    fastest = rows.loc[rows.groupby(problem)["tflops"].idxmax(), "kernel_name"].value_counts()
-    valid = rows.drop_duplicates([*problem, "kernel_name"])["kernel_name"].value_counts()
-    return pd.DataFrame({"valid": valid, "fastest": fastest.reindex(valid.index).fillna(0)})
+    kernel, names = pd.factorize(rows["kernel_name"], sort=True)
+    problem, rates = problem_index(rows, target.op), rows["tflops"].to_numpy()
+    best = np.full(problem.max() + 1, -np.inf)
+    np.maximum.at(best, problem, rates)
+    fastest, is_best = np.full(len(best), len(names)), rates == best[problem]
+    np.minimum.at(fastest, problem[is_best], kernel[is_best])  # the first by name
+    pairs = np.unique(problem * len(names) + kernel)
+    counts = {"valid": pairs % len(names), "fastest": fastest}
+    return pd.DataFrame({name: np.bincount(of, minlength=len(names)) for name, of in counts.items()}, index=names)
 
 
 def _default(merits: Sequence[pd.DataFrame]) -> str:

@@ -1,6 +1,6 @@
 """Rules that find untrustworthy labels; both preparing and merging use them.
 
-A rule takes rows of one target and returns why each row breaks it. Rules about a single row (types, impossible
+A rule takes rows of one target and returns why faulty rows break it. Rules about a single row (types, impossible
 problems, names that contradict their columns) come from :func:`tilewise.data._schema.row_faults`.
 """
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data._backends import backend_of_frame
-from tilewise.data._rows import problem_index
+from tilewise.data._rows import problem_index, taken
 from tilewise.data._schema import row_faults, to_measurements
 from tilewise.data.quality._outliers import RelativeTimes, outliers
 from tilewise.ops import OPS, Target, definition_of
@@ -48,11 +48,12 @@ def find_faults(chunks: Iterable[pd.DataFrame], target: Target) -> pd.DataFrame:
     broken, times = list[pd.DataFrame](), list[RelativeTimes]()
     for rows in chunks:
         reasons = row_faults(rows).set_axis(rows.index)
-        broken.append(_broken("row", reasons))
-        sound = rows[(reasons == "").to_numpy()]
+        is_sound = (reasons == "").to_numpy()
+        broken.append(_broken("row", reasons[~is_sound]))
+        sound = taken(rows, is_sound)
         if len(sound):
             found, left = _faults_of_problems(
-                to_measurements(sound).set_index(sound.index), target, load_arch(target.arch)
+                to_measurements(sound, text="category").set_index(sound.index), target, load_arch(target.arch)
             )
             broken += found
             times += [RelativeTimes.of(left, target)] if len(left) else []
@@ -88,13 +89,12 @@ def _faults_of_problems(
     for rule, check in _CHECKS.items():
         reasons = check(left, _Limits.of(target, arch, lists_fastest))
         broken.append(_broken(rule, reasons))
-        left = left[(reasons == "").to_numpy()]
-    return broken, left[left["is_valid"].to_numpy()]
+        left = left.drop(index=reasons.index) if len(reasons) else left
+    return broken, taken(left, left["is_valid"].to_numpy())
 
 
 def _broken(rule: str, reasons: pd.Series) -> pd.DataFrame:
-    """Return rule and reason of the rows with a reason. Two checks find repeats as well."""
-    reasons = reasons[(reasons != "").to_numpy()]
+    """Return rule and reason of faulty rows. Two checks find repeats as well."""
     rules = np.where(reasons.astype(str).str.startswith("repeats"), HARMLESS, rule)
     return pd.DataFrame({"rule": rules, "reason": reasons}, index=reasons.index, dtype=object)
 
@@ -142,17 +142,16 @@ def _duplicates(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
     """Find repeats of a problem and kernel within a run: all of them if they contradict, all but the first if not."""
     key = ["problem", "kernel_name", "run_id"]
     rows = frame[frame.duplicated(key, keep=False)]
-    reasons = pd.Series("", index=frame.index, dtype=object)
+    reasons = pd.Series("", index=rows.index, dtype=object)
     if not len(rows):
         return reasons
     groups = rows.groupby(key, sort=False, dropna=False)
     latency = groups["latency_ms"]
     slower = latency.transform("max") / latency.transform("min")
     contradicts = (groups["status"].transform("nunique") > 1) | (slower > CONTRADICTION)
-    reasons.loc[rows.index[contradicts]] = "contradicts another row of the same run, problem and kernel"
-    repeated = rows.duplicated(key) & ~contradicts
-    reasons.loc[rows.index[repeated]] = "repeats another row of the same run, problem and kernel"
-    return reasons
+    reasons[contradicts] = "contradicts another row of the same run, problem and kernel"
+    reasons[rows.duplicated(key) & ~contradicts] = "repeats another row of the same run, problem and kernel"
+    return reasons[reasons != ""]
 
 
 def _cold_samples(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
@@ -164,18 +163,15 @@ def _cold_samples(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
 def _cold_repeats(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
     valid = frame[frame["is_valid"]]
     fastest = valid.groupby(["problem", "kernel_name"])["latency_ms"].transform("min")
-    ratio = (valid["latency_ms"] / fastest).reindex(frame.index)
+    ratio = valid["latency_ms"] / fastest
     # The runs of a find database are ways of calling the same solver, as 2D or as 3D: the faster one counts.
     cause = "repeats a faster call" if limits.lists_fastest else "cold start"
     return _reasons(ratio > COLD_REPEAT, ratio, lambda v: f"{cause}: took {v:.3g} times what another run measured")
 
 
 def _reasons(bad: pd.Series, values: pd.Series, reason: Callable[[float], str]) -> pd.Series:
-    """Return the reason of each bad row, made of its value, and "" for the others."""
-    is_bad = bad.fillna(False).astype(bool).to_numpy()
-    reasons = pd.Series("", index=values.index, dtype=object)
-    reasons[is_bad] = values[is_bad].map(reason)
-    return reasons
+    """Return the reason of each bad row, made of its value."""
+    return values[bad.fillna(False).astype(bool).to_numpy()].astype(object).map(reason)
 
 
 # In this order. RelativeTimes judges the rows that these leave, by all problems together.

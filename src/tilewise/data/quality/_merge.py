@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 import pyarrow.parquet as pq
 
-from tilewise.data._backends import unify
+from tilewise.data._backends import joined
 from tilewise.data._row_source import FrameSource
 from tilewise.data._rows import is_of
 from tilewise.data._schema import parquet_files, read_raw_measurements, to_measurements
@@ -70,7 +70,7 @@ def merge_measurements(inputs: Sequence[Path], target: Target) -> Merged:
     frames = {f: rows for f in files if (rows := _rows(f, target)) is not None}
     if not frames:
         raise DataError(f"{', '.join(map(str, inputs))}: no row of {target.name}")
-    rows = pd.concat(unify(list(frames.values())), ignore_index=True)
+    rows = joined(list(frames.values())).reset_index(drop=True)
     screened = screen(FrameSource(rows), target, exclusions)
     harmless = screened.faults["rule"] == HARMLESS
     blocking = screened.faults[~harmless]

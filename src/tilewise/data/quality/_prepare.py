@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tilewise.data._backends import joined
 from tilewise.data._columns import table_columns
 from tilewise.data._derived import implied_columns
 from tilewise.data._parquet_bytes import write_parts
 from tilewise.data._row_source import CHUNK_ROWS, FrameSource, RowSource, open_rows
 from tilewise.data._schema import SOURCE, to_measurements
+from tilewise.data._text import in_words
 from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, find_exclusions
 from tilewise.data.quality._faults import HARMLESS
 from tilewise.data.quality._screen import Screened, screen
@@ -74,10 +76,10 @@ class Prepared:
         wanted[cells.index] = True
         if not len(cells):
             wanted[0] = True  # an empty table has columns, too
-        found = pd.concat(list(self.rows.select(wanted)))
+        found = joined(list(self.rows.select(wanted)))
         columns = [c.name for c in table_columns(self.target.op, found.columns, self.rows.tags)]
         columns += [n for n in SOURCE if n in found.columns]
-        return pd.concat([found.loc[cells.index, columns], cells], axis=1).reset_index(drop=True)
+        return pd.concat([in_words(found.loc[cells.index, columns]), cells], axis=1).reset_index(drop=True)
 
 
 def prepare_measurements(
