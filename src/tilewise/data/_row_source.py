@@ -37,7 +37,7 @@ from tilewise.errors import DataError
 from tilewise.kernels import BACKEND_COLUMN, Backend, KernelValue, backend_of_columns, together
 from tilewise.ops import OPS, Target
 
-CHUNK_ROWS = 4_000_000  # rows in memory with all columns, 2 to 3 KB each while they are checked
+CHUNK_ROWS = 4_000_000  # rows in memory with all columns, about 1 KB each while they are checked
 
 _Ints = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.int32]
