@@ -6,14 +6,16 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
 
 @pytest.fixture(autouse=True)
-def _hydras_logging_goes() -> Iterator[None]:
-    """Take back the logging that Hydra sets up: it writes to the output of its test, which is closed in the next."""
+def _hydras_state_goes() -> Iterator[None]:
+    """Take back what Hydra sets up: a later command would seem to be its job, and write to a closed output."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
+    HydraConfig.instance().cfg = None
     root.handlers[:] = handlers
     root.setLevel(level)
     for name in [name for name in root.manager.loggerDict if name.partition(".")[0] == "hydra"]:
