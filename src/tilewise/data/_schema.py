@@ -86,14 +86,12 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
     Text comes as categories, in the order of their names.
 
     Args:
-        path: as for :func:`read_measurements`.
-        target: as for :func:`read_measurements`.
+        path, target: as for :func:`read_measurements`.
 
     Raises:
         DataError: as for :func:`read_measurements`, except for faulty rows.
     """
-    frames: list[pd.DataFrame] = []
-    others: set[str] = set()
+    frames, others = list[pd.DataFrame](), set[str]()
     for file in parquet_files(Path(path)):
         if target and (strangers := other_targets(file, target)):
             others |= strangers

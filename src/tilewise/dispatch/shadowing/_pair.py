@@ -96,7 +96,7 @@ class Pair:
         kernel_name = "" if case.candidate is None else case.candidate.kernel_name
         production = _pick(self.production, case.production.kernel_name, times.production if times else ())
         candidate = _pick(self.candidate, kernel_name, times.candidate if times else ())
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
         return Observation(
             self.production.target.name, case.problem, production, candidate, calls, case.call_ms, device, case.error,
             now, os.getpid(),
