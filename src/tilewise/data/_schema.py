@@ -1,8 +1,7 @@
 """Reader of measurement tables, and the schema that every row must fulfil.
 
-The schema derives from :mod:`._columns`. An unreadable table raises an error. A row that breaks a rule either raises an
-error that names file and row (:func:`read_measurements`), or goes to quarantine with the reason
-(:func:`read_raw_measurements` with :func:`row_faults`).
+The schema derives from :mod:`._columns`. A row that breaks a rule raises an error that names file and row
+(:func:`read_measurements`), or goes to quarantine with the reason (:func:`row_faults`).
 """
 
 from __future__ import annotations
@@ -86,7 +85,8 @@ def read_raw_measurements(path: Path, target: Target | None = None) -> pd.DataFr
     Text comes as categories, in the order of their names.
 
     Args:
-        path, target: as for :func:`read_measurements`.
+        path: as for :func:`read_measurements`.
+        target: as for :func:`read_measurements`.
 
     Raises:
         DataError: as for :func:`read_measurements`, except for faulty rows.
