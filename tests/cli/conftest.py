@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 
 @pytest.fixture(autouse=True)
 def _hydras_state_goes() -> Iterator[None]:
-    """Take back what Hydra sets up: a later command would seem to be its job, and write to a closed output."""
+    """Take back Hydra's state: a later command would seem to be its job, and write to a closed output."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
