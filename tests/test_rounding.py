@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,24 @@ def test_kernels_for_avx2_where_there_are_any(
     monkeypatch.delenv(VARIABLE, raising=False)
     if stated:
         monkeypatch.setenv(VARIABLE, stated)
+    monkeypatch.delitem(sys.modules, "numpy", raising=False)
     round_as_recorded()
     assert os.environ.get(VARIABLE) == used
+
+
+def test_a_process_that_has_loaded_numpy_starts_others_that_round_alike() -> None:
+    run_alone("""
+import numpy, os
+before = dict(os.environ)
+import tilewise.cli
+assert dict(os.environ) == before
+""")
 
 
 def test_numpy_is_not_loaded_before() -> None:
     run_alone("""
 import sys
 import tilewise.cli
+import tilewise.cluster.__main__
 assert not {"numpy", "pandas", "scipy"} & set(sys.modules)
 """)

@@ -8,6 +8,7 @@ model of 97.92 % (P10 93.60) instead of the recorded 98.15 % (94.91).
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 VARIABLE = "OPENBLAS_CORETYPE"
@@ -15,7 +16,12 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 
 def round_as_recorded() -> None:
-    """Choose OpenBLAS's kernels for AVX2, unless the environment names others; NumPy must not be loaded yet."""
+    """Choose OpenBLAS's kernels for AVX2, here and in processes that this one starts.
+
+    The choice stays as it is if the environment names one, or if NumPy is loaded and has made it.
+    """
+    if "numpy" in sys.modules:
+        return
     try:
         has_avx2 = " avx2 " in _PROCESSOR.read_text()
     except OSError:  # not Linux

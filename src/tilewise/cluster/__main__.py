@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+from tilewise._rounding import round_as_recorded
 from tilewise.errors import MissingExtraError
 
 PORT = 8786
@@ -26,6 +27,7 @@ def main() -> int:
     args = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
+    round_as_recorded()
     try:
         from tilewise.cluster._dask import host_cluster
 
