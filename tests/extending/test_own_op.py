@@ -185,7 +185,7 @@ class TestProject:
         assert main(["init"]) == 2
         assert "init needs op=NAME of an op of your own" in capsys.readouterr().err
         assert main(["ingest", "input=timings.csv", "op=gemm", "output=x.parquet", "unit=us"]) == 2
-        assert "unit= is for tables of an op of your own; gemm is built in" in capsys.readouterr().err
+        assert "unit= is for tables of an op of your own, named by op=NAME; gemm is built in" in capsys.readouterr().err
 
     def test_a_project_keeps_files_that_exist(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (project / "README.md").write_text("mine\n")
