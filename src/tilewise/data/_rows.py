@@ -61,12 +61,9 @@ def problems_of(rows: pd.DataFrame, target: Target) -> tuple[Problem, ...]:
     )
 
 
-def problem_index(rows: pd.DataFrame, op: str, *more: str) -> Ints:
-    """Return the number of each row's problem, of shape (rows,), counted from 0 by first appearance.
-
-    Rows that differ in a column of `more` count as different problems.
-    """
-    return numbered(rows, [*OPS[op].column_names(), *more])[0]
+def problem_index(rows: pd.DataFrame, op: str) -> Ints:
+    """Return the number of each row's problem, of shape (rows,), counted from 0 by first appearance."""
+    return numbered(rows, OPS[op].column_names())[0]
 
 
 def numbered(rows: pd.DataFrame, by: Sequence[str]) -> tuple[Ints, Ints]:

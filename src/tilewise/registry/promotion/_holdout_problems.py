@@ -5,7 +5,6 @@ Only problems whose kernels differ in speed count: on any other, every selection
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -102,7 +101,7 @@ class HoldoutProblems:
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of the problems, independent of their order and kernels."""
-        return hashlib.sha256("\n".join(sorted(self.kernels)).encode()).hexdigest()
+        return text_digest("\n".join(sorted(self.kernels)))
 
 
 @dataclass(frozen=True)
@@ -207,4 +206,4 @@ def _stated_layout(problem: Problem) -> str:
 
 
 def _digest(op: str, key: list[int], layout: str) -> str:
-    return hashlib.sha256(f"{op}:{','.join(map(str, key))}:{layout}".encode()).hexdigest()[:16]
+    return text_digest(f"{op}:{','.join(map(str, key))}:{layout}")[:16]
