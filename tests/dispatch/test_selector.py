@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,20 @@ def test_an_epilogue_is_selected_for_as_the_generation_does(watched: Watched) ->
     found = selector.decide_with(generation, FIRST, RELU)
     assert found == generation.rank_with(FIRST, RELU)[0]
     assert generation.with_epilogue.get((FIRST, RELU)) is found
+
+
+def test_kernels_of_one_launch_come_first_where_the_host_is_short_of_time(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generation = watched.generation
+    backend = replace(generation.pool.backend, is_one_launch=lambda kernel: kernel.tile_m < 128)
+    monkeypatch.setitem(vars(generation.pool), "backend", backend)
+    usual = generation.rank_with(FIRST, RELU)
+    light = [s.kernel.tile_m < 128 and backend.leaves(s.kernel, FIRST, generation.target, RELU).is_empty for s in usual]
+    assert light != sorted(light, reverse=True)
+    ranked = generation.rank_with(FIRST, RELU._replace(in_one_launch=True))
+    order = sorted(range(len(usual)), key=lambda i: not light[i])  # as usual among each other
+    assert ranked == tuple(usual[i] for i in order)
 
 
 def test_problems_are_decided_before_they_are_requested(watched: Watched, model: TrainedModel) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.runtime import eager_overhead
+from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional as own
 from torch.testing._internal.two_tensor import TwoTensor
@@ -17,13 +18,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
 from tilewise.dispatch import Dispatcher, Switches
-from tilewise.kernels import Pool
+from tilewise.kernels import Epilogue, EpilogueKind, Pool
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import OPS, GroupedConvProblem, Target
 from tilewise.torch import _eager as eager
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
+from tilewise.torch._layers import replace_layer
 from torch_functions.compare import assert_same, close, half
 from torch_functions.predicting import CALLS, KERNELS
 
@@ -61,6 +63,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable
     "conv2d": ("grouped_conv", ours.conv2d, own.conv2d, lambda: [last(2, 4, 5, 6), last(6, 4, 3, 3), half(6)]),
     "matmul": ("gemm", ours.matmul, torch.matmul, lambda: [half(2, 3, 8), half(8, 4)]),
     "linear": ("gemm", ours.linear, own.linear, lambda: [half(3, 8), half(4, 8), half(4)]),
+    "linear of rows apart": ("gemm", ours.linear, own.linear, lambda: [half(3, 2, 8)[:, 0], half(4, 8), half(4)]),
 }
 
 
@@ -74,6 +77,28 @@ def test_only_the_first_call_reaches_the_dispatcher(name: str, ran: list[str]) -
             close(y, right)
             assert y.stride() == right.stride()
             assert len(ran) == count
+
+
+@pytest.mark.parametrize(
+    ("op", "layer", "shape"), [("grouped_conv", nn.Conv2d(4, 6, 3), (2, 4, 5, 6)), ("gemm", nn.Linear(8, 4), (3, 8))]
+)
+def test_a_layer_that_spares_the_host_says_so_to_the_dispatcher(
+    op: str, layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds, run = list[EpilogueKind](), Dispatcher.run
+
+    def noted(self: Dispatcher, *args: Any, epilogue: Epilogue) -> torch.Tensor:
+        kinds.append(epilogue.kind)
+        return run(self, *args, epilogue=epilogue)
+
+    monkeypatch.setattr(Dispatcher, "run", noted)
+    layer, x = layer.half().eval(), half(*shape)
+    with torch.no_grad(), serve(op):
+        right = layer(x).relu()
+        replace_layer(layer, in_one_launch=True)
+        for _ in range(2):
+            close(layer(x, activation="relu"), right)
+    assert kinds == [EpilogueKind(has_bias=True, activation="relu", in_one_launch=True)]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

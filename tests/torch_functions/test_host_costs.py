@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import tilewise.torch as ours
+from tilewise.dispatch import Comparison
 from tilewise.errors import ConfigError
 from tilewise.kernels import EpilogueKind
 from tilewise.kernels.triton import Kernel
@@ -18,8 +19,9 @@ from tilewise.torch import _host_costs as host_costs
 from tilewise.torch import _optimize as optimizing
 from tilewise.torch import _serving as serving
 from tilewise.torch._host_costs import LaunchForm, launch_form
+from tilewise.torch._layers import kind_of
 from torch_functions.compare import half
-from torch_functions.predicting import predicting
+from torch_functions.predicting import Predicting, predicting
 
 pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 
@@ -86,6 +88,42 @@ class TestDecisions:
         assert not report.layers[0].replaced
         assert f"{NAME}: an eager call takes the host 5.0000 ms, 0.1000 ms by PyTorch" in str(report)
 
+    def test_the_rest_of_a_pass_counts(self) -> None:
+        rest = {host_costs.REST_OF_PASS: HostCost(1.0, 1.0, 0.0, 0.0)}
+        assert optimised(net(), cost(1.6, 0.1)).layers[0].replaced
+        report = optimised(net(), cost(1.6, 0.1) | rest)
+        assert not report.layers[0].replaced
+        assert report.host == cost(1.6, 0.1) | rest
+
+    @pytest.mark.parametrize("trains", [False, True])
+    def test_the_rest_is_measured_of_networks_for_inference(
+        self, trains: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(optimizing, "host_cost", lambda *args: HostCost(1.6, 0.25, 0.0, 0.0))
+        monkeypatch.setattr(optimizing, "host_ms_of_pass", lambda *args: 5.0)
+        report = optimised(net().train(trains), "eager")
+        assert report.layers[0].replaced is trains
+        assert (host_costs.REST_OF_PASS in report.host) is not trains
+        if not trains:
+            assert report.host[host_costs.REST_OF_PASS] == HostCost(4.75, 4.75, 0.0, 0.0)
+
+    @pytest.mark.parametrize(("library", "in_one_launch"), [(0.1, False), (5.0, True)])
+    def test_a_slower_kernel_is_preferred_that_costs_the_host_less(
+        self, library: float, in_one_launch: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def compare(self: Predicting, problem: GroupedConvProblem, kind: EpilogueKind) -> Comparison:
+            kernel, call = self.rank(problem)
+            return Comparison(kernel, 1.0, 2.0, False) if kind.in_one_launch else Comparison(call, 0.5, 2.0, False)
+
+        monkeypatch.setattr(Predicting, "compare_with_pytorch", compare)
+        costs = cost(0.1, 0.1) | {
+            NAME.replace("a kernel", "the library and a kernel"): HostCost(library, 0.1, 0.0, 0.0)
+        }
+        with ours.use(*predicting()):
+            model, report = ours.optimize(net(), half(1, 8, 4, 4), launch=costs)
+        assert report.layers[0].replaced
+        assert report.layers[0].in_one_launch is model[0].in_one_launch is in_one_launch
+
     def test_mistakes(self) -> None:
         with pytest.raises(ConfigError, match="launch must be 'eager', 'graph' or measured host costs, got 'jit'"):
             optimised(net(), "jit")  # type: ignore[arg-type]
@@ -113,12 +151,20 @@ class TestMeasuring:
     def test_training(self, layer: nn.Module) -> None:
         assert self._found(layer.train(), LaunchForm.KERNEL).kernel_ms > 0
 
+    def test_a_class_that_only_adds_methods_costs_what_its_base_does(self) -> None:
+        class Halving(nn.Conv2d):  # type: ignore[misc] # torch has no types here
+            def __init__(self, channels: int) -> None:  # without PyTorch's other arguments
+                super().__init__(channels, channels, 3, stride=2)
+
+        found = [self._found(layer.eval(), LaunchForm.KERNEL) for layer in (Halving(8), nn.Conv2d(8, 8, 3))]
+        assert found[0] is found[1]
+
     def _found(self, layer: nn.Module, form: LaunchForm) -> HostCost:
         """Measure a cost, and check that it leaves nothing behind."""
         state = torch.random.get_rng_state()
         with ours.use(*predicting()):
             installed = dict(serving._installed)
-            found = host_costs.host_cost(layer, form, [TARGETS[type(layer)]], torch.float16, torch.device("cpu"))
+            found = host_costs.host_cost(layer, form, [TARGETS[kind_of(layer)]], torch.float16, torch.device("cpu"))
             assert serving._installed == installed
         assert torch.equal(torch.random.get_rng_state(), state)
         return found
@@ -131,6 +177,26 @@ class TestMeasuring:
             )
         assert first is second
         assert list(host_costs._known) == [("Linear float16 inference by a kernel", cpu)]
+
+
+def test_a_pass_is_timed_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(nn.Module):  # type: ignore[misc] # torch has no types here
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert not torch.backends.cudnn.benchmark
+            assert not torch.is_grad_enabled()
+            self.calls += 1
+            return x + torch.rand(())
+
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    counting, state = Counting().eval(), torch.random.get_rng_state()
+    assert host_costs.host_ms_of_pass(counting, (torch.ones(2),)) > 0
+    assert counting.calls == 0
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.backends.cudnn.benchmark
 
 
 CONV = GroupedConvProblem(N=1, C=64, K=64, G=1, Hi=8, Wi=8, Y=3, X=3, pad_h=1, pad_w=1)

@@ -153,9 +153,16 @@ class Generation:
     def rank_with(self, problem: Problem, kind: EpilogueKind) -> tuple[Selection, ...]:
         """Return :meth:`rank` for a problem with an epilogue: kernels that leave a part of it take a pass longer."""
         ranked = self.rank(problem)
-        return (
-            ranked if self.model is None or kind.is_empty else tuple(sorted(ranked, key=self._ms_with(problem, kind)))
-        )
+        if self.model is None or kind.is_empty:
+            return ranked
+        by_time = sorted(ranked, key=self._ms_with(problem, kind))
+        if kind.in_one_launch:
+            by_time.sort(key=lambda selection: not self._is_one_launch(selection.kernel, problem, kind))
+        return tuple(by_time)
+
+    def _is_one_launch(self, kernel: KernelBase, problem: Problem, kind: EpilogueKind) -> bool:
+        backend = self.pool.backend
+        return backend.is_one_launch(kernel) and backend.leaves(kernel, problem, self.target, kind.computed).is_empty
 
     def select_with(self, problem: Problem, kind: EpilogueKind, plain: Selection) -> Selection:
         """Return the selection for a problem with an epilogue, given the one without; it is remembered.
@@ -176,6 +183,8 @@ class Generation:
         pick, is_pytorch = ranked[0], ranked[0].kernel_name in self.in_pytorch
         if self.model is None:
             return Comparison(pick, None, None, is_pytorch)
+        if not kind.is_empty:  # a network that was compared runs next
+            self.with_epilogue.put((problem, kind), pick)
         every = zip(*self.model.best(problem, None), strict=True)  # also those that the switches forbid
         tflops = max((t for i, t in every if self.pool.names[i] in self.in_pytorch), default=None)
         pytorch_ms = None if tflops is None else problem.flops / (tflops * 1e9)

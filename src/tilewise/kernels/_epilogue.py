@@ -29,22 +29,30 @@ _LEAST_PASS_MS = 0.0017  # no kernel in the committed tables of sm90 takes less,
 
 
 class EpilogueKind(NamedTuple):
-    """The part of an epilogue that decides which program computes it.
+    """The part of an epilogue that decides which kernel and which program compute it.
 
     Attributes:
         has_bias: whether a bias is added.
         has_residual: whether a residual is added.
         activation: one of :data:`ACTIVATIONS`; "" for none.
+        in_one_launch: whether kernels come first that compute everything in one light launch, as the host that launches
+            them is short of time. Programs do not depend on it.
     """
 
     has_bias: bool = False
     has_residual: bool = False
     activation: str = ""
+    in_one_launch: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing is done."""
         return self == EMPTY_KIND
+
+    @property
+    def computed(self) -> EpilogueKind:
+        """The part that programs depend on."""
+        return self._replace(in_one_launch=False) if self.in_one_launch else self
 
     def without(self, part: EpilogueKind) -> EpilogueKind:
         """Return what is left of it when `part` is done elsewhere."""
@@ -77,6 +85,7 @@ class Epilogue:
         bias: one value per output channel of a convolution (K,), or column of a product (N,), of the result's dtype.
         residual: a tensor with the result's shape and dtype, contiguous.
         activation: one of :data:`ACTIVATIONS`; None for none.
+        in_one_launch: see :class:`EpilogueKind`.
 
     Raises:
         ProblemError: the activation is unknown; `.field` is ``activation``.
@@ -85,6 +94,7 @@ class Epilogue:
     bias: object = None  # a torch.Tensor, which this package does not import
     residual: object = None
     activation: str | None = None
+    in_one_launch: bool = False
 
     def __post_init__(self) -> None:
         check_activation(self.activation)
@@ -92,7 +102,8 @@ class Epilogue:
     @cached_property
     def kind(self) -> EpilogueKind:
         """The part that decides the program."""
-        return EpilogueKind(self.bias is not None, self.residual is not None, self.activation or "")
+        added = self.bias is not None, self.residual is not None
+        return EpilogueKind(*added, self.activation or "", self.in_one_launch)
 
     @cached_property
     def tensors(self) -> tuple[object, ...]:

@@ -70,6 +70,9 @@ class _Mixture:
     def store_factor(self, kernel: KernelBase) -> float:
         return self._part_of(kernel).store_factor(kernel)
 
+    def is_one_launch(self, kernel: KernelBase) -> bool:
+        return self._part_of(kernel).is_one_launch(kernel)
+
     def checks(self, columns: Any, problem: Problem, variant: str) -> Rules:
         if isinstance(columns, KernelBase):
             yield from self._part_of(columns).checks(columns, problem, variant)
@@ -146,6 +149,7 @@ def mixture(parts: tuple[Backend, ...]) -> Backend:
         formulas=mixed.formulas,
         leaves=mixed.leaves,
         store_factor=mixed.store_factor,
+        is_one_launch=mixed.is_one_launch,
         compiled_here=all(part.compiled_here for part in parts),
         timed_in_background=all(part.timed_in_background for part in parts),
         lists_fastest=any(part.lists_fastest for part in parts),

@@ -53,7 +53,7 @@ def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
             return run(_fake_copy(model, fake))
     except Exception as e:  # whatever is wrong with the network itself is raised by the real run
         _log.info("the network runs on its example for real, as fake tensors do not suffice: %s", one_line(e))
-    with torch.random.fork_rng(devices=_devices(model)), _unchanged_buffers(model):
+    with unchanged(model):
         return run(model)
 
 
@@ -127,10 +127,12 @@ def _product(x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
 
 
 @contextlib.contextmanager
-def _unchanged_buffers(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Put back the random generators and a network's buffers after it ran for real."""
     kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        yield
+        with torch.random.fork_rng(devices=_devices(model)):
+            yield
     finally:
         with torch.no_grad():
             for buffer, before in kept:

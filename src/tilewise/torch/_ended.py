@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as own
 
 from tilewise.dispatch import Dispatcher
-from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind
+from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind, check_activation
 from tilewise.ops import GemmProblem, Problem
 from tilewise.torch import _operators as operators
 from tilewise.torch._operators import GEOMETRY, Geometry, Gradients
@@ -44,14 +44,27 @@ class Ends(NamedTuple):
     bias: Tensor | None = None
     residual: Tensor | None = None
     activation: str = ""
+    in_one_launch: bool = False
 
     @property
     def kind(self) -> EpilogueKind:
         """The part that decides the program."""
-        return EpilogueKind(self.bias is not None, self.residual is not None, self.activation)
+        return EpilogueKind(self.bias is not None, self.residual is not None, self.activation, self.in_one_launch)
 
 
 NOTHING = Ends()
+
+
+def ends_of(bias: Tensor | None, residual: Tensor | None, activation: str | None, in_one_launch: bool = False) -> Ends:
+    """Return the epilogue of a call.
+
+    Raises:
+        ProblemError: the activation is unknown.
+    """
+    if bias is None and residual is None and activation is None and not in_one_launch:
+        return NOTHING
+    check_activation(activation)
+    return Ends(bias, residual, activation or "", in_one_launch)
 
 
 class _Context(Protocol):
@@ -107,7 +120,7 @@ def run_conv(target: str, problem: Problem, x: Tensor, w: Tensor, ends: Ends) ->
 
 def _run_conv(dispatcher: Dispatcher | None, problem: Problem, x: Tensor, w: Tensor, ends: Ends) -> Tensor | None:
     residual = None if ends.residual is None else operators.channels_last(ends.residual)
-    epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(ends.bias, residual, ends.activation)
+    epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(ends._replace(residual=residual))
     y = operators.run(dispatcher, problem, map(operators.channels_last, (x, w)), epilogue)
     return None if y is None else operators.channels_second(y)
 
@@ -119,7 +132,7 @@ def run_mm(target: str, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> T
 
 def _run_mm(dispatcher: Dispatcher | None, problem: Problem, a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     assert isinstance(problem, GemmProblem)
-    epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(*ends)
+    epilogue = NO_EPILOGUE if ends is NOTHING else _stored_ends(ends)
     return operators.run(dispatcher, problem, operators.stored(problem.layout, a, b), epilogue)
 
 
@@ -129,9 +142,9 @@ def finished(y: Tensor, residual: Tensor | None, activation: str) -> Tensor:
     return ACTIVATIONS[activation](y) if activation else y
 
 
-def _stored_ends(bias: Tensor | None, residual: Tensor | None, activation: str) -> Epilogue:
-    bias, residual = (None if t is None else t.contiguous() for t in (bias, residual))
-    return Epilogue(bias, residual, activation or None)
+def _stored_ends(ends: Ends) -> Epilogue:
+    bias, residual = (None if t is None else t.contiguous() for t in ends[:2])
+    return Epilogue(bias, residual, ends.activation or None, ends.in_one_launch)
 
 
 def _own_conv(

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from tilewise.kernels import EMPTY_KIND, STORED_FORMATS, check_activation
+from tilewise.kernels import EMPTY_KIND, STORED_FORMATS
 from tilewise.ops import OPS, GroupedConvProblem
 from tilewise.torch import _eager as eager
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
-from tilewise.torch._ended import NOTHING, Ends
+from tilewise.torch._ended import NOTHING, Ends, ends_of
 from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_name, warn_once
 
-Sizes = int | Sequence[int]
-
 _PLAIN = (Tensor, torch.nn.Parameter)
+
+
+Sizes = int | Sequence[int]
 
 
 class Arguments(NamedTuple):
@@ -61,8 +62,8 @@ def conv2d(
     Raises:
         ProblemError: the activation is unknown.
     """
-    ends = _ends_of(bias, residual, activation)
-    return _conv(torch.nn.functional.conv2d, input, weight, ends, Arguments(2, stride, padding, dilation, groups))
+    ends = ends_of(bias, residual, activation)
+    return convolve(torch.nn.functional.conv2d, input, weight, ends, Arguments(2, stride, padding, dilation, groups))
 
 
 def conv3d(
@@ -70,8 +71,8 @@ def conv3d(
     dilation: Sizes = 1, groups: int = 1, *, residual: Tensor | None = None, activation: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Compute ``activation(torch.nn.functional.conv3d(...) + residual)``: :func:`conv2d` with a depth axis."""
-    ends = _ends_of(bias, residual, activation)
-    return _conv(torch.nn.functional.conv3d, input, weight, ends, Arguments(3, stride, padding, dilation, groups))
+    ends = ends_of(bias, residual, activation)
+    return convolve(torch.nn.functional.conv3d, input, weight, ends, Arguments(3, stride, padding, dilation, groups))
 
 
 def matmul(
@@ -97,7 +98,7 @@ def matmul(
         product = torch.matmul(input, other)
         return product if bias is None else product + autocast(bias)
 
-    return _product(own, input, other, _ends_of(bias, residual, activation))
+    return _product(own, input, other, ends_of(bias, residual, activation))
 
 
 def linear(
@@ -116,24 +117,18 @@ def linear(
     Raises:
         ProblemError: the activation is unknown.
     """
-
-    def own() -> Tensor:
-        return torch.nn.functional.linear(input, weight, bias)
-
-    return _product(own, input, weight.t(), _ends_of(bias, residual, activation))
+    return transform(input, weight, ends_of(bias, residual, activation))
 
 
-def _ends_of(bias: Tensor | None, residual: Tensor | None, activation: str | None) -> Ends:
-    if bias is None and residual is None and activation is None:
-        return NOTHING
-    check_activation(activation)
-    return Ends(bias, residual, activation or "")
+def transform(x: Tensor, w: Tensor, ends: Ends) -> Tensor:
+    """Return :func:`linear` with an epilogue."""
+    return _product(lambda: torch.nn.functional.linear(x, w, ends.bias), x, w.t(), ends)
 
 
-def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments) -> Tensor:
+def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, arguments: Arguments) -> Tensor:
     """Convolve with a kernel if there is one, or with PyTorch's `own` function."""
     if _activates_later(x, w, ends):
-        y = _conv(own, x, w, ends._replace(activation=""), arguments)
+        y = convolve(own, x, w, ends._replace(activation=""), arguments)
         return ended.finished(y, None, ends.activation)
     ndim, stride, padding, dilation, groups = arguments
     key = _key_of(x, w, ends, arguments)
@@ -141,7 +136,7 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argument
     if call is not None and (y := _short_conv(call, own, x, w, ends, arguments)) is not None:
         return y
     operand, w_cast = autocast(x), autocast(w)
-    bias, residual, activation = ends
+    bias, residual, activation, in_one_launch = ends
     bias = None if bias is None else autocast(bias)
     geometry = geometry_of(operand, w_cast, arguments) if served(operand, w_cast) else None
     if geometry is None or (bias is not None and not _is_like(bias, operand, w.shape[:1])):
@@ -154,11 +149,15 @@ def _conv(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argument
     if residual is not None:
         sizes = operators.result_sizes(operand.shape, w.shape, strides, pads, dilations)
         if not _is_like(residual, operand, sizes if batched else sizes[1:]):
-            return ended.finished(_conv(own, x, w, Ends(bias), arguments), residual, activation)
+            return ended.finished(convolve(own, x, w, Ends(bias), arguments), residual, activation)
         residual = residual if batched else residual.unsqueeze(0)
     values = (strides, pads, dilations, groups)
     if key is not None and batched and not any(end_pads):
         _remember_conv(key, operand, w_cast, ends, values)
+        if in_one_launch and (call := eager.known(key)):  # operators do not know this wish
+            found = _short_conv(call, own, x, w, ends, arguments)
+            if found is not None:
+                return found
     models = _models("grouped_conv", operand)
     if ends is NOTHING:
         y = operators.conv(operand, w_cast, *values, *models)
@@ -212,7 +211,7 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     if call is not None and (product := _short_product(call, own, a, b, ends)) is not None:
         return product
     first, other = autocast(a), autocast(b)
-    bias, residual, activation = ends
+    bias, residual, activation, in_one_launch = ends
     bias = None if bias is None else autocast(bias)
     fits = served(first, other) and a.dim() >= 2 and b.dim() == 2 and a.shape[-1] == b.shape[0]
     if not fits or (bias is not None and not _is_like(bias, first, b.shape[1:])):
@@ -221,6 +220,10 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     if residual is not None and not _is_like(residual, first, sizes):
         return ended.finished(_product(own, a, b, Ends(bias)), residual, activation)
     _remember_product(key, first, other, ends)
+    if in_one_launch and (call := eager.known(key)):  # as above
+        found = _short_product(call, own, a, b, ends)
+        if found is not None:
+            return found
     models, rows = _models("gemm", first), first.reshape(-1, a.shape[-1])
     if ends is NOTHING:
         product = operators.mm(rows, other, *models)
@@ -250,10 +253,10 @@ def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None
     cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
     if ends is NOTHING:
         return (*first, cast, arguments, _needs_gradients(a, b))
-    bias, residual, activation = ends
+    bias, residual, activation, in_one_launch = ends
     added, passed = (None if t is None else _traits(t) for t in (bias, residual))
     graded = _needs_gradients(a, b, bias, residual)
-    return (*first, cast, arguments, graded, added, passed, activation)
+    return (*first, cast, arguments, graded, added, passed, activation, in_one_launch)
 
 
 def _traits(t: Tensor) -> tuple[Hashable, ...]:
@@ -275,7 +278,7 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
     a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
     problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b, *ends[:2])
     target = target_name(problem.op, "universal", a.dtype, a.device)
-    is_stored = all(t.is_contiguous() or t.t().is_contiguous() for t in (a, b))
+    is_stored = b.is_contiguous() or b.t().is_contiguous()
     is_stored = is_stored and all(t is None or t.is_contiguous() for t in ends[:2])
     wanted = [(target, problem, ends.kind)]
     if graded:
@@ -302,6 +305,8 @@ def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: T
         rows = a.reshape(-1, a.shape[-1])
         if ends.residual is not None:
             ends = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
+    if problem.layout[0] == "r":  # type: ignore[attr-defined] # it is one of a product
+        rows = rows.contiguous()
     product = ended.run_again(target, problem, kind, rows, b, ends)
     if product is None:
         product = ended.run_mm(target, problem, rows, b, ends)

@@ -23,10 +23,12 @@ from tilewise.kernels import STORED_FORMATS, EpilogueKind, KernelBase, Pool, bac
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import Problem, Target
-from tilewise.torch._layers import replace_layer
+from tilewise.torch._calls import unchanged
+from tilewise.torch._layers import kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, use
 
 _BATCHES, _CALLS = 11, 40  # fewer launches than a GPU queues
+_PASSES = 3
 _SIZE, _LONG_SIZE = 64, 512  # channels, and terms of a product's sum: enough for kernels that split it
 
 
@@ -39,6 +41,13 @@ class LaunchForm(StrEnum):
     LIBRARY_WITH_RESIDUAL = "the library with a residual"
     LIBRARY_AND_KERNEL = "the library and a kernel"
 
+
+# How much more than measured a call may take the host. Three measurements of one call in a process differed by 14 %
+# (H200's host). A library's call with an epilogue takes longer between other layers' calls than alone: 56 us beside 33,
+# where a plain one takes 22 beside 17 (H100's host).
+_MARGIN, _LIBRARY_MARGIN = 1.15, 1.5
+HOST_MARGINS = {form: _LIBRARY_MARGIN if "library" in form else _MARGIN for form in LaunchForm}
+REST_OF_PASS = "the rest of a pass"
 
 _FUSED_BY_LIBRARY, _LEFT_BY_LIBRARY = "relu", "silu"  # activations
 
@@ -77,7 +86,12 @@ def launch_form(kernel: KernelBase, problem: Problem, target: Target, kind: Epil
 def cost_name(layer: nn.Module, dtype: torch.dtype, form: LaunchForm) -> str:
     """Return the name under which a layer's cost is reported: its class, the dtype, whether it trains, and the form."""
     mode = "training" if layer.training else "inference"
-    return f"{type(layer).__name__} {str(dtype).removeprefix('torch.')} {mode} by {form}"
+    return f"{_class(layer).__name__} {str(dtype).removeprefix('torch.')} {mode} by {form}"
+
+
+def _class(layer: nn.Module) -> type[nn.Module]:
+    """Return the class of PyTorch that a layer computes as, whose constructor is known."""
+    return kind_of(layer) or type(layer)
 
 
 def host_cost(
@@ -96,7 +110,7 @@ def host_cost(
     if key not in _known:
         found = [d for d in map(dispatcher_named, dict.fromkeys(targets)) if d is not None]
         with use(*(_launching(dispatcher, form) for dispatcher in found)):
-            _known[key] = _measure(type(layer), layer.training, form, dtype, device)
+            _known[key] = _measure(_class(layer), layer.training, form, dtype, device)
     return _known[key]
 
 
@@ -142,6 +156,31 @@ def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tu
     return layer.to(memory_format=layout), x.to(memory_format=layout)
 
 
+def host_ms_of_pass(model: nn.Module, inputs: Sequence[object]) -> float:
+    """Return the host's milliseconds of a pass of a network in evaluation mode; it runs for real, and stays as it is.
+
+    cuDNN searches nothing meanwhile: neither its search nor the algorithms that it would find are the host's work.
+    """
+    searched, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+    taken = []
+    try:
+        with unchanged(model), torch.no_grad():
+            for _ in range(1 + _PASSES):
+                _wait()
+                start = time.perf_counter()
+                model(*inputs)
+                taken.append((time.perf_counter() - start) * 1e3)
+            _wait()
+    finally:
+        torch.backends.cudnn.benchmark = searched
+    return min(taken[1:])
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def _call(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) -> Callable[[], object]:
     if not is_training:
         return lambda: function(x)
@@ -159,8 +198,7 @@ def _milliseconds(calls: Sequence[Callable[[], object]], device: torch.device) -
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(1 + _BATCHES):
         for call, taken in zip(calls, times, strict=True):
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            _wait()
             start = time.perf_counter()
             for _ in range(_CALLS):
                 call()

@@ -1,60 +1,54 @@
-"""The layers of an eager network whose replacement makes a pass shorter.
+"""The ways to compute the layers of an eager network by which a pass becomes shortest.
 
 The host queues launches, and the GPU works them off. So a pass lasts as long as all work of the one or all work of the
 other, whichever is more. A kernel that is faster, but costs the host more than PyTorch's call, pays only where the GPU
-has more to do.
+has more to do; one that is slower than another kernel, but costs the host less, where the host has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# Three measurements of one call in a process differed by 14 % (H200's host), so a kernel's host part counts for more.
-_HOST_MARGIN = 1.15
+_LEAST_GAIN = 1e-9  # of a pass: what is less is rounding
+_TIE = 1e-3  # weight of the part that is not the longer one: where it is equal, less work is better
 
 
 class Work(NamedTuple):
-    """Milliseconds of the calls of a layer in a pass.
+    """Milliseconds that the calls of a layer take in a pass, computed in one way."""
 
-    Attributes:
-        pytorch_gpu, pytorch_host: by PyTorch.
-        kernel_gpu, kernel_host: with selected kernels.
-    """
-
-    pytorch_gpu: float
-    pytorch_host: float
-    kernel_gpu: float
-    kernel_host: float
-
-    @property
-    def more_host(self) -> float:
-        """Milliseconds that replacing costs the host; negative where it spares some."""
-        return self.kernel_host * _HOST_MARGIN - self.pytorch_host
-
-    @property
-    def less_gpu(self) -> float:
-        """Milliseconds that replacing spares the GPU."""
-        return self.pytorch_gpu - self.kernel_gpu
+    gpu: float
+    host: float
 
 
-def worth_launching(works: Mapping[str, Work], faster: Collection[str]) -> set[str]:
-    """Return those layers to replace.
+def shortest_pass(ways: Mapping[str, Sequence[Work]], rest_host: float = 0.0) -> dict[str, int]:
+    """Return for each layer the index of its way, 0 for the first.
+
+    The layer that shortens the pass most changes its way, again and again until none does. The names of layers break
+    ties, so that all processes of a job choose alike.
 
     Args:
-        works: work of all layers whose times are known, by name.
-        faster: the layers that kernels compute faster on the GPU.
+        ways: the work of each layer in each way, by name; the first way is PyTorch's.
+        rest_host: the host's milliseconds for everything else in a pass.
     """
-    gpu, host = sum(w.pytorch_gpu for w in works.values()), sum(w.pytorch_host for w in works.values())
-    free = {name for name in faster if works[name].more_host <= 0}
-    gpu -= sum(works[name].less_gpu for name in free)
-    host += sum(works[name].more_host for name in free)
-    # By the gain for a millisecond of the host; names break ties, so that all processes of a job choose alike.
-    by_gain = sorted(set(faster) - free, key=lambda name: (-works[name].less_gpu / works[name].more_host, name))
-    chosen = free
-    for name in by_gain:
-        after = gpu - works[name].less_gpu, host + works[name].more_host
-        if max(after) < max(gpu, host):
-            gpu, host = after
-            chosen.add(name)
-    return chosen
+    chosen, names = dict.fromkeys(ways, 0), sorted(ways)
+    gpu = sum(of_layer[0].gpu for of_layer in ways.values())
+    host = rest_host + sum(of_layer[0].host for of_layer in ways.values())
+    while True:
+        least, best = _length(gpu, host) * (1 - _LEAST_GAIN), None
+        for name in names:
+            now = ways[name][chosen[name]]
+            for index, way in enumerate(ways[name]):
+                after = _length(gpu - now.gpu + way.gpu, host - now.host + way.host)
+                if after < least:
+                    least, best = after, (name, index)
+        if best is None:
+            return chosen
+        name, index = best
+        now, way = ways[name][chosen[name]], ways[name][index]
+        gpu, host = gpu - now.gpu + way.gpu, host - now.host + way.host
+        chosen[name] = index
+
+
+def _length(gpu: float, host: float) -> float:
+    return max(gpu, host) + _TIE * min(gpu, host)

@@ -47,6 +47,7 @@ class LayerReport:
         replaced: whether selected kernels compute it from now on.
         reason: why it was replaced, or left to PyTorch.
         fused: the parts after it that its kernel computes: ``residual``, an activation.
+        in_one_launch: whether it prefers kernels that one light launch runs, as the host is short of time.
     """
 
     name: str
@@ -54,6 +55,7 @@ class LayerReport:
     replaced: bool
     reason: str
     fused: tuple[str, ...] = ()
+    in_one_launch: bool = False
 
     @property
     def pytorch_ms(self) -> float | None:
@@ -78,7 +80,8 @@ class OptimizeReport:
         folded: (convolution, batch normalisation) that are computed as one layer for inference.
         why_not_folded: why the network was not searched for layers to fold or fuse; "" if it was.
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
-        host: host time of an eager call by kind of layer and form of launch; empty if no decision depends on it.
+        host: host time of an eager call by kind of layer and form of launch, and of the rest of a pass; empty if no
+            decision depends on it.
     """
 
     layers: tuple[LayerReport, ...]

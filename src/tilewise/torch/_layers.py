@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from tilewise.kernels import STORED_FORMATS
-from tilewise.torch._functional import conv2d, conv3d, linear
+from tilewise.torch._ended import ends_of
+from tilewise.torch._functional import Arguments, convolve, transform
 
 
 class Conv2d(nn.Conv2d):  # type: ignore[misc] # torch has no types here
     """``torch.nn.Conv2d`` by :func:`tilewise.torch.conv2d`."""
 
+    in_one_launch = False  # see tilewise.kernels.EpilogueKind
+
     def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
         """Compute ``activation(layer + residual)``."""
         return self._conv_forward(input, self.weight, self.bias, residual, activation)
@@ -29,18 +32,14 @@ class Conv2d(nn.Conv2d):  # type: ignore[misc] # torch has no types here
         self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
         activation: str | None = None,
     ) -> Tensor:  # fmt: skip
-        padding = self.padding
-        if self.padding_mode != "zeros":
-            input, padding = _padded(self, input), 0
-        return conv2d(
-            input, weight, bias, self.stride, padding, self.dilation, self.groups, residual=residual,
-            activation=activation,
-        )  # fmt: skip
+        return _convolved(self, input, weight, bias, residual, activation)
 
 
 class Conv3d(nn.Conv3d):  # type: ignore[misc] # as above
     """``torch.nn.Conv3d`` by :func:`tilewise.torch.conv3d`."""
 
+    in_one_launch = False
+
     def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
         """Compute ``activation(layer + residual)``."""
         return self._conv_forward(input, self.weight, self.bias, residual, activation)
@@ -49,26 +48,29 @@ class Conv3d(nn.Conv3d):  # type: ignore[misc] # as above
         self, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
         activation: str | None = None,
     ) -> Tensor:  # fmt: skip
-        padding = self.padding
-        if self.padding_mode != "zeros":
-            input, padding = _padded(self, input), 0
-        return conv3d(
-            input, weight, bias, self.stride, padding, self.dilation, self.groups, residual=residual,
-            activation=activation,
-        )  # fmt: skip
+        return _convolved(self, input, weight, bias, residual, activation)
 
 
-def _padded(conv: nn.Module, input: Tensor) -> Tensor:
-    """Return the input of a convolution with values other than zeros around it."""
-    return nn.functional.pad(input, conv._reversed_padding_repeated_twice, conv.padding_mode)
+def _convolved(
+    layer: nn.Module, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str | None
+) -> Tensor:
+    """Compute a convolution layer with this filter and bias."""
+    padding = layer.padding
+    if layer.padding_mode != "zeros":
+        x, padding = nn.functional.pad(x, layer._reversed_padding_repeated_twice, layer.padding_mode), 0
+    arguments = Arguments(w.dim() - 2, layer.stride, padding, layer.dilation, layer.groups)
+    own = nn.functional.conv2d if w.dim() == 4 else nn.functional.conv3d
+    return convolve(own, x, w, ends_of(bias, residual, activation, layer.in_one_launch), arguments)
 
 
 class Linear(nn.Linear):  # type: ignore[misc] # as above
     """``torch.nn.Linear`` by :func:`tilewise.torch.linear`."""
 
+    in_one_launch = False
+
     def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
         """Compute ``activation(layer + residual)``."""
-        return linear(input, self.weight, self.bias, residual=residual, activation=activation)
+        return transform(input, self.weight, ends_of(self.bias, residual, activation, self.in_one_launch))
 
 
 REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.Linear: Linear}
@@ -149,7 +151,7 @@ class _Folded(nn.Module):  # type: ignore[misc] # as above
             self.folded_pair.fold()
         return changed
 
-    def _load_from_state_dict(self, *args: Any) -> None:
+    def _load_from_state_dict(self, *args: object) -> None:
         super()._load_from_state_dict(*args)
         self.folded_pair.fold()
 
@@ -204,13 +206,14 @@ FOLDED: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def replace_layer(layer: nn.Module) -> None:
+def replace_layer(layer: nn.Module, in_one_launch: bool = False) -> None:
     """Turn a layer that computes as PyTorch's (:func:`kind_of`) into the one here that computes the same, in place.
 
     The filter of a convolution is stored channels-last from then on, as kernels read it; any other would be copied in
-    each call.
+    each call. `in_one_launch` is the layer's wish of :class:`tilewise.kernels.EpilogueKind`.
     """
     _become(layer, REPLACEMENTS)
+    layer.in_one_launch = in_one_launch
     if not isinstance(layer, nn.Linear):
         layer.weight.data = layer.weight.data.contiguous(memory_format=STORED_FORMATS[layer.weight.dim()])
 

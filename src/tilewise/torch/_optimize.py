@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
@@ -20,8 +21,17 @@ from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
 from tilewise.torch._calls import Calls, Pass, record_calls
 from tilewise.torch._chains import Chain, find_chains
 from tilewise.torch._fused_forward import FusedForward
-from tilewise.torch._host_costs import HostCost, LaunchForm, cost_name, host_cost, launch_form
-from tilewise.torch._launch_budget import Work, worth_launching
+from tilewise.torch._host_costs import (
+    HOST_MARGINS,
+    REST_OF_PASS,
+    HostCost,
+    LaunchForm,
+    cost_name,
+    host_cost,
+    host_ms_of_pass,
+    launch_form,
+)
+from tilewise.torch._launch_budget import Work, shortest_pass
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import REPLACEMENTS, fold_layers, kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
@@ -48,7 +58,8 @@ def optimize(
     cannot be compared. Parameters keep their names, so a ``state_dict`` of the original can be loaded.
 
     Args:
-        model: the network, on the device and in the dtype in which it will run. It runs once.
+        model: the network, on the device and in the dtype in which it will run. It runs on fake tensors, and for eager
+            calls in evaluation mode a few times for real.
         example_inputs: its arguments, of the shapes to decide on.
         inplace: change the network itself instead of a copy.
         fold: fold batch normalisations into convolutions, in evaluation mode and where the graph proves that nothing
@@ -58,9 +69,9 @@ def optimize(
             proves the same.
         min_gain: least predicted gain for which a layer is replaced, as a share of its time with PyTorch.
         launch: how the network will be called. ``eager``: from Python, where a pass lasts as long as the host's part
-            of it or the GPU's, whichever is longer; the host's is measured once in a process. Costs that another
-            process measured (`report.host`) may be given instead, so that all of a job decide alike. ``graph``:
-            captured in CUDA graphs, where kernels alone count.
+            of it or the GPU's, whichever is longer; the host's is measured. Costs that another process measured
+            (`report.host`) may be given instead, so that all of a job decide alike. ``graph``: captured in CUDA
+            graphs, where kernels alone count.
 
     Raises:
         ConfigError: `min_gain` is negative, or `launch` is unknown.
@@ -74,7 +85,8 @@ def optimize(
     calls, models = record_calls(model, example_inputs), dict[str, str]()
     found = find_chains(model, example_inputs, fold=fold, fuse=fuse)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
-    judge = _Judge(min_gain, launch, models)
+    measured = None if model.training else partial(host_ms_of_pass, model, example_inputs)
+    judge = _Judge(min_gain, launch, models, measured)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
     folded = _apply(model, layers, chains)
     order = list(modules)
@@ -125,8 +137,9 @@ def _apply(model: nn.Module, layers: Sequence[LayerReport], chains: Mapping[str,
     """Replace layers, fold and fuse as it was decided, and return the pairs that are folded."""
     modules = dict(model.named_modules())
     replaced = {layer.name for layer in layers if layer.replaced}
-    for name in replaced:
-        replace_layer(modules[name])
+    for layer in layers:
+        if layer.replaced:
+            replace_layer(modules[layer.name], layer.in_one_launch)
     pairs = [(c.layer, c.norm) for c in chains.values() if c.norm and _is_worth_folding(modules[c.layer], c, replaced)]
     for conv, norm in pairs:
         fold_layers(modules[conv], modules[norm])
@@ -152,52 +165,83 @@ class _Judge:
         min_gain: see :func:`optimize`.
         launch: likewise.
         models: takes the dispatchers' identities by target.
+        pass_of_host: measures the host's milliseconds of a pass by PyTorch; None where they are not known.
 
     Attributes:
         host: host costs that decisions were based on, by name.
     """
 
-    def __init__(self, min_gain: float, launch: Launch, models: dict[str, str]) -> None:
+    def __init__(
+        self, min_gain: float, launch: Launch, models: dict[str, str], pass_of_host: Callable[[], float] | None
+    ) -> None:
         self._min_gain, self._launch, self._models = min_gain, launch, models
-        self._works: dict[str, Work] = {}
+        self._pass_of_host = pass_of_host
+        self._works: dict[str, list[Work]] = {}
         self.host: dict[str, HostCost] = {}
 
     def decide(self, layers: Sequence[_Layer], calls: Calls) -> tuple[LayerReport, ...]:
         """Return the decisions on layers, given their calls by name."""
-        found = [self._compare(layer, calls[layer.name]) for layer in layers]
+        ways = {layer.name: self._ways(layer, calls[layer.name]) for layer in layers}
         if self._launch == "graph":
-            return tuple(found)
-        faster = {report.name for report in found if report.replaced}
-        too_dear = faster - worth_launching(self._works, faster)
-        return tuple(self._left(report) if report.name in too_dear else report for report in found)
+            return tuple(reports[-1] for reports in ways.values())
+        chosen = shortest_pass(self._works, self._rest_of_host())
+        return tuple(self._decision(reports, chosen.get(name, 0)) for name, reports in ways.items())
 
-    def _compare(self, layer: _Layer, calls: Sequence[Sequence[Pass] | str]) -> LayerReport:
-        """Return the decision that the GPU's part of a layer's calls would lead to."""
+    def _ways(self, layer: _Layer, calls: Sequence[Sequence[Pass] | str]) -> list[LayerReport]:
+        """Return the ways to compute a layer: left to PyTorch, and by kernels as far as the GPU's part becomes shorter.
+
+        Keep the work of each way of an eager network.
+        """
         name = layer.name
         if not calls:
-            return LayerReport(name, (), False, "the example does not call it")
+            return [LayerReport(name, (), False, "the example does not call it")]
         counts: Counter[Pass] = Counter()
         for passes_of_call in calls:
             if isinstance(passes_of_call, str):
-                return LayerReport(name, (), False, passes_of_call)
+                return [LayerReport(name, (), False, passes_of_call)]
             counts.update(passes_of_call)
-        passes = tuple(_report(made, count, layer, self._models) for made, count in counts.items())
-        found = LayerReport(name, passes, True, "")
+        picked = self._by_kernels(layer, counts, in_one_launch=False)
+        left = replace(picked, replaced=False, fused=())
+        if picked.pytorch_ms is None:
+            return [left]
+        ways = [picked]
+        if self._launch != "graph" and not layer.module.training:
+            lightest = self._by_kernels(layer, counts, in_one_launch=True)
+            if [p.pick for p in lightest.passes] != [p.pick for p in picked.passes]:
+                ways.append(lightest)
+        if self._launch != "graph":
+            self._works[name] = self._work(layer, list(counts), len(calls), [left, *ways])
+        return [left, *(way for way in ways if way.replaced)]
+
+    def _by_kernels(self, layer: _Layer, counts: Mapping[Pass, int], *, in_one_launch: bool) -> LayerReport:
+        """Return the decision that the GPU's part of a layer's calls would lead to."""
+        name = layer.name
+        passes = tuple(_report(made, n, layer, self._models, in_one_launch) for made, n in counts.items())
         unknown = next((p.why_unknown for p in passes if p.why_unknown), "")
+        found = LayerReport(name, passes, True, "", _parts(layer.chain), in_one_launch)
         if unknown or found.pytorch_ms is None or found.expected_ms is None:
             return LayerReport(name, passes, False, unknown)
-        if self._launch != "graph" and (form := passes[0].form) is not None:
-            host = self._host_cost(layer.module, list(counts), form)
-            pytorch_ms = host.pytorch_ms + layer.functions_after * host.pass_ms + layer.calls_norm * host.norm_ms
-            n = len(calls)
-            self._works[name] = Work(found.pytorch_ms, n * pytorch_ms, found.expected_ms, n * host.kernel_ms)
         if all(p.expected_ms == p.pytorch_ms for p in passes):
             return LayerReport(name, passes, False, "PyTorch's own call is the pick")
         gain = 1 - found.expected_ms / found.pytorch_ms
         why = f"the predicted gain is {gain:.1%}"
         if gain <= self._min_gain:
             return LayerReport(name, passes, False, f"{why}, more than {self._min_gain:.1%} is asked for")
-        return LayerReport(name, passes, True, why, _parts(layer.chain))
+        return replace(found, reason=why)
+
+    def _work(self, layer: _Layer, passes: Sequence[Pass], calls: int, ways: Sequence[LayerReport]) -> list[Work]:
+        """Return the work of the ways that are possible, PyTorch's first."""
+        works: list[Work] = []
+        for way in ways:
+            if (way.replaced or not works) and (form := way.passes[0].form) is not None:
+                host = self._host_cost(layer.module, passes, form)
+                pytorch_ms = host.pytorch_ms + layer.functions_after * host.pass_ms + layer.calls_norm * host.norm_ms
+                if not works:
+                    works.append(Work(way.pytorch_ms or 0.0, calls * pytorch_ms))
+                if way.replaced:  # both parts of the difference were measured in turn
+                    more = host.kernel_ms * HOST_MARGINS[form] - pytorch_ms
+                    works.append(Work(way.expected_ms or 0.0, works[0].host + calls * more))
+        return works
 
     def _host_cost(self, layer: nn.Module, passes: Sequence[Pass], form: LaunchForm) -> HostCost:
         """Return the host's part of one call of a layer."""
@@ -213,11 +257,27 @@ class _Judge:
         self.host[name] = cost
         return cost
 
-    def _left(self, report: LayerReport) -> LayerReport:
-        """Return the decision on a layer whose kernels are faster, but cost the host too much."""
-        work = self._works[report.name]
-        why = f"the host would take {work.kernel_host:.4f} ms instead of {work.pytorch_host:.4f}"
-        return LayerReport(report.name, report.passes, False, f"{report.reason}, but {why}")
+    def _rest_of_host(self) -> float:
+        """Return the host's milliseconds of a pass for everything but the layers whose work is known."""
+        if isinstance(self._launch, str):
+            if self._pass_of_host is None or not self._works:
+                return 0.0
+            rest = max(self._pass_of_host() - sum(works[0].host for works in self._works.values()), 0.0)
+            cost = HostCost(rest, rest, 0.0, 0.0)
+        elif REST_OF_PASS in self._launch:
+            cost = self._launch[REST_OF_PASS]
+        else:  # of a network in training
+            return 0.0
+        self.host[REST_OF_PASS] = cost
+        return cost.pytorch_ms
+
+    def _decision(self, ways: Sequence[LayerReport], chosen: int) -> LayerReport:
+        """Return the decision for one of the ways, with the reason where the host's part of faster kernels decided."""
+        if chosen or len(ways) == 1:
+            return ways[chosen]
+        works = self._works[ways[0].name]
+        why = f"the host would take {works[1].host:.4f} ms instead of {works[0].host:.4f}"
+        return replace(ways[0], reason=f"{ways[1].reason}, but {why}")
 
 
 def _parts(chain: Chain | None) -> tuple[str, ...]:
@@ -227,14 +287,14 @@ def _parts(chain: Chain | None) -> tuple[str, ...]:
     return (*(("residual",) if chain.has_residual else ()), *((chain.activation,) if chain.activation else ()))
 
 
-def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str]) -> PassReport:
+def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str], in_one_launch: bool) -> PassReport:
     """Return the predicted times of one computation."""
     name = target_name(made.problem.op, made.variant, made.dtype, made.device)
     dispatcher, dimensions = dispatcher_named(name), made.problem.to_dict()
     if dispatcher is None:
         return PassReport(name, dimensions, calls, "", None, None, f"there is no model of {name}")
     models[name] = dispatcher.identity
-    kind = layer.kind if made.is_result else EMPTY_KIND
+    kind = layer.kind._replace(in_one_launch=in_one_launch) if made.is_result else EMPTY_KIND
     try:
         found = dispatcher.compare_with_pytorch(made.problem, kind)
     except KernelError as e:

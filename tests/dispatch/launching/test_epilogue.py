@@ -129,7 +129,8 @@ def test_the_vendor_leaves_the_part_that_its_calls_lack() -> None:
 def test_a_wrong_tensor_is_named(epilogue: Epilogue, message: str) -> None:
     operands, _ = operands_of(CONV, LAYER)
     if DEVICE == "cuda":
-        epilogue = Epilogue(*(t if t is None else t.cuda() for t in (epilogue.bias, epilogue.residual)))  # type: ignore[attr-defined]
+        bias, residual = (t if t is None else t.cuda() for t in (epilogue.bias, epilogue.residual))  # type: ignore[attr-defined]
+        epilogue = Epilogue(bias, residual)
     with pytest.raises(ProblemError, match=message):
         dispatcher_of(*CONV, CASES[0][2]).run(LAYER, *operands, epilogue=epilogue)
 

@@ -8,7 +8,6 @@ them; binding cannot be captured, so run each problem once before.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -141,6 +140,7 @@ class TorchLauncher:
         Raises:
             Exception: any error of Triton or the driver while compiling or loading.
         """
+        kind = kind.computed
         request = bind.Request(self._family, self._target, problem, kind, device)
         if isinstance(kernel, VendorCall):
             return bind.VendorLaunch(request, kernel)
@@ -251,7 +251,8 @@ class TorchLauncher:
                 continue
             while len(self._bindings) >= _MAX_BINDINGS:
                 self._bindings.pop(next(iter(self._bindings)), None)
-            direct = bind.direct_call(bind.Request(self._family, self._target, problem, epilogue.kind, key[1]), launch)
+            request = bind.Request(self._family, self._target, problem, epilogue.kind.computed, key[1])
+            direct = bind.direct_call(request, launch)
             self._bindings[key] = Binding(choice.kernel_name, launch, shapes, direct)
             return out
         summary = "; ".join(reasons[:_MAX_REASONS]) or "all of them failed before"
@@ -263,9 +264,11 @@ class TorchLauncher:
         Candidates that are data only cannot be launched, and are skipped.
         """
         selected = self._select(problem, kind)
-        others = (c for c in self._rank(problem, kind) if c.kernel_name != selected.kernel_name)
-        every = itertools.chain([selected], others)
-        yield from (choice for choice in every if isinstance(choice.kernel, Kernel | VendorCall))
+        if isinstance(selected.kernel, Kernel | VendorCall):
+            yield selected
+        for choice in self._rank(problem, kind):
+            if choice.kernel_name != selected.kernel_name and isinstance(choice.kernel, Kernel | VendorCall):
+                yield choice
 
     def _require_arch(self, device: int) -> None:
         if device >= 0 and (arch := device_arch(device)) != self._target.arch:
@@ -278,6 +281,7 @@ class TorchLauncher:
     def _programs(self, key: BindingKey, kernel_name: str) -> tuple[Hashable, int]:
         """Return the programs that a kernel runs for a problem, which problems of equal alignment share; or a call."""
         t, (problem, device, kind) = self._target, key
+        kind = kind.computed
         config = kernel_name.removeprefix(f"{t.op}_{t.variant}_{t.dtype}_")
         if config.startswith(f"{VendorCall.backend_name}_"):
             return (config, problem, kind), device

@@ -15,6 +15,7 @@ from tilewise.kernels.triton._rules import (
     checks,
     illegal,
     is_described,
+    is_one_launch,
     is_persistent,
     leaves,
     store_factor,
@@ -61,6 +62,7 @@ TRITON = Backend(
     formulas=_formulas,
     leaves=leaves,
     store_factor=store_factor,
+    is_one_launch=is_one_launch,
     compiled_here=True,
     timed_in_background=True,
 )

@@ -165,6 +165,11 @@ def store_factor(kernel: Kernel) -> float:
     return 2.0 if PIPELINES[kernel.pipeline].persistent else 1.0
 
 
+def is_one_launch(kernel: Kernel) -> bool:
+    """Return whether one launch computes a result; shares of tiles are summed by a second one."""
+    return kernel.split_k == 1
+
+
 def _residual_bytes(kernel: Kernel) -> int:
     """Return the shared memory by which a tile of a residual changes its layout, at most, as compiled by Triton 3.6."""
     return 2 * kernel.tile_m * kernel.tile_n
