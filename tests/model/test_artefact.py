@@ -375,7 +375,7 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes], str]] = [
     ("selftest.json", _json(lambda v: v["problems"][1]["ranking"].reverse()), "problem 1: the ranking differs"),
     ("selftest.json", _json(lambda v: v["problems"][2]["scores"].append(0.0)), "selftest.json is damaged"),
     ("selftest.json", _json(lambda v: v["problems"][2]["scores"].sort(reverse=True)), "problem 2: scores differ"),
-    ("selftest.json", _json(lambda v: v["problems"][0]["features"].clear()), 
+    ("selftest.json", _json(lambda v: v["problems"][0]["features"].clear()),
      "problem 0: .* ranks among the best, but did not in training; this library's formulas differ .*; train again"),
 ]  # fmt: skip
 
