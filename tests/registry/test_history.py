@@ -14,7 +14,7 @@ from synthetic import CONV
 from tilewise.errors import RegistryUnavailableError
 from tilewise.registry import _history as history
 from tilewise.registry import list_aliases, list_targets
-from tilewise.registry._gate_standing import is_canary
+from tilewise.registry._gate_standing import gate_standing, is_canary
 from tilewise.registry._history import (
     HistoryEntry,
     commit_canary,
@@ -101,6 +101,20 @@ class TestLog:
         assert promote(settle_history(CONV), None) is not None
         assert read_history(CONV)[-1].aliases == {"previous": 2, "canary": None, "production": None}
         assert list_aliases(CONV) == {"previous": 2}
+
+    def test_the_gate_stands_behind_what_it_promoted_and_says_why_not_behind_others(self) -> None:
+        set_tag(CONV, 2, HASH_TAG, "b" * 64)
+        for number in (2, 3):
+            promote(settle_history(CONV), number)
+        first, second, third = list_versions(CONV)
+        other = dataclasses.replace(second, tags={HASH_TAG: "d" * 64})
+        found = [(s.kind, s.reason) for s in map(gate_standing, (first, second, other, third))]
+        assert found == [
+            ("bypassed", "the gate never promoted it"),
+            ("passed", "promoted by the gate"),
+            ("bypassed", "the gate promoted other files under this number"),
+            ("passed", f"promoted by a gate that did not record its {HASH_TAG} yet: only its number agrees"),
+        ]
 
 
 @pytest.mark.usefixtures("three")

@@ -49,6 +49,9 @@ def test_a_first_version_is_candidate_and_says_what_it_is(registry: str, model_d
     described = str(mlflow.MlflowClient().get_model_version(CONV, "1").description)
     assert "24 kernels" in described
     assert "| mean | 90.00 % |" in described
+    assert version.run_id is not None
+    run = mlflow.get_run(version.run_id)
+    assert (run.info.run_name, run.data.tags["tilewise.target"]) == (f"publish {CONV}", CONV)
 
 
 def test_the_logged_model_knows_its_version_and_figures(registry: str, model_dir: Path) -> None:
