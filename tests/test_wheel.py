@@ -95,7 +95,8 @@ def test_an_sdist_builds_without_a_compiler_and_says_so_once(
 ) -> None:
     sdist = build(ROOT, "sdist", tmp_path / "sdist", {})
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python 3.11.2 lacks
+        archive.extractall(tmp_path / "unpacked")
     (source,) = (tmp_path / "unpacked").iterdir()
     wheel = build(source, "wheel", tmp_path / "wheel", {"CC": "no-such-compiler"})
     assert wheel.name.endswith("py3-none-any.whl")
