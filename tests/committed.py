@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def content(md5: str) -> Path:
-    """Return the place of a content in the committed store, or else in DVC's cache, which has what was made here."""
+    """Return the place of a content in the committed store, or else in DVC's cache of files made here."""
     places = [ROOT / store / "files" / "md5" / md5[:2] / md5[2:] for store in ("dvc-store", ".dvc/cache")]
     return next((place for place in places if place.is_file()), places[0])
 
