@@ -96,6 +96,15 @@ def test_kernels_of_one_launch_come_first_where_the_host_is_short_of_time(
     assert ranked == tuple(usual[i] for i in order)
 
 
+def test_the_wish_for_one_launch_alone_takes_no_pass(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    generation, hurried = watched.generation, EMPTY_KIND._replace(in_one_launch=True)
+    backend = replace(generation.pool.backend, leaves=lambda kernel, problem, target, kind: kind)
+    monkeypatch.setitem(vars(generation.pool), "backend", backend)
+    found, plain = (generation.compare_with_pytorch(FIRST, kind) for kind in (hurried, EMPTY_KIND))
+    assert found.pick == plain.pick
+    assert found.pick_ms == plain.pick_ms
+
+
 def test_problems_are_decided_before_they_are_requested(watched: Watched, model: TrainedModel) -> None:
     watched.selector.warm_up_with([FIRST, TOO_LARGE, SECOND.to_dict()])
     assert [problem for _, problem in watched.told] == [FIRST, SECOND]

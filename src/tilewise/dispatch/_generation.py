@@ -193,7 +193,7 @@ class Generation:
     def _ms_with(self, problem: Problem, kind: EpilogueKind) -> Callable[[Selection], float]:
         """Return a function of a model's selection: its predicted time with the epilogue, in its store or in a pass."""
         assert self.model is not None
-        arch, target, backend = self.model.arch, self.target, self.pool.backend
+        arch, target, backend, kind = self.model.arch, self.target, self.pool.backend, kind.computed
 
         def ms_of(selection: Selection) -> float:
             assert selection.predicted_tflops is not None  # a model ranked it

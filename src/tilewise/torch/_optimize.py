@@ -306,7 +306,7 @@ def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str], in_on
         return PassReport(name, dimensions, calls, pick, None, None, why)
     arch, passes = load_arch(dispatcher.target.arch), layer.passes if made.is_result else []
     pytorch_ms = found.pytorch_ms + sum(pass_ms(single, made.problem, made.variant, arch) for single in passes)
-    form = launch_form(found.pick.kernel, made.problem, dispatcher.target, kind)
+    form = launch_form(found.pick.kernel, made.problem, dispatcher.target, kind.computed)
     return PassReport(name, dimensions, calls, pick, pytorch_ms, found.pick_ms, form=form)
 
 
