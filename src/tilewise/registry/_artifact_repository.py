@@ -7,8 +7,10 @@ relative paths work in the project's folder only.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from mlflow.entities import FileInfo
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from tilewise.registry._artifact_paths import is_relative
@@ -24,6 +26,12 @@ class StoreArtifactRepository(LocalArtifactRepository):
         super().__init__(artifact_uri, tracking_uri, registry_uri)
         if is_relative(artifact_uri):
             self._artifact_dir = str(_store_folder(tracking_uri) / self._artifact_dir)
+
+    def list_artifacts(self, path: str | None = None) -> list[FileInfo]:
+        """List a folder; MLflow takes one that cannot be read, such as a lost mount, for one that does not exist."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            Path(self._artifact_dir, path or "").stat()
+        return list(super().list_artifacts(path))  # type: ignore[no-untyped-call]
 
 
 def _store_folder(tracking_uri: str | None) -> Path:

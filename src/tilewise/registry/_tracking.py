@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tilewise.errors import AccessDeniedError, ConfigError, RegistryUnavailableError
+from tilewise.errors import AccessDeniedError, ConfigError, RegistryUnavailableError, TilewiseError
 from tilewise.files import locked
 from tilewise.registry._artifact_paths import make_relative
 from tilewise.registry._plain_reader import PlainReader, open_reader
@@ -209,6 +209,28 @@ def translate_errors(action: str) -> Iterator[None]:
         if "mlflow" in sys.modules:
             _raise_translated(e, action)
         raise  # an error of the plain reader, which needs no translation
+
+
+@contextmanager
+def translate_store_errors(action: str) -> Iterator[None]:
+    """Turn any error of a block that only reads artefacts into one clear error.
+
+    Each kind of artefact store has a library with errors of its own, and those of HTTP are OSErrors.
+
+    Args:
+        action: As of :func:`translate_errors`.
+
+    Raises:
+        ConfigError, AccessDeniedError: As :func:`translate_errors`.
+        RegistryUnavailableError: Every other error.
+    """
+    try:
+        with translate_errors(action):
+            yield
+    except TilewiseError:
+        raise
+    except Exception as e:
+        raise RegistryUnavailableError(f"{action} ({hide_password(uri_in_use())}): {_first_line(e)}") from e
 
 
 def _raise_translated(e: Exception, action: str) -> None:

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 from tilewise.errors import ArtefactError
 from tilewise.model import TrainedModel, folder_hash, load_artefact
 from tilewise.registry._plain_reader import Row
-from tilewise.registry._tracking import client_in_use, plain_reader_in_use, quiet_mlflow, translate_errors, uri_in_use
+from tilewise.registry._tracking import (
+    client_in_use,
+    plain_reader_in_use,
+    quiet_mlflow,
+    translate_errors,
+    translate_store_errors,
+    uri_in_use,
+)
 from tilewise.registry._write_conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -142,7 +149,7 @@ def find_by_number(target: str, number: int) -> Version | None:
         try:
             return _version(client_in_use().get_model_version(target, str(number)))
         except MlflowException as e:
-            if _is_missing(e):
+            if is_missing(e):
                 return None
             raise
 
@@ -243,6 +250,22 @@ def write_description(target: str, number: int, text: str) -> None:
         client_in_use().update_model_version(target, str(number), text)
 
 
+def list_stored(folder_uri: str) -> set[str]:
+    """Return the names of the files and folders in a folder of the artefact store; none if there is no such folder.
+
+    A failure of the store is an error of its library: see :func:`translate_store_errors`.
+    """
+    import mlflow
+
+    found = mlflow.artifacts.list_artifacts(artifact_uri=folder_uri, tracking_uri=uri_in_use())
+    return {str(f.path).split("/")[-1] for f in found}
+
+
+def is_missing(error: MlflowException) -> bool:
+    """Return whether MLflow says that what was asked for does not exist."""
+    return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
+
+
 def has_files(version: Version) -> bool:
     """Return whether the registry still has the version's files; a folder may have been deleted by hand."""
     return "MLmodel" in _file_names(version)
@@ -320,19 +343,15 @@ def load_downloaded(version: Version, folder: Path) -> TrainedModel:
 
 def _file_names(version: Version) -> set[str]:
     """Return the names of a version's files and folders; none if they are gone."""
-    import mlflow
     from mlflow.exceptions import MlflowException
 
-    with translate_errors(f"the files of {version} cannot be listed"):
+    with translate_store_errors(f"the files of {version} cannot be listed"):
         try:
-            found = mlflow.artifacts.list_artifacts(artifact_uri=_files_uri(version), tracking_uri=uri_in_use())
-        except OSError:
-            return set()
+            return list_stored(_files_uri(version))
         except MlflowException as e:
-            if _is_missing(e):
+            if is_missing(e):
                 return set()
             raise  # an unreachable server is no evidence about the files
-    return {str(f.path).split("/")[-1] for f in found}
 
 
 def _files_uri(version: Version) -> str:
@@ -346,13 +365,9 @@ def _registered_model(target: str) -> RegisteredModel | None:
     try:
         return client_in_use().get_registered_model(target)
     except MlflowException as e:
-        if _is_missing(e):
+        if is_missing(e):
             return None
         raise
-
-
-def _is_missing(error: MlflowException) -> bool:
-    return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
 
 
 def _read_plainly(row: Row) -> Version:
