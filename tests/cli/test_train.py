@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from small_model import write_model
 from synthetic import CONV, measurements
 from tilewise.cli.compose import _composed, compose
 from tilewise.cli.main import main
@@ -199,6 +200,32 @@ def test_an_unreachable_server_is_noticed_before_training(
     assert main(["train", "data=t.parquet", "tracking.uri=http://127.0.0.1:9", *SMALL]) == 1
     assert "http://127.0.0.1:9" in capsys.readouterr().err
     assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data=base"], "base: no parquet file"),
+        (["data=t.parquet", "variant=bwd_data"], "no row of grouped_conv_bwd_data_bf16_sm90"),
+        (["data=t.parquet", "sample.problems=9", "dtype=fp16"], "no row of grouped_conv_forward_fp16_sm90"),
+        (["data=t.parquet", "warm_start=base", "model.label=log1p"], "model.label must be that of the continued model"),
+        (["data=t.parquet", "cluster.kind=moon"], "cluster.kind must be one of"),
+    ],
+)
+def test_a_mistaken_command_leaves_nothing_behind(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    TABLE.to_parquet("t.parquet")
+    write_model(Path("base"))
+    assert main(["train", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"t.parquet", "base"}
 
 
 def test_doubtful_rows_are_quarantined_and_too_many_block(

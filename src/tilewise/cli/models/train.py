@@ -22,7 +22,7 @@ import shlex
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,15 +86,12 @@ def run(cfg: DictConfig) -> None:
 
     settings = settings_from_config(cast("dict[str, object]", OmegaConf.to_container(cfg, resolve=True)))
     target = Target.parse(cfg.target)
-    base = None if cfg.warm_start is None else BaseModel.load(Path(cfg.warm_start))
-    uri = connect(cfg.tracking.uri)
-    console = plain_console()
-    rows = _read(cfg, [target, *settings.teachers])
-    if isinstance(rows, pd.DataFrame) and cfg.sample.problems is not None:
-        rows = _sample(rows, target, settings, cfg.sample.problems)
-        console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
-    folder, start = Path(cfg.out or cfg.model_dir), _start(cfg, settings if base is None else base.settings(settings))
+    base = _base(cfg, target, settings)
     cluster = ClusterSettings.from_config(cfg.cluster)
+    console = plain_console()
+    rows = _read(cfg, target, settings, console)
+    uri = connect(cfg.tracking.uri)  # may create a database, so mistakes in the inputs are found before
+    folder, start = Path(cfg.out or cfg.model_dir), _start(cfg, settings if base is None else base.settings(settings))
     with open_executor(cluster) as executor, _ended_by_sigterm(), training_run(start) as log:
         result = _train(rows, target, settings, _Reports(console, log), base, executor)
         write_artefact(folder, result.parts)
@@ -120,11 +117,28 @@ def run(cfg: DictConfig) -> None:
         console.print(f"{tuned} (study {result.tuning.study})", soft_wrap=True, highlight=False)
 
 
-def _read(cfg: DictConfig, targets: Sequence[Target]) -> pd.DataFrame | Measurements:
-    """Return the measurements of a target and of its teachers; a large table of one target is not read yet."""
-    if len(targets) == 1 and cfg.sample.problems is None:
-        return open_measurements(Path(cfg.data), targets[0], cfg.chunk_rows)
-    return pd.concat([read_measurements(Path(cfg.data), target) for target in targets], ignore_index=True)
+def _base(cfg: DictConfig, target: Target, settings: TrainSettings) -> BaseModel | None:
+    """Return the model to continue, if there is one."""
+    if cfg.warm_start is None:
+        return None
+    base = BaseModel.load(Path(cfg.warm_start))
+    base.check(target, settings)
+    return base
+
+
+def _read(cfg: DictConfig, target: Target, settings: TrainSettings, console: Console) -> pd.DataFrame | Measurements:
+    """Return the measurements of a target and of its teachers, or a sample; a large table alone is not read yet."""
+    if cfg.sample.problems is not None:
+        console.print(f"a sample of {cfg.sample.problems} problems: the figures only tell whether training works")
+        return _sample(_read_all(cfg, target, settings), target, settings, cfg.sample.problems)
+    if settings.teachers:
+        return _read_all(cfg, target, settings)
+    return open_measurements(Path(cfg.data), target, cfg.chunk_rows)
+
+
+def _read_all(cfg: DictConfig, target: Target, settings: TrainSettings) -> pd.DataFrame:
+    tables = [read_measurements(Path(cfg.data), each) for each in (target, *settings.teachers)]
+    return pd.concat(tables, ignore_index=True)
 
 
 def _page(uri: str, page: str) -> str:
