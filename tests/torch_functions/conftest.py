@@ -16,6 +16,7 @@ def _from_a_fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(serving, "_installed", {})
     monkeypatch.setattr(serving, "_from_production", {})
+    monkeypatch.setattr(serving, "_awaited", {})
     monkeypatch.setattr(serving, "_warnings", set())
     monkeypatch.setattr(eager, "_calls", {})
     # Under Triton's interpreter a kernel costs the host milliseconds, and nothing would ever be replaced.

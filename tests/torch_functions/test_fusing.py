@@ -128,6 +128,31 @@ class TestNetwork:
             made.head.bias.fill_(1)
             close(made(x), own.gelu(torch.ones(2, 3), approximate="tanh").half())
 
+    def test_replicas_of_data_parallel_compute_with_their_own_parameters(
+        self, x: torch.Tensor, ends: list[Any]
+    ) -> None:
+        original = small()
+        model, _ = ours.optimize(original, x)
+        replica = replicated(model)
+        with torch.no_grad():
+            close(replica(x), original(x))
+        assert ends == [(True, False, None)] * 6  # folded, not fused
+        for network in (replica, original):
+            network(x).sum().backward()
+        close(replica.head.weight.grad, original.head.weight.grad)
+        assert model.head.weight.grad is None
+        with torch.no_grad():
+            model.head.weight.zero_()
+            close(replica(x), original(x))
+            ends.clear()
+            model(x)
+        assert ends == ALL
+
+    def test_a_forward_that_is_put_in_later_is_also_a_replica_s(self, x: torch.Tensor) -> None:
+        model, _ = ours.optimize(small(), x)
+        model.forward = torch.zeros_like
+        assert torch.equal(replicated(model)(x), torch.zeros_like(x))
+
     def test_compiled_and_exported(self, x: torch.Tensor) -> None:
         torch._dynamo.reset()
         original = small()
@@ -257,6 +282,22 @@ class TestNetwork:
         rows = {layer.name: (layer.replaced, layer.fused) for layer in report.layers}
         assert rows["blocks.0.conv2"] == (False, ())
         assert rows["blocks.0.conv1"] == (True, ("relu",))
+
+
+def replicated(model: nn.Module) -> nn.Module:
+    """Return a replica with copies of all tensors, as ``torch.nn.parallel.replicate`` makes it on GPUs."""
+    replicas = {module: module._replicate_for_data_parallel() for module in model.modules()}
+    for module, replica in replicas.items():
+        for name, child in module._modules.items():
+            replica._modules[name] = replicas.get(child)
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                replica._parameters[name] = None
+            else:
+                setattr(replica, name, parameter.detach().clone().requires_grad_(parameter.requires_grad))
+        for name, buffer in module._buffers.items():
+            replica._buffers[name] = buffer.clone()
+    return replicas[model]
 
 
 def small_like(model: nn.Module) -> nn.Module:

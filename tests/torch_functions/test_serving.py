@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from torch.nn import functional as own
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
 from tilewise.dispatch import Dispatcher
-from tilewise.errors import KernelError, UnknownTargetError
+from tilewise.errors import KernelError, RegistryUnavailableError, UnknownTargetError
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import GroupedConvProblem, Target
 from tilewise.torch import _serving as serving
@@ -158,3 +159,33 @@ class TestServing:
             a, b = half(3, 4), half(4, 5)
             close(ours.matmul(a, b), a @ b)
         assert asked == [("gemm_universal_fp16_sm90", {"fallback": False})]
+
+    @needs_interpreter
+    @pytest.mark.parametrize("has_model", [True, False])
+    def test_a_registry_that_was_down_is_asked_until_it_answers(
+        self, has_model: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dispatcher = dispatcher_of("gemm", "universal", "16x16x16_plain_w1_s2_g2_k1")
+        asking: list[str] = []
+
+        def from_registry(target: str, **options: Any) -> Dispatcher:
+            asking.append(threading.current_thread().name)
+            if len(asking) < 4:
+                raise RegistryUnavailableError("no answer")
+            if not has_model:
+                raise UnknownTargetError("no model")
+            return dispatcher
+
+        monkeypatch.setattr(Dispatcher, "from_registry", from_registry)
+        monkeypatch.setattr(serving, "_PAUSE_S", 0.01)
+        a, b = half(3, 4), half(4, 5)
+        close(ours.matmul(a, b), a @ b)
+        background = f"tilewise await {dispatcher.target.name}"
+        for thread in threading.enumerate():
+            if thread.name == background:
+                thread.join(10)
+        assert asking == [threading.current_thread().name, *[background] * 3]
+        close(ours.matmul(a, b), a @ b)
+        assert serving.dispatcher_named(dispatcher.target.name) is (dispatcher if has_model else None)
+        assert len(asking) == 4
+        assert len(caplog.records) == (1 if has_model else 2)  # the second has the other reason

@@ -34,7 +34,8 @@ class FusedForward:
     It applies in evaluation mode, to one argument, while modules and their attributes are those of the trace, none that
     the graph leaves out or lets compute more has hooks, and no gradient of a folded layer's parameters can be asked
     for. Elsewhere the network's own ``forward`` computes. It is not a module, so the network keeps its names; copies
-    and pickles trace their graph again in their first call, and compute it if it is the same.
+    and pickles trace their graph again in their first call, and compute it if it is the same. Replicas of
+    ``nn.DataParallel``, which live for one call, compute by the network's own ``forward``.
     """
 
     _compute: Callable[..., object] | None = None  # of the graph; without one the network computes
@@ -44,6 +45,20 @@ class FusedForward:
         graph = trace(network).graph
         self._traced, self._is_traced = str(graph), True
         self._build(graph)
+
+    def install(self) -> None:
+        """Make it the network's."""
+        network = self._root.network
+        network.forward, network._replicate_for_data_parallel = self.forward, self.replicate
+
+    def replicate(self) -> nn.Module:
+        """Return a replica of the network; as a shallow copy it would have the ``forward`` of this one's layers."""
+        network = self._root.network
+        replica: nn.Module = type(network)._replicate_for_data_parallel(network)
+        del replica._replicate_for_data_parallel
+        if vars(replica).get("forward") == self.forward:
+            del replica.forward
+        return replica
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Compute the network."""

@@ -145,7 +145,7 @@ def _apply(model: nn.Module, layers: Sequence[LayerReport], chains: Mapping[str,
         fold_layers(modules[conv], modules[norm])
     fused = tuple(chain for chain in chains.values() if chain.is_fused and chain.layer in replaced)
     if fused:
-        model.forward = FusedForward(model, fused).forward
+        FusedForward(model, fused).install()
     return tuple(pairs)
 
 

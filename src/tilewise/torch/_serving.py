@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from threading import Thread
 from types import TracebackType
@@ -12,8 +13,9 @@ from types import TracebackType
 import torch
 
 from tilewise.dispatch import Dispatcher
+from tilewise.dispatch.background import Ticker, short_turns
 from tilewise.dispatch.launching import device_arch
-from tilewise.errors import KernelError, TilewiseError
+from tilewise.errors import KernelError, RegistryUnavailableError, TilewiseError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind
 from tilewise.kernels.triton.programs import interpreted, read_compiler
 from tilewise.ops import Problem, Target
@@ -23,11 +25,13 @@ _log = logging.getLogger(__name__)
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 DEVICE_TYPE = "cpu" if interpreted() else "cuda"  # of the tensors for which there are kernels
 _MAX_WARNINGS = 1024  # many shapes may have no kernel
+_PAUSE_S = 60.0  # until a registry that was unavailable is asked again
 _INTERPRETED_ARCH = "sm90"  # the interpreter runs this arch's kernels
 
 # All threads share one table, because autograd runs backward passes in its own threads.
 _installed: Mapping[str, Dispatcher] = {}
 _from_production: dict[str, Dispatcher | str] = {}  # or the reason for its absence
+_awaited: dict[str, _Awaited] = {}
 _warnings: set[str] = set()
 
 
@@ -73,8 +77,31 @@ def _find(name: str) -> Dispatcher | str:
     if name in _installed:
         return _installed[name]
     if name not in _from_production:
-        _from_production[name] = _load_production(name)
+        _ask_production(name)
     return _from_production[name]
+
+
+def _ask_production(name: str) -> None:
+    """Keep the registry's answer for a target; from one that is unavailable it is awaited while PyTorch computes."""
+    try:
+        _from_production[name] = _load_production(name)
+    except RegistryUnavailableError as e:
+        _from_production[name] = _absence(name, e)
+        _awaited[name] = _Awaited(name)
+
+
+class _Awaited:
+    """A target that its unavailable registry is asked for again and again, by a thread: calls do not wait for it."""
+
+    def __init__(self, target: str) -> None:
+        self._target, self._ticker = target, Ticker(self.ask, _PAUSE_S, f"tilewise await {target}")
+        self._ticker.start()
+
+    def ask(self) -> None:
+        """Ask once, and no more after an answer."""
+        with suppress(RegistryUnavailableError), short_turns():
+            _from_production[self._target] = _load_production(self._target)
+            self._ticker.stop()
 
 
 def identity_of(op: str, variants: Iterable[str], dtype: torch.dtype, device: torch.device) -> str:
@@ -127,8 +154,19 @@ def _target_name(op: str, variant: str, dtype: torch.dtype, device: int) -> str:
 
 
 def _load_production(name: str) -> Dispatcher | str:
+    """Return the dispatcher of the registry's model, or the reason for its absence.
+
+    Raises:
+        RegistryUnavailableError: the registry is unavailable, and there is no local copy.
+    """
     _read_compiler_aside()
     try:
         return Dispatcher.from_registry(name, fallback=False)
+    except RegistryUnavailableError:
+        raise
     except (TilewiseError, ImportError) as e:
-        return f"{name}: PyTorch's own operator is used, there is no model: {e}"
+        return _absence(name, e)
+
+
+def _absence(name: str, reason: Exception) -> str:
+    return f"{name}: PyTorch's own operator is used, there is no model: {reason}"

@@ -132,6 +132,10 @@ class TorchLauncher:
         binding = self._bindings.get((problem, device, kind))
         return None if binding is None else binding.direct
 
+    def _request(self, problem: Problem, device: int, kind: EpilogueKind) -> bind.Request:
+        """Return the request for programs, which depend on less of an epilogue's kind than the choice of a kernel."""
+        return bind.Request(self._family, self._target, problem, kind.computed, device)
+
     def bind(
         self, kernel: Kernel | VendorCall, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND
     ) -> bind.BoundKernel:
@@ -140,12 +144,11 @@ class TorchLauncher:
         Raises:
             Exception: any error of Triton or the driver while compiling or loading.
         """
-        kind = kind.computed
-        request = bind.Request(self._family, self._target, problem, kind, device)
+        request = self._request(problem, device, kind)
         if isinstance(kernel, VendorCall):
             return bind.VendorLaunch(request, kernel)
         make = bind.interpreted_launches if interpreted() else bind.loaded_launches
-        if TRITON.leaves(kernel, problem, self._target, kind).is_empty:
+        if TRITON.leaves(kernel, problem, self._target, request.kind).is_empty:
             return make(request, kernel)
         return bind.followed_by_pass(make(replace(request, kind=EMPTY_KIND), kernel), request)
 
@@ -251,8 +254,7 @@ class TorchLauncher:
                 continue
             while len(self._bindings) >= _MAX_BINDINGS:
                 self._bindings.pop(next(iter(self._bindings)), None)
-            request = bind.Request(self._family, self._target, problem, epilogue.kind.computed, key[1])
-            direct = bind.direct_call(request, launch)
+            direct = bind.direct_call(self._request(*key), launch)
             self._bindings[key] = Binding(choice.kernel_name, launch, shapes, direct)
             return out
         summary = "; ".join(reasons[:_MAX_REASONS]) or "all of them failed before"
@@ -280,8 +282,8 @@ class TorchLauncher:
 
     def _programs(self, key: BindingKey, kernel_name: str) -> tuple[Hashable, int]:
         """Return the programs that a kernel runs for a problem, which problems of equal alignment share; or a call."""
-        t, (problem, device, kind) = self._target, key
-        kind = kind.computed
+        t, (problem, device, _) = self._target, key
+        kind = self._request(*key).kind
         config = kernel_name.removeprefix(f"{t.op}_{t.variant}_{t.dtype}_")
         if config.startswith(f"{VendorCall.backend_name}_"):
             return (config, problem, kind), device

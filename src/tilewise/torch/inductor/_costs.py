@@ -52,8 +52,7 @@ def choose(site: Site, endings: Sequence[Ending], host_ms: float) -> Choice:
     is_pass_needed = is_written(whole.nodes[-1])
 
     def left_ms(done: EpilogueKind) -> float:
-        left = _without(whole.kind, done)
-        return pass_ms(left, site.problem, site.variant, arch) if is_pass_needed else 0.0
+        return pass_ms(whole.kind.without(done), site.problem, site.variant, arch) if is_pass_needed else 0.0
 
     try:
         found = [dispatcher.compare_with_pytorch(site.problem, ending.kind) for ending in endings]
@@ -70,11 +69,3 @@ def choose(site: Site, endings: Sequence[Ending], host_ms: float) -> Choice:
         return Choice(None, pytorch_ms, pytorch_ms)
     best = max(i for i, time in enumerate(times) if time == min(times))
     return Choice(endings[best], pytorch_ms, expected_ms)
-
-
-def _without(kind: EpilogueKind, done: EpilogueKind) -> EpilogueKind:
-    return EpilogueKind(
-        kind.has_bias and not done.has_bias,
-        kind.has_residual and not done.has_residual,
-        "" if done.activation else kind.activation,
-    )
