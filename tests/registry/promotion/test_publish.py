@@ -26,6 +26,7 @@ from tilewise.registry import (
     load_downloaded,
 )
 from tilewise.registry.promotion import publish
+from tilewise.registry.promotion._package_wheel import WHEELS
 from tilewise.registry.training_runs import CONTENT_TAG
 
 
@@ -61,6 +62,14 @@ def test_the_logged_model_knows_its_version_and_figures(registry: str, model_dir
     assert json.loads(logged.tags["mlflow.modelVersions"]) == [{"name": CONV, "version": "1"}]
     figures = {m.key: (m.value, m.dataset_name, m.dataset_digest) for m in logged.metrics or ()}
     assert figures["cv/mean_efficiency"] == (0.9, CONV, "d" * 32)
+    folder = mlflow.artifacts.list_artifacts(artifact_uri=f"{logged.artifact_location}/{WHEELS}")
+    assert [Path(entry.path).parent.name for entry in folder] == [WHEELS]
+
+
+def test_a_model_whose_manifest_lacks_its_parameters(registry: str, model_dir: Path) -> None:
+    file = model_dir / "train_manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "parameters": {}}))
+    assert publish(model_dir).number == 1
 
 
 def test_publishing_again_makes_no_version_and_no_run(registry: str, model_dir: Path, tmp_path: Path) -> None:
@@ -105,6 +114,7 @@ def test_only_the_models_own_text_and_gzip_files_are_stored(registry: str, model
     (model_dir / "extra.pkl").write_bytes(b"not ours")
     version = publish(model_dir)
     copy = download_version(version, tmp_path / "copy")
+    assert copy.name == "model"
     assert {p.suffix for p in (tmp_path / "copy").rglob("*") if p.is_file()} <= {".json", ".gz"}
     assert load_artefact(copy).content_hash == version.content_hash
 
