@@ -1,20 +1,20 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
-    python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S] [--grouped]
-        [--kernels FILE]
+    python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
+        [--kind grouped|3d] [--kernels FILE]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
-budget cuts off is a random part. ``--grouped`` takes convolutions of several channels a group alone: they are rare in
-the sets, and the vendor's calls for them differ most. ``--kernels`` also measures the kernels of a file that the pool
-lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or
-not these have rows of the vendor's calls.
+budget cuts off is a random part. ``--kind`` takes convolutions of several channels a group, or in three dimensions,
+alone: they are rare in the sets, and the vendor's calls for them differ most. ``--kernels`` also measures the kernels
+of a file that the pool lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them
+supports, whether or not these have rows of the vendor's calls.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,14 @@ HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
 def is_grouped(problem: Problem) -> bool:
     """Return whether a problem is a convolution of several channels in each of several groups."""
     return isinstance(problem, GroupedConvProblem) and 1 < problem.G < problem.C
+
+
+def is_3d(problem: Problem) -> bool:
+    """Return whether a problem is a convolution of volumes."""
+    return isinstance(problem, GroupedConvProblem) and max(problem.Di, problem.Z) > 1
+
+
+KINDS: dict[str, Callable[[Problem], bool]] = {"grouped": is_grouped, "3d": is_3d}
 
 
 def candidate_plan(
@@ -105,14 +113,14 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=3000)
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--grouped", action="store_true", help="convolutions of several channels a group alone")
+    parser.add_argument("--kind", choices=list(KINDS), help="measure convolutions of this kind alone")
     parser.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
     args = parser.parse_args()
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
     pool = load_pool(args.target)
     kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
     order = in_order(table, args.seed, called_too=bool(kernels))
-    wanted = [i for i in order if not args.grouped or is_grouped(table.problems[i])]
+    wanted = [i for i in order if args.kind is None or KINDS[args.kind](table.problems[i])]
     plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id, kernels)
     args.output.write_text(plan.dumps())
     print(f"{args.output}: {len(plan.items)} problems, {sum(len(i.kernels or ()) for i in plan.items)} pairs")
