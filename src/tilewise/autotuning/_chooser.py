@@ -117,7 +117,7 @@ class Chooser:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()  # one measurement at a time in this process
-        self._contexts: dict[Machine, TunedContext] = {}
+        self._stores: dict[Machine, TunedStore] = {}
         self._by_name = {c.name: c for c in self.configurations}
         register_after_fork(self)
 
@@ -142,15 +142,15 @@ class Chooser:
             return Choice(candidates[0], "only")
         if call.key is None:
             return self._measured_here(call, candidates)
-        context, key = self.context(call), call.key
+        store, key = self.store(call), call.key
         why: list[Choice] = []
 
         def decide() -> str:
-            choice = self._decide(call, candidates, context, again)
+            choice = self._decide(call, candidates, store, again)
             why.append(choice)
             return choice.configuration.name
 
-        name = agreed(f"{context.folder}/{key.file}/{again}", decide)
+        name = agreed(f"{store.context.folder}/{key.file}/{again}", decide)
         return why[0] if why else Choice(self._by_name[name], "cache", lasting=again)
 
     def measure(self, call: Call) -> TunedEntry:
@@ -162,22 +162,22 @@ class Chooser:
         if call.key is None:
             raise UsageError(f"{self.kernel}: the key must consist of whole numbers and texts to be recorded")
         return self._entry(
-            call, self.context(call), [c.name for c in self.pruning.candidates(self.configurations, call)]
+            call, self.store(call).context, [c.name for c in self.pruning.candidates(self.configurations, call)]
         )
 
-    def context(self, call: Call) -> TunedContext:
-        """Return the context of a call's record."""
+    def store(self, call: Call) -> TunedStore:
+        """Return the records of a call's context."""
         machine = machine_of(call, self.code())
-        known = self._contexts.get(machine)
+        known = self._stores.get(machine)
         if known is None:
-            known = self._contexts[machine] = TunedContext(self.kernel, machine, self.version)
+            known = self._stores[machine] = TunedStore(TunedContext(self.kernel, machine, self.version))
         return known
 
     def _decide(
-        self, call: Call, candidates: Sequence[Configuration], context: TunedContext, again: bool
+        self, call: Call, candidates: Sequence[Configuration], store: TunedStore, again: bool
     ) -> Choice:  # fmt: skip
         assert call.key is not None
-        store, names = TunedStore(context), [c.name for c in candidates]
+        context, names = store.context, [c.name for c in candidates]
         entry = store.read(call.key) if self.policy.keep else None
         if entry is not None and entry.tried.issuperset(names):
             return self._fastest(entry, names, "cache")

@@ -105,10 +105,9 @@ class KernelOp:
         """
         return Pool(target.op, target.variant, target.dtype, tuple(self.kernels.values()))
 
-    @cached_property
-    def configuration_of(self) -> dict[str, str]:
-        """The name of each configuration, by the kernel's :attr:`KernelBase.config`."""
-        return {kernel.config: name for name, kernel in self.kernels.items()}
+    def configurations_of(self, target: Target) -> dict[str, str]:
+        """Return the name of each configuration, by the ``kernel_name`` that its kernel has in a target."""
+        return {k.name(target.op, target.variant, target.dtype): name for name, k in self.kernels.items()}
 
 
 def _kind(values: Iterable[object]) -> ConfigKind:

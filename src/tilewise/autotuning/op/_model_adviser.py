@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,14 @@ class ModelAdviser:
     Attributes:
         op: the kernel's op.
         dispatcher: ranks.
+        configurations: the name of each configuration, by ``kernel_name``.
         same_code: whether the model was learnt from the kernel's present code. Otherwise its first configurations are
             measured before one is trusted.
     """
 
     op: KernelOp
     dispatcher: Dispatcher
+    configurations: Mapping[str, str]
     same_code: bool
 
     def advise(self, key: TunedKey, *, quickly: bool = False) -> Advice | None:
@@ -48,8 +50,7 @@ class ModelAdviser:
         except UsageError as e:
             _log.info("%s: %s: the model gives no answer: %s", self.op.definition.name, key, e)
             return None
-        names = [self.op.configuration_of.get(selection.kernel.config) for selection in ranked]
-        known = [name for name in names if name is not None]
+        known = [self.configurations[s.kernel_name] for s in ranked if s.kernel_name in self.configurations]
         if not known:
             return None
         if not self.same_code:
@@ -82,12 +83,13 @@ def load_adviser(op: KernelOp, target: Target, model: str, warn: Callable[[str],
             "the model was learnt from another version of this kernel's code, so its first configurations are "
             "measured; collect and train again"
         )
-    known = {kernel.config for kernel in dispatcher.kernels}
-    missing = [name for config, name in op.configuration_of.items() if config not in known]
+    configurations = op.configurations_of(target)
+    known = {kernel.name(target.op, target.variant, target.dtype) for kernel in dispatcher.kernels}
+    missing = [name for kernel, name in configurations.items() if kernel not in known]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         warn(f"the model does not know the configuration {missing[0]}{more}; collect and train again to use it")
-    return ModelAdviser(op, dispatcher, same)
+    return ModelAdviser(op, dispatcher, configurations, same)
 
 
 def _open(target: Target, model: str) -> Dispatcher:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -28,13 +29,16 @@ class TunedStore:
     def __init__(self, context: TunedContext, root: Path | None = None) -> None:
         self.context = context
         self._root = cache_folder() / TUNED_FOLDER if root is None else root
+        self._folder = str(self._root / self.context.folder)
 
     def path(self, key: TunedKey) -> Path:
         """Return the file of a key's record."""
-        return self._root / self.context.folder / key.file
+        return Path(self._folder, key.file)
 
     def read(self, key: TunedKey) -> TunedEntry | None:
         """Return a key's record; None if there is no valid one."""
+        if not os.path.exists(f"{self._folder}/{key.file}"):  # a new key, whose choice is timed; paths take longer
+            return None
         return read_record(self._root, self.context.folder / key.file)
 
     def extend(self, new: TunedEntry) -> TunedEntry:
