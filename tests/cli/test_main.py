@@ -162,7 +162,7 @@ def test_a_mistake_of_the_caller_is_one_clear_line(
     assert message in last_line
 
 
-@pytest.mark.parametrize("command", [["train"], ["select", PROBLEM], ["registry"], ["rollback"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["select", PROBLEM], ["registry"], ["rollback"]], ids=" ".join)
 def test_a_server_that_is_away_is_named(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, f"tracking.uri={NOWHERE}"]) == 1
     assert re.search(f"^tilewise: error: .*{NOWHERE}", capsys.readouterr().err, re.MULTILINE)
