@@ -63,8 +63,9 @@ def promote_all(uri: str, reports: str, models: list[str]) -> list[Outcome]:
         return [promote_one(model, Path(reports)) for model in models]
 
 
-def _begin(environment: dict[str, str]) -> None:
-    os.environ.update(environment)
+def _begin(environment: dict[str, str], caches: Path) -> None:
+    """Give a process a cache of its own: like a host, it shares nothing with the others but the server."""
+    os.environ.update(environment | {"TILEWISE_CACHE": str(caches / str(os.getpid()))})
 
 
 def stress(uri: str, folder: Path, processes: int, each: int) -> list[Outcome]:
@@ -73,7 +74,7 @@ def stress(uri: str, folder: Path, processes: int, each: int) -> list[Outcome]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     # the fork server may be an earlier test's, and know neither server nor password
-    with ProcessPoolExecutor(processes, context, _begin, (dict(os.environ),)) as pool:
+    with ProcessPoolExecutor(processes, context, _begin, (dict(os.environ), folder / "caches")) as pool:
         shares = [models[i::processes] for i in range(processes)]
         reported = pool.map(promote_all, [uri] * processes, [str(folder / "reports")] * processes, shares)
         return [outcome for share in reported for outcome in share]
