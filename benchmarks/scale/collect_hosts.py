@@ -1,6 +1,6 @@
 """The growth of measuring over hosts with simulated GPUs, and the cost of its coordinator.
 
-``python -m benchmarks.scale.collect_hosts [--workers 1,4,16,64] [--seconds 4] [--each 16] [--output FILE]``
+``python -m benchmarks.scale.collect_hosts [--workers 1,4,16,64] [--seconds 4] [--each 48] [--output FILE]``
 
 A simulated GPU sleeps while it measures a problem, so that many fit on few cores; all else is real: a Dask scheduler,
 worker processes with up to eight GPUs each, an engine process per GPU, leases, one object per problem on a shared
@@ -39,7 +39,7 @@ from tilewise.ops import GroupedConvProblem, Target
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 GPUS_PER_HOST = 8
-SHARD = 4
+SHARD = 16  # as conf/collect has it
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", default="1,4,16,64")
     parser.add_argument("--seconds", type=float, default=4.0, help="that a problem takes")
-    parser.add_argument("--each", type=int, default=16, help="problems for each worker")
+    parser.add_argument("--each", type=int, default=48, help="problems for each worker")
     parser.add_argument("--output", type=Path, default=RESULTS / "scale_collect.json")
     args = parser.parse_args()
     points = []
