@@ -39,7 +39,6 @@ from tilewise.ops import GroupedConvProblem, Target
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
 GPUS_PER_HOST = 8
-SHARD = 16  # as conf/collect has it
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def measure(workers: int, each: int, seconds: float) -> Point:
     plan = Plan(TARGET, load_arch(TARGET.arch), load_pool(TARGET), items, timing, "scale")
     with TemporaryDirectory() as folder:
         source = SleepingSource(folder, workers, seconds)
-        task = HostsTask(plan, Path(folder) / "table.parquet", f"{folder}/shared", source, SHARD)
+        task = HostsTask(plan, Path(folder) / "table.parquet", f"{folder}/shared", source)
         start = time.monotonic()
         coordinator, others = _run(task, workers)
         wall = time.monotonic() - start
@@ -110,7 +109,7 @@ def _run(task: HostsTask, workers: int) -> tuple[float, float]:
 
         collect_on_hosts(task, executor, note)
     (here, there), (here_end, there_end) = marks[0], marks[-1]
-    share = 1 - SHARD * workers / len(task.plan.items)  # all but the first shard of each worker
+    share = 1 - task.shard_size * workers / len(task.plan.items)  # all but the first shard of each worker
     return (here_end - here) / share, (there_end - there) / share
 
 

@@ -2,7 +2,7 @@
 
 OpenBLAS chooses kernels by the processor, and those for AVX-512 round differently from those for AVX2. Weights of the
 cost model then differ in their last digit, and the trees that start from them become others: a fresh clone promoted a
-model of 97.92 % (P10 93.60) instead of 98.15 % (94.91), the recorded one's.
+model of 97.92 % (P10 93.60) where the recorded one had 98.15 % (94.91).
 """
 
 from __future__ import annotations

@@ -256,8 +256,14 @@ def list_stored(folder_uri: str) -> set[str]:
     A failure of the store is an error of its library: see :func:`translate_store_errors`.
     """
     import mlflow
+    from mlflow.exceptions import MlflowException
 
-    found = mlflow.artifacts.list_artifacts(artifact_uri=folder_uri, tracking_uri=uri_in_use())
+    try:
+        found = mlflow.artifacts.list_artifacts(artifact_uri=folder_uri, tracking_uri=uri_in_use())
+    except MlflowException as e:
+        if is_missing(e):
+            return set()
+        raise  # an unreachable server is no evidence about the files
     return {str(f.path).split("/")[-1] for f in found}
 
 
@@ -343,15 +349,8 @@ def load_downloaded(version: Version, folder: Path) -> TrainedModel:
 
 def _file_names(version: Version) -> set[str]:
     """Return the names of a version's files and folders; none if they are gone."""
-    from mlflow.exceptions import MlflowException
-
     with translate_store_errors(f"the files of {version} cannot be listed"):
-        try:
-            return list_stored(_files_uri(version))
-        except MlflowException as e:
-            if is_missing(e):
-                return set()
-            raise  # an unreachable server is no evidence about the files
+        return list_stored(_files_uri(version))
 
 
 def _files_uri(version: Version) -> str:

@@ -29,16 +29,13 @@ class TunedStore:
     def __init__(self, context: TunedContext, root: Path | None = None) -> None:
         self.context = context
         self._root = cache_folder() / TUNED_FOLDER if root is None else root
-        self._folder = str(self._root / self.context.folder)
 
     def path(self, key: TunedKey) -> Path:
         """Return the file of a key's record."""
-        return Path(self._folder, key.file)
+        return self._root / self.context.folder / key.file
 
     def read(self, key: TunedKey) -> TunedEntry | None:
         """Return a key's record; None if there is no valid one."""
-        if not os.path.exists(f"{self._folder}/{key.file}"):  # a new key, whose choice is timed; paths take longer
-            return None
         return read_record(self._root, self.context.folder / key.file)
 
     def extend(self, new: TunedEntry) -> TunedEntry:
@@ -90,7 +87,7 @@ def read_record(root: Path, path: Path) -> TunedEntry | None:
         path: of the record, below `root`.
     """
     try:
-        if (root / path).stat().st_size > _MAX_BYTES:
+        if os.stat(f"{root}/{path}").st_size > _MAX_BYTES:  # a new key's choice waits for it, and joined paths are slow
             raise DataError(f"it is larger than {_MAX_BYTES} bytes")
         return TunedEntry.loads((root / path).read_bytes(), path)
     except FileNotFoundError:
