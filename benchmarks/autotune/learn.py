@@ -67,18 +67,20 @@ def judge(example: str, measured: Path, model: Path) -> dict[str, Any]:
     kernel, dispatcher = kernel_of(example), Dispatcher.from_folder(model)
     train = read_records(measured / f"{example}.jsonl", "train")
     names = [c.name for c in kernel.configurations]
+    target = Target.parse(model.name)
+    configurations = kernel.op.configurations_of(target)
     shares = np.array([[_efficiency(r[0], name) for name in names] for r in train])
     fixed = names[int(shares.mean(0).argmax())]
     picks: dict[str, list[float]] = {"model": [], "ceiling": [], "fixed": [], "first": []}
     for one, two in read_records(measured / f"{example}.jsonl", "test"):
-        chosen = kernel.op.configuration_of[dispatcher.select(kernel.op.problem(one.key)).kernel.config]
+        chosen = configurations[dispatcher.select(kernel.op.problem(one.key)).kernel_name]
         by_way = {"model": chosen, "ceiling": one.fastest(names), "fixed": fixed, "first": names[0]}
         for way, name in by_way.items():
             picks[way].append(_efficiency(two, str(name)))
     figures = {way: {"mean": float(np.mean(v)), "p10": float(np.percentile(v, 10))} for way, v in picks.items()}
     return {
         "example": example,
-        "target": Target.parse(model.name).name,
+        "target": target.name,
         "configurations": len(names),
         "train_keys": len(train),
         "unseen_keys": len(picks["model"]),

@@ -83,9 +83,12 @@ def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+_encode_sorted = json.JSONEncoder(sort_keys=True).encode  # dumps() would make an encoder for each call
+
+
 def digest_of(values: Mapping[str, object]) -> str:
     """Return the SHA-256 of plain data, in hexadecimal digits, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_encode_sorted(values).encode()).hexdigest()
 
 
 def dump_checked(values: Mapping[str, object]) -> bytes:

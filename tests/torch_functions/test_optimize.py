@@ -130,6 +130,15 @@ class TestDecisions:
             ours.optimize(net(), x, min_gain=-1)
 
     @pytest.mark.usefixtures("_winning")
+    def test_training_asks_for_more_than_evaluation_unless_told(
+        self, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tilewise.torch._optimize._LEAST_GAIN_OF_TRAINING", 0.51)  # all predicted gains are 0.5
+        assert not ours.optimize(net().train(), x).report.layers[0].replaced
+        assert ours.optimize(net().eval(), x).report.layers[0].replaced
+        assert ours.optimize(net().train(), x, min_gain=0).report.layers[0].replaced
+
+    @pytest.mark.usefixtures("_winning")
     def test_calls_of_several_shapes_add_up(self) -> None:
         shared = nn.Conv2d(4, 4, 1).half()
         model = nn.Sequential(shared, nn.MaxPool2d(2), shared).eval()

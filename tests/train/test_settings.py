@@ -115,3 +115,20 @@ def test_defaults_are_those_of_the_configuration() -> None:
     composed = OmegaConf.to_container(compose(["tuned=none"]), resolve=True)
     assert isinstance(composed, dict)
     assert settings_from_config({str(name): value for name, value in composed.items()}) == TrainSettings()
+
+
+def test_few_rows_get_few_leaves_and_a_search_among_fewer() -> None:
+    """A leaf per 250 rows, at least 15; the search keeps the ratio of its bounds."""
+    settings = TrainSettings(model=ModelSettings(num_leaves=186), tune=TuneSettings(space={"num_leaves": (63, 189)}))
+    sized = settings.sized_for(7_500)
+    assert (sized.model.num_leaves, sized.tune.space["num_leaves"]) == (30, (10, 30))
+    assert settings.sized_for(1_000).model.num_leaves == 15
+    assert settings.sized_for(7_500).sized_for(7_500) == sized
+
+
+def test_leaves_stay_where_they_are_few_or_rows_many_or_no_ranking_is_learnt() -> None:
+    small = TrainSettings(model=ModelSettings(num_leaves=7), tune=TuneSettings(space={"num_leaves": (3, 9)}))
+    ranking, relative = TrainSettings(), TrainSettings(model=ModelSettings(label="relative"))
+    assert small.sized_for(1_000) == small
+    assert ranking.sized_for(250 * 191) == ranking
+    assert relative.sized_for(1_000) == relative

@@ -67,6 +67,8 @@ def checked_count(top_k: object) -> int:
     Raises:
         ConfigError: it is something else.
     """
+    if type(top_k) is int and top_k >= 1:  # nearly always, and a choice for a new problem waits for it
+        return top_k
     if hasattr(top_k, "__index__") and not isinstance(top_k, bool):
         with suppress(TypeError):  # an array of several elements
             if (count := operator.index(top_k)) >= 1:

@@ -54,6 +54,7 @@ class TrainingData:
     @classmethod
     def prepare(cls, table: Table, settings: TrainSettings, base: BaseModel | None = None) -> Self:
         """Bin the features of `table` and set up its baselines; `base` is the model to continue, if any."""
+        settings = settings.sized_for(len(table.problem))
         bins = Bins(table.feature_rows, table.features.names, settings.model.max_bin, settings.threads)
         return cls(table, bins, Baselines(table, settings.model, settings.seed, base), settings)
 

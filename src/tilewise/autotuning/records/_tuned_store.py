@@ -36,7 +36,7 @@ class TunedStore:
 
     def read(self, key: TunedKey) -> TunedEntry | None:
         """Return a key's record; None if there is no valid one."""
-        return read_record(self._root, self.context.folder / key.file)
+        return read_record(self._root, f"{self.context.folder}/{key.file}")
 
     def extend(self, new: TunedEntry) -> TunedEntry:
         """Add measurements to a key's record, and return it; the caller holds :meth:`lock`."""
@@ -79,25 +79,26 @@ class TunedStore:
             yield
 
 
-def read_record(root: Path, path: Path) -> TunedEntry | None:
+def read_record(root: Path, name: str) -> TunedEntry | None:
     """Read one record, or return None if there is no valid one; an invalid one is logged.
 
     Args:
         root: folder of all records.
-        path: of the record, below `root`.
+        name: path of the record below `root`, as text: a new key's choice waits for this, and joining paths is slow.
     """
+    path = f"{root}/{name}"
     try:
-        if os.stat(f"{root}/{path}").st_size > _MAX_BYTES:  # a new key's choice waits for it, and joined paths are slow
+        if os.stat(path).st_size > _MAX_BYTES:
             raise DataError(f"it is larger than {_MAX_BYTES} bytes")
-        return TunedEntry.loads((root / path).read_bytes(), path)
+        return TunedEntry.loads(Path(path).read_bytes(), Path(name))
     except FileNotFoundError:
         return None
     except (DataError, OSError) as e:
-        _log.warning("%s is ignored, and replaced when the key is measured: %s", root / path, e)
+        _log.warning("%s is ignored, and replaced when the key is measured: %s", path, e)
         return None
 
 
 def read_records(root: Path, kernel: str) -> list[TunedEntry]:
     """Return all valid records of a kernel, in the order of their files."""
-    files = sorted(path.relative_to(root) for path in root.glob(f"{kernel}/*/*.json"))
+    files = sorted(str(path.relative_to(root)) for path in root.glob(f"{kernel}/*/*.json"))
     return [entry for path in files if (entry := read_record(root, path)) is not None]
