@@ -96,7 +96,7 @@ def promoting(
 
 
 def outcomes(promoters: Iterable[subprocess.Popen[str]]) -> list[Outcome]:
-    """Wait for the end of all processes; return what they report."""
+    """Wait for the end of all processes; return their reports."""
     reported: list[Outcome] = []
     for process in promoters:
         said, _ = process.communicate()
@@ -132,9 +132,11 @@ def check(reported: list[Outcome], before: int) -> dict[str, int]:
     Raises:
         AssertionError: otherwise.
     """
-    assert [o for o in reported if o.version is None] == []
+    failed = [o for o in reported if o.version is None]
+    assert not failed, failed
     log = read_history(CONV)
-    assert wrong_reports(reported, log, before, complete=True) == []
+    wrong = wrong_reports(reported, log, before, complete=True)
+    assert not wrong, wrong
     assert list_aliases(CONV)["production"] == log[-1].production
     assert list_aliases(CONV).get("previous") == log[-1].previous
     promoted = [o.version for o in reported if o.outcome == "promoted"]
