@@ -1,74 +1,122 @@
-"""Hosts on one machine: network namespaces on a bridge, with a Dask scheduler and a worker in each.
+"""Hosts on one machine: network namespaces on a bridge, for :mod:`benchmarks.scale.train_hosts` and for tests.
 
-Part of :mod:`benchmarks.scale.train_hosts`. Needs root and ``ip`` (iproute2). Hosts share cores, memory and files, and
-packets between them take microseconds.
+Needs root and ``ip`` (iproute2). Each host has a loopback device of its own and reaches this machine, and the others,
+only over the bridge. Hosts share cores, memory and files, and packets between them take microseconds.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-BRIDGE, NETWORK, SCHEDULER = "twbridge", "10.213.77", 254
+from tilewise.files import locked
+
+_BRIDGE, _NETWORK = "twbridge", "10.213.77"
+THIS_MACHINE = f"{_NETWORK}.254"  # its address on the bridge, for servers that hosts use
+
+
+class NoNamespacesError(Exception):
+    """This machine, or this user, has no network namespaces."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A namespace with one address."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of the namespace."""
+        return f"twhost{self.number}"
+
+    @property
+    def address(self) -> str:
+        """Return its address on the bridge."""
+        return f"{_NETWORK}.{self.number}"
+
+    @property
+    def link(self) -> str:
+        """Return the device on the bridge that leads to it."""
+        return f"twout{self.number}"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Return the start of a command line that runs the rest on this host."""
+        return ("ip", "netns", "exec", self.name)
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Take its link down for the duration of the block."""
+        _ip("link", "set", self.link, "down")
+        try:
+            yield
+        finally:
+            _ip("link", "set", self.link, "up")
 
 
 @contextmanager
-def hosts(count: int) -> Iterator[str]:
-    """Run a scheduler beside the bridge, and one worker of one thread per host; yield the scheduler's address."""
-    address = f"tcp://{NETWORK}.{SCHEDULER}:8786"
-    with ExitStack() as stack:
+def hosts(count: int) -> Iterator[list[Host]]:
+    """Add so many hosts for the duration of the block. Another process that wants some waits meanwhile.
+
+    Raises:
+        NoNamespacesError: The user is not root, ``ip`` is missing, or the kernel refuses namespaces or devices.
+    """
+    if os.geteuid() != 0:
+        raise NoNamespacesError("network namespaces need root")
+    if shutil.which("ip") is None:
+        raise NoNamespacesError("network namespaces need ip (iproute2)")
+    with locked(Path(tempfile.gettempdir()) / f"{_BRIDGE}.lock"), ExitStack() as stack:
         stack.enter_context(_bridge())
-        names = [stack.enter_context(_host(number)) for number in range(1, count + 1)]
-        own = f"{NETWORK}.{SCHEDULER}"
-        stack.enter_context(_process("scheduler", "--host", own, "--port", "8786", "--no-dashboard"))
-        for number, name in enumerate(names, 1):
-            arguments = ("--host", f"{NETWORK}.{number}", "--nthreads", "1", "--no-nanny", "--no-dashboard")
-            stack.enter_context(_process("worker", address, *arguments, host=name))
-        yield address
+        yield [stack.enter_context(_added(Host(number))) for number in range(1, count + 1)]
 
 
 @contextmanager
 def _bridge() -> Iterator[None]:
-    _ip("link", "add", BRIDGE, "type", "bridge")
+    _remove_device(_BRIDGE)  # of a process that was killed: the lock is ours
     try:
-        _ip("addr", "add", f"{NETWORK}.{SCHEDULER}/24", "dev", BRIDGE)
-        _ip("link", "set", BRIDGE, "up")
+        _ip("link", "add", _BRIDGE, "type", "bridge")
+        _ip("addr", "add", f"{THIS_MACHINE}/24", "dev", _BRIDGE)
+        _ip("link", "set", _BRIDGE, "up")
         yield
     finally:
-        _ip("link", "del", BRIDGE)
+        _remove_device(_BRIDGE)
 
 
 @contextmanager
-def _host(number: int) -> Iterator[str]:
-    """Add a namespace with one address, and yield its name."""
-    name, inside, outside = f"twhost{number}", f"twin{number}", f"twout{number}"
-    _ip("netns", "add", name)
+def _added(host: Host) -> Iterator[Host]:
+    inside = f"twin{host.number}"
+    _remove(host)
     try:
-        _ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", name)
-        _ip("link", "set", outside, "master", BRIDGE, "up")
-        _ip("-n", name, "addr", "add", f"{NETWORK}.{number}/24", "dev", inside)
+        _ip("netns", "add", host.name)
+        _ip("link", "add", host.link, "type", "veth", "peer", "name", inside, "netns", host.name)
+        _ip("link", "set", host.link, "master", _BRIDGE, "up")
+        _ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", inside)
         for device in ("lo", inside):
-            _ip("-n", name, "link", "set", device, "up")
-        yield name
+            _ip("-n", host.name, "link", "set", device, "up")
+        yield host
     finally:
-        _ip("netns", "del", name)  # its end of the pair goes with it, and so does the other
+        _remove(host)
 
 
-@contextmanager
-def _process(*arguments: str, host: str | None = None) -> Iterator[None]:
-    """Run a command of Dask, within a host or beside the bridge, with LightGBM's threads limited to one."""
-    command = [] if host is None else ["ip", "netns", "exec", host]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
-    process = subprocess.Popen([*command, sys.executable, "-m", "dask", *arguments], env=environment)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+def _remove(host: Host) -> None:
+    _remove_device(host.link)  # at once, with its other end; with the namespace it would go some time later
+    if Path("/run/netns", host.name).exists():
+        _ip("netns", "del", host.name)
+
+
+def _remove_device(name: str) -> None:
+    if Path("/sys/class/net", name).exists():
+        _ip("link", "del", name)
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True)
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NoNamespacesError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

@@ -17,9 +17,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import resource
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,7 +35,7 @@ from distributed import Client
 from benchmarks.results import RESULTS, conditions, save
 from benchmarks.scale import figures
 from benchmarks.scale.made_up import TARGET, parts
-from benchmarks.scale.namespaces import hosts
+from benchmarks.scale.namespaces import THIS_MACHINE, hosts
 from tilewise.arch import load_arch
 from tilewise.cluster import LOCAL, ClusterSettings, open_executor
 from tilewise.kernels import load_pool
@@ -99,7 +104,7 @@ def alone(task: Task, threads: int) -> Point:
 
 def together(task: Task, count: int) -> Point:
     """Learn the model on this number of hosts."""
-    with hosts(count) as address:
+    with _workers(count) as address:
         settings = ClusterSettings(kind="dask", address=address, machines=count)
         with open_executor(settings) as executor, Client(address) as client:
             client.wait_for_workers(count)
@@ -110,6 +115,31 @@ def together(task: Task, count: int) -> Point:
     cpu = sum(after[worker][0] - before[worker][0] for worker in before)
     peak = max(memory for _, memory in after.values())
     return Point(count, 1, round(seconds, 1), round(cpu, 1), round(peak, 2), task.efficiency(last.scores))
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[str]:
+    """Run a scheduler beside the bridge, and one worker of one thread per host; yield the scheduler's address."""
+    address = f"tcp://{THIS_MACHINE}:8786"
+    with ExitStack() as stack:
+        added = stack.enter_context(hosts(count))
+        stack.enter_context(_dask("scheduler", "--host", THIS_MACHINE, "--port", "8786", "--no-dashboard"))
+        for host in added:
+            arguments = ("--host", host.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+            stack.enter_context(_dask("worker", address, *arguments, on=host.command))
+        yield address
+
+
+@contextmanager
+def _dask(*arguments: str, on: tuple[str, ...] = ()) -> Iterator[None]:
+    """Run a command of Dask, on a host or beside the bridge, with LightGBM's threads limited to one."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+    process = subprocess.Popen([*on, sys.executable, "-m", "dask", *arguments], env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _used() -> tuple[float, float]:

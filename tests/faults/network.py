@@ -33,12 +33,6 @@ from tilewise.servers._service_process import run_service
 
 # On a busy machine a slow answer is no fault.
 _PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
-# Of a client that faults hit: giving up early makes schedules short. Its own limits are 30 s and three more attempts.
-_IMPATIENT = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "3",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-}
 FIRST, SECOND = 1, 2  # the versions when a schedule begins: the second is in production
 _PROBLEMS = problems(Target.parse(CONV), 4)
 
@@ -47,7 +41,7 @@ class _Impatient(Network):
     def arm(self, folder: Path, fault: Fault | None) -> None:
         super().arm(folder, fault)
         if fault is not None:
-            os.environ.update(_IMPATIENT)
+            os.environ.update(lives.IMPATIENT)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,7 +132,7 @@ class Race:
 
 @cache
 def _models() -> list[str]:
-    return write_models(Path(tempfile.mkdtemp()), _PROCESSES * _EACH)
+    return write_models(Path(tempfile.mkdtemp()), range(_PROCESSES * _EACH))
 
 
 @cache

@@ -38,6 +38,12 @@ _THRESHOLDS = Thresholds(
 )  # fmt: skip
 RULES = PromotionRules(_THRESHOLDS, 0.18, override=Override("small tables of tests"))
 REASON = "a campaign"  # of rollbacks
+# Of a client that faults hit: giving up early makes schedules short. Its own limits are 30 s and three more attempts.
+IMPATIENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "3",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+}
 
 
 @cache

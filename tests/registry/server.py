@@ -21,19 +21,26 @@ START_S = 120.0
 
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
-    """Return the URI of a server that answers; stopped at the end, with the workers it started."""
+    """Return the URI of a server that answers: the given one, or one of our own."""
     if given := os.environ.get(GIVEN):
         yield given
         return
+    with own_server(folder) as uri:
+        yield uri
+
+
+@contextmanager
+def own_server(folder: Path, address: str = "127.0.0.1") -> Iterator[str]:
+    """Run a server at an address of this machine, and yield its URI; stopped at the end, with its workers."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", address, "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", fresh_store(folder), "--artifacts-destination", str(folder / "artefacts")]
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_for(f"http://127.0.0.1:{port}/health", process)
-        yield f"http://127.0.0.1:{port}"
+        wait_for(f"http://{address}:{port}/health", process)
+        yield f"http://{address}:{port}"
     finally:
         stop(process)
 

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import mlflow
@@ -88,9 +87,8 @@ def test_packed_files_stay_packed(admin: Running, tmp_path: Path) -> None:
     assert Path(again).read_bytes() == file.read_bytes()
 
 
-def test_no_update_is_lost(admin: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_update_is_lost(admin: Running, tmp_path: Path) -> None:
     """From 4 processes; ``python -m registry.stress URI 4 5`` is the whole stress test of 20 promotions."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     with registry_session():
         before = len(read_history(CONV))
         told = stress(admin.uri, tmp_path, processes=4, each=2)
