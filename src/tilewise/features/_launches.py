@@ -60,8 +60,8 @@ class Launches:
         problems: Mapping[str, npt.NDArray[np.generic]],
         kernels: Mapping[str, npt.NDArray[np.generic]],
         conditions: Conditions,
-        problem: Ints,
-        kernel: Ints,
+        problem: npt.NDArray[np.integer],
+        kernel: npt.NDArray[np.integer],
     ) -> Self:
         """Return the launches of one target.
 
@@ -72,7 +72,8 @@ class Launches:
             problem: place of each row's problem in its columns, of shape (rows,).
             kernel: place of each row's kernel in its columns, of shape (rows,).
         """
-        return cls((_Group(problems, kernels, conditions, problem.astype(np.int32), kernel.astype(np.int32)),))
+        codes = (numbers.astype(np.int32, copy=False) for numbers in (problem, kernel))
+        return cls((_Group(problems, kernels, conditions, *codes),))
 
     @classmethod
     def joined(cls, parts: Sequence[Launches]) -> Self:
@@ -114,10 +115,10 @@ class Launches:
             costs[some], drivers[some], program[some] = terms.costs, terms.drivers, terms.program
         return Terms(costs, drivers, program)
 
-    def log_work(self, features: FeatureTable) -> Floats:
-        """Compute log(TFLOPS) of a launch of one clock for all rows, of shape (rows,)."""
-        works = np.empty(len(self))
-        for start, inputs in self._batches(features, None):
+    def log_work(self, features: FeatureTable, rows: Ints | None = None) -> Floats:
+        """Compute log(TFLOPS) of a launch of one clock for some ascending rows, or for all, of shape (rows,)."""
+        works = np.empty(len(self) if rows is None else len(rows))
+        for start, inputs in self._batches(features, rows):
             works[start : start + inputs.n_rows] = log_work(inputs)
         return works
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tilewise.data import TARGET_COLUMNS, Bools, Measurements, TargetTable, backend_of_frame, chunks_of, problem_index
+from tilewise.data import TARGET_COLUMNS, Bools, Measurements, backend_of_frame, chunks_of, problem_index
 from tilewise.errors import DataError, KernelError
 from tilewise.kernels import KernelBase, Pool, load_pool
 from tilewise.ops import OPS, Target
@@ -20,10 +20,7 @@ MIN_MEASURED_SHARE = 0.5
 MIN_JUDGED_SHARE = 0.1
 ENOUGH_JUDGED = 100
 
-UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take several times as long to learn
-_UNLISTED_SEED = 0
 _READ = ("kernel_name", "tflops", "is_valid")  # columns that the choice of a pool reads, besides
-DRAWN = "is_drawn"  # column of the rows that were not measured
 
 
 def pool_of(rows: pd.DataFrame | Measurements, target: Target) -> Pool:
@@ -87,35 +84,6 @@ def with_calls(judges: Bools, called: Bools) -> Bools:
     return both if both.sum() >= ENOUGH_JUDGED else judges
 
 
-def with_unlisted(labels: TargetTable, pool: Pool) -> TargetTable:
-    """Return ordered labels with some unlisted kernels of each problem, drawn at random, the same in every call.
-
-    A kernel that is not listed was slower than the listed ones, or does not compute the problem. Without a row, it is
-    never learnt that such a kernel should not be selected. An added row has the rate of the slowest listed kernel: the
-    most that it can have, and the rate at which evaluation counts it.
-
-    Args:
-        labels: valid, supported labels in the order of :meth:`TargetTable.ordered`.
-        pool: the kernels.
-    """
-    number, kernel, rates = labels.problem, labels.kernel(pool), labels.tflops
-    supported = np.stack([pool.supported(problem) for problem in labels.problems])
-    supported[number, kernel] = False
-    draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
-    drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]
-    problem, place = np.nonzero(np.isfinite(np.take_along_axis(draw, drawn, axis=1)))
-    if not len(problem):
-        return labels
-    slowest = np.lexsort((rates, number))[np.searchsorted(np.sort(number), np.arange(len(supported)))]
-    chosen = drawn[problem, place]
-    added = labels.rows.iloc[slowest[problem]].assign(
-        **{DRAWN: True},
-        kernel_name=np.array(pool.names, dtype=object)[chosen],
-    )
-    measured = labels.rows.assign(**{DRAWN: False})
-    return TargetTable(labels.target, pd.concat([measured, added], ignore_index=True)).ordered(pool)
-
-
 def _kernels(rows: pd.DataFrame) -> set[KernelBase]:
     backend = backend_of_frame(rows)
     parameters = rows[["kernel_name", *backend.column_kinds()]].drop_duplicates("kernel_name")
@@ -130,9 +98,10 @@ def _merit(rows: pd.DataFrame, target: Target) -> pd.DataFrame:
     np.maximum.at(best, problem, rates)
     fastest, is_best = np.full(len(best), len(names)), rates == best[problem]
     np.minimum.at(fastest, problem[is_best], kernel[is_best])  # the first by name
-    pairs = np.unique(problem * len(names) + kernel)
-    counts = {"valid": pairs % len(names), "fastest": fastest}
-    return pd.DataFrame({name: np.bincount(of, minlength=len(names)) for name, of in counts.items()}, index=names)
+    is_valid = np.zeros((len(best), len(names)), dtype=bool)
+    is_valid[problem, kernel] = True
+    counts = {"valid": is_valid.sum(axis=0), "fastest": np.bincount(fastest, minlength=len(names))}
+    return pd.DataFrame(counts, index=names)
 
 
 def _default(merits: Sequence[pd.DataFrame]) -> str:
