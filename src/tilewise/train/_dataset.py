@@ -238,7 +238,9 @@ def build_table(
     problems, parts = list[pd.DataFrame](), list[LabelRows]()
     for chunk in chunks_of(rows, target, (*(c.name for c in TARGET_COLUMNS), *of_problem, *MEASURED, *_OF_RUN)):
         problems.append(chunk.rows[of_problem].drop_duplicates())
-        parts.append(LabelRows.of(chunk.training(holdout_fraction).labelled(), pool))
+        found = chunk.training(holdout_fraction).labelled().rows[[*of_problem, *MEASURED]]
+        found = found.astype(dict.fromkeys(found.select_dtypes("str"), "category"))  # numbers sort sooner than text
+        parts.append(LabelRows.of(TargetTable(target, found), pool))
     if not any(map(len, problems)):
         raise DataError(f"no row of {target.name} to learn from")
     split = Split.of(TargetTable(target, pd.concat(problems)), holdout_fraction)

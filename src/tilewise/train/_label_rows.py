@@ -79,8 +79,8 @@ class LabelRows:
         if len(parts) == 1:
             return parts.pop()
         target, starts = parts[0].target, np.cumsum([0, *(len(part.dimensions) for part in parts)])
-        frames = [part.dimensions.astype(dict.fromkeys(_text_of(part), "category")) for part in parts]
-        dimensions = stacked(frames).reset_index(drop=True).sort_values(list(frames[0]))
+        dimensions = stacked([part.dimensions for part in parts]).reset_index(drop=True)
+        dimensions = dimensions.sort_values(list(dimensions))
         order = dimensions.index.to_numpy()
         number = np.empty(len(order), dtype=np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
@@ -129,10 +129,6 @@ def with_unlisted(labels: LabelRows, pool: Pool) -> LabelRows:
     kernels = np.concatenate([kernel, drawn[problem, place].astype(np.int32)])
     order = np.lexsort((kernels, number[rows]))
     return replace(labels.take(rows[order]), kernel=kernels[order], is_measured=order < len(labels))
-
-
-def _text_of(part: LabelRows) -> list[str]:
-    return list(part.dimensions.select_dtypes(("str", "category")))
 
 
 def _spread(rows: pd.DataFrame) -> Floats:
