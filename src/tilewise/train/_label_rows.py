@@ -22,7 +22,8 @@ UNLISTED_PER_PROBLEM = 4  # as many as are listed: all of them would take severa
 _UNLISTED_SEED = 0
 _PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
 MEASURED = ("kernel_name", "tflops", "bandwidth_gb_s", *_PERCENTILES)  # columns that labels are made of, besides
-_OF_ROWS = ("kernel", "tflops", "latency_ms", "bandwidth_gb_s", "spread", "is_measured")
+_RATES = ("tflops", "latency_ms", "bandwidth_gb_s")
+_OF_ROWS = ("kernel", *_RATES, "spread", "is_measured")
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,8 @@ class LabelRows:
             candidates=candidates[first],
             problem=problem,
             kernel=known.kernel(pool).astype(np.int32),
-            tflops=known.tflops,
-            latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
-            bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
+            # Copies: views would keep all columns of the labels.
+            **{name: rows[name].to_numpy(dtype=np.float64, copy=True) for name in _RATES},
             spread=_spread(rows),
             is_measured=np.ones(len(rows), dtype=bool),
         )
