@@ -23,7 +23,7 @@ from tilewise.train import (
     make_folds,
     pool_of,
 )
-from tilewise.train._label_rows import UNLISTED_PER_PROBLEM, LabelRows, with_unlisted
+from tilewise.train._training_pool import UNLISTED_PER_PROBLEM, LabelRows, with_unlisted
 
 TARGET = Target.parse(CONV)
 LISTED = 3

@@ -27,8 +27,7 @@ from tilewise.features import FeatureRows, FeatureTable, Launches, Terms, featur
 from tilewise.kernels import Pool
 from tilewise.metrics import Numbers
 from tilewise.ops import OPS, Problem, Target
-from tilewise.train._label_rows import MEASURED, Codes, LabelRows, with_unlisted
-from tilewise.train._training_pool import is_judging, with_calls
+from tilewise.train._training_pool import MEASURED, Codes, LabelRows, is_judging, with_calls, with_unlisted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
