@@ -26,9 +26,10 @@ def blocks(results: Path) -> dict[str, str]:
 
 def prepared(result: Mapping[str, Any]) -> str:
     """Return the table of :mod:`benchmarks.scale.prepare_rows`."""
-    header = ["rows", *(f"{stage}: {unit}" for stage in STAGES for unit in ("CPU s", "peak GiB")), "rows/s on a core"]
+    figures = {"wall_s": "s", "cpu_s": "CPU s", "peak_gib": "peak GiB"}
+    header = ["rows", *(f"{stage}: {unit}" for stage in STAGES for unit in figures.values()), "rows/s"]
     cells = [
-        [f"{p['rows']:,}", *(f"{p[s][n]}" for s in STAGES for n in ("cpu_s", "peak_gib")), f"{p['rows_per_s']:,}"]
+        [f"{p['rows']:,}", *(f"{p[s][n]}" for s in STAGES for n in figures), f"{p['rows_per_s']:,}"]
         for p in result["points"]
     ]
     about = f"Chunks of {result['chunk_rows']:,} rows; {result['cores']} cores, load before: {result['load']}."

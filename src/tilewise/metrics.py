@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.integer]  # of any width: those of large tables have 32 bits
 
 METRICS = (
     "n_problems",
@@ -93,7 +94,7 @@ class Selections:
         return float(np.minimum(gained / possible, 1).mean())  # rounding could carry it above 1
 
 
-def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
+def select(problem: Numbers, measured: Floats, score: Floats) -> Selections:
     """Select by `score` within each problem.
 
     Args:
@@ -125,7 +126,7 @@ def select(problem: Ints, measured: Floats, score: Floats) -> Selections:
     )
 
 
-def place_within(problem: Ints, score: Floats) -> Ints:
+def place_within(problem: Numbers, score: Floats) -> Ints:
     """Return each row's place by score within its problem, from 0, of shape (rows,); ties keep the rows' order."""
     order, placed = _best_first(problem, score)
     place = np.empty(len(order), dtype=np.int64)
@@ -133,7 +134,7 @@ def place_within(problem: Ints, score: Floats) -> Ints:
     return place
 
 
-def _best_first(problem: Ints, score: Floats) -> tuple[Ints, Ints]:
+def _best_first(problem: Numbers, score: Floats) -> tuple[Ints, Ints]:
     """Return the rows by problem and descending score, and the place of each of them within its problem."""
     order = np.lexsort((-score, problem))  # stable
     starts = np.flatnonzero(np.diff(problem[order], prepend=-1))

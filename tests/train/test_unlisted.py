@@ -23,7 +23,7 @@ from tilewise.train import (
     make_folds,
     pool_of,
 )
-from tilewise.train._training_pool import UNLISTED_PER_PROBLEM, with_unlisted
+from tilewise.train._training_pool import UNLISTED_PER_PROBLEM, LabelRows, with_unlisted
 
 TARGET = Target.parse(CONV)
 LISTED = 3
@@ -37,18 +37,19 @@ def fastest_of(frame: pd.DataFrame, count: int) -> tuple[TargetTable, Pool]:
     return kept.ordered(pool), pool
 
 
-def cells(table: TargetTable, pool: Pool) -> pd.Series:
+def cells(labels: LabelRows) -> pd.Series:
     """Return the rate of each problem, by its number in the order of dimensions, and kernel."""
-    return pd.Series(table.tflops, index=pd.MultiIndex.from_arrays([table.problem, table.kernel(pool)]))
+    return pd.Series(labels.tflops, index=pd.MultiIndex.from_arrays([labels.problem, labels.kernel]))
 
 
 def test_listed_rows_stay_and_unlisted_ones_have_the_slowest_rate(frame: pd.DataFrame) -> None:
-    labels, pool = fastest_of(frame, LISTED)
+    fastest, pool = fastest_of(frame, LISTED)
+    labels = LabelRows.of(fastest, pool)
     table = with_unlisted(labels, pool)
-    listed, known = cells(labels, pool), cells(table, pool)
+    listed, known = cells(labels), cells(table)
     assert known.index.is_unique
-    pd.testing.assert_series_equal(known[listed.index], listed)
-    added = known.drop(listed.index)
+    pd.testing.assert_series_equal(known[table.is_measured], listed)
+    added = known[~table.is_measured]
     slowest = listed.groupby(level=0).min()
     assert (added.to_numpy() == slowest[added.index.get_level_values(0)].to_numpy()).all()
     assert table.problems == labels.problems
@@ -60,18 +61,19 @@ def test_listed_rows_stay_and_unlisted_ones_have_the_slowest_rate(frame: pd.Data
 
 
 def test_rows_are_in_order_and_the_same_in_every_call(frame: pd.DataFrame) -> None:
-    labels, pool = fastest_of(frame, LISTED)
+    fastest, pool = fastest_of(frame, LISTED)
+    labels = LabelRows.of(fastest, pool)
     first, second = with_unlisted(labels, pool), with_unlisted(labels, pool)
-    pd.testing.assert_frame_equal(first.rows, second.rows)
-    pd.testing.assert_frame_equal(first.rows, first.ordered(pool).rows)
+    pd.testing.assert_series_equal(cells(first), cells(second))
+    assert cells(first).index.is_monotonic_increasing
 
 
 def test_a_complete_table_stays_as_it_is(frame: pd.DataFrame) -> None:
-    labels, pool = fastest_of(frame, len(pool_of(frame, TARGET)))
-    of_first_two = np.bincount(labels.problem[np.isin(labels.kernel(pool), (0, 1))])
-    is_twice = of_first_two[labels.problem] == 2
+    fastest, pool = fastest_of(frame, len(pool_of(frame, TARGET)))
+    of_first_two = np.bincount(fastest.problem[np.isin(fastest.kernel(pool), (0, 1))])
+    is_twice = of_first_two[fastest.problem] == 2
     only = Pool(pool.op, pool.variant, pool.dtype, pool.kernels[:2])
-    complete = labels.take(np.isin(labels.kernel(pool), (0, 1)) & is_twice).ordered(only)
+    complete = LabelRows.of(fastest.take(np.isin(fastest.kernel(pool), (0, 1)) & is_twice), only)
     assert with_unlisted(complete, only) is complete
 
 

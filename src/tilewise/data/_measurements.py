@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tilewise._ahead import ahead
 from tilewise.data._derived import implied_columns
 from tilewise.data._digest import begin_digest, digest_column
 from tilewise.data._row_source import CHUNK_ROWS, FileSource, open_rows, row_count
@@ -39,10 +40,10 @@ class Measurements:
         """
         names = [column.name for column in self.source.columns if columns is None or column.name in columns]
         if self.is_checked:
-            for rows in self.source.chunks():
-                yield pd.concat(list(self.source.stored(names, rows)), ignore_index=True)
+            stored = (self.source.stored(names, rows) for rows in self.source.chunks())
+            yield from ahead(pd.concat(list(parts), ignore_index=True) for parts in stored)
             return
-        for raw in self.source:
+        for raw in ahead(self.source):
             yield to_measurements(checked(raw), self.source.tags, names)
         self.is_checked = True
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tilewise._ahead import ahead
 from tilewise.data._derived import without_implied
 from tilewise.ops import OPS
 
@@ -31,7 +32,7 @@ def parquet_bytes(frame: pd.DataFrame, metadata: Mapping[bytes, bytes] | None = 
 def write_parts(file: BinaryIO, parts: Iterable[pd.DataFrame], metadata: Mapping[bytes, bytes] | None = None) -> None:
     """Write rows that come in parts of equal columns and types, of which there is at least one."""
     writer: pq.ParquetWriter | None = None
-    for group in _groups(parts):
+    for group in ahead(_groups(parts)):
         group = group.replace_schema_metadata(dict(metadata or {}) or None)
         writer = writer or pq.ParquetWriter(file, group.schema, compression="zstd", write_page_checksum=True)
         writer.write_table(group, row_group_size=GROUP_ROWS)

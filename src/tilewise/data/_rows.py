@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as arrow
 
 from tilewise.data._columns import TARGET_COLUMNS
 from tilewise.kernels import Pool
@@ -26,6 +27,13 @@ def is_of(frame: pd.DataFrame, target: Target) -> Bools:
 def taken(rows: pd.DataFrame, mask: Bools) -> pd.DataFrame:
     """Return the rows selected by a mask of shape (rows,); all of them are not copied."""
     return rows if mask.all() else rows[mask]
+
+
+def picked(table: arrow.Table, rows: Ints) -> arrow.Table:
+    """Return some ascending rows; neighbours are not copied, and the rows of a problem, or of a chunk, mostly are."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return table.slice(rows[0], len(rows))
+    return table.take(rows)
 
 
 def pool_index(rows: pd.DataFrame, pool: Pool) -> Ints:

@@ -31,7 +31,7 @@ from tilewise.data._columns import (
     table_columns,
 )
 from tilewise.data._derived import with_later_columns, with_rates, work_of
-from tilewise.data._rows import is_of, numbered, taken
+from tilewise.data._rows import is_of, numbered, picked, taken
 from tilewise.data._text import categories, in_words
 from tilewise.errors import ConfigError, DataError, KernelError
 from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
@@ -336,7 +336,7 @@ def typed(
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")
     chosen = table.select([c.name for c in stored])
-    frame = (chosen if len(rows) == len(table) else chosen.take(rows)).to_pandas()
+    frame = picked(chosen, rows).to_pandas()
     typed = with_later_columns(pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in stored}, copy=False), op)
     is_complete = {c.name for c in columns} == set(typed.columns)
     complete = (typed if is_complete else with_rates(typed, op))[[c.name for c in columns]]
@@ -372,7 +372,7 @@ def typed_columns(file: Path, group: int, columns: Sequence[Column], rows: Ints)
         table = open_groups(file).read_row_group(group, columns=[c.name for c in columns]).unify_dictionaries()
     except _READ_ERRORS as e:
         raise DataError(f"{file}: not a readable parquet file: {str(e).splitlines()[0]}") from e
-    frame = (table if len(rows) == len(table) else table.take(rows)).to_pandas()
+    frame = picked(table, rows).to_pandas()
     frame = pd.DataFrame({c.name: _convert(frame[c.name], c, file) for c in columns}, copy=False)
     return in_words(frame).astype({c.name: _type(c) for c in columns})
 

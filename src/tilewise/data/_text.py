@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
 
 def categories(values: pd.Series) -> pd.Series:
     """Return text as categories in the order of their names."""
+    if values.isna().all():  # pandas' own conversion would look at every empty cell
+        none = pd.Categorical.from_codes(np.full(len(values), -1, dtype=np.int8), pd.Index([], dtype="str"))
+        return pd.Series(none, index=values.index, name=values.name)
     if not isinstance(values.dtype, pd.CategoricalDtype) or values.cat.categories.dtype != "str":
         return values.astype("str").astype("category")
     return values.cat.reorder_categories(values.cat.categories.sort_values())

@@ -76,7 +76,7 @@ class CostModel:
     scale: Floats
     weights: Floats
 
-    def log_clocks(self, terms: Terms, kernel: Ints) -> Floats:
+    def log_clocks(self, terms: Terms, kernel: npt.NDArray[np.integer]) -> Floats:
         """Return the natural logarithm of the estimated clocks: (rows,).
 
         Args:

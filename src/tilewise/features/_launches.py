@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,8 @@ class Launches:
         problems: Mapping[str, npt.NDArray[np.generic]],
         kernels: Mapping[str, npt.NDArray[np.generic]],
         conditions: Conditions,
-        problem: Ints,
-        kernel: Ints,
+        problem: npt.NDArray[np.integer],
+        kernel: npt.NDArray[np.integer],
     ) -> Self:
         """Return the launches of one target.
 
@@ -72,7 +72,8 @@ class Launches:
             problem: place of each row's problem in its columns, of shape (rows,).
             kernel: place of each row's kernel in its columns, of shape (rows,).
         """
-        return cls((_Group(problems, kernels, conditions, problem.astype(np.int32), kernel.astype(np.int32)),))
+        codes = (numbers.astype(np.int32, copy=False) for numbers in (problem, kernel))
+        return cls((_Group(problems, kernels, conditions, *codes),))
 
     @classmethod
     def joined(cls, parts: Sequence[Launches]) -> Self:
@@ -114,23 +115,43 @@ class Launches:
             costs[some], drivers[some], program[some] = terms.costs, terms.drivers, terms.program
         return Terms(costs, drivers, program)
 
-    def log_work(self, features: FeatureTable) -> Floats:
-        """Compute log(TFLOPS) of a launch of one clock for all rows, of shape (rows,)."""
-        works = np.empty(len(self))
-        for start, inputs in self._batches(features, None):
+    def log_work(self, features: FeatureTable, rows: Ints | None = None) -> Floats:
+        """Compute log(TFLOPS) of a launch of one clock for some ascending rows, or for all, of shape (rows,)."""
+        works = np.empty(len(self) if rows is None else len(rows))
+        for start, inputs in self._batches(features, rows):
             works[start : start + inputs.n_rows] = log_work(inputs)
         return works
 
     def varying(self, features: FeatureTable) -> set[str]:
-        """Return the names of the features that differ between rows."""
+        """Return the names of the features that differ between rows; each is computed for as many rows as tell."""
+        problems, kernels, rows = self._one_of_each("problem"), self._one_of_each("kernel"), np.arange(len(self))
+        return (
+            self._varying(features.of_role("problem", "hardware"), problems)
+            | self._varying(features.of_role("kernel"), kernels)
+            | self._varying(features.of_role("interaction"), rows)
+        )
+
+    def _varying(self, features: FeatureTable, rows: Ints) -> set[str]:
         left, found = features, set[str]()
-        first = dict(zip(features.names, self.matrix(features, np.zeros(1, dtype=np.int64))[0], strict=True))
-        for start in range(0, len(self), BATCH_ROWS):
-            matrix = self.matrix(left, np.arange(start, min(start + BATCH_ROWS, len(self))))
+        first = dict(zip(features.names, self.matrix(features, rows[:1])[0], strict=True))
+        for start in range(0, len(rows), BATCH_ROWS):
+            if not left.names:
+                break
+            matrix = self.matrix(left, rows[start : start + BATCH_ROWS])
             differs = (matrix != [first[name] for name in left.names]).any(axis=0)
             found |= {name for name, is_other in zip(left.names, differs, strict=True) if is_other}
             left = left.select(name for name in left.names if name not in found)
         return found
+
+    def _one_of_each(self, name: Literal["problem", "kernel"]) -> Ints:
+        """Return a row of each problem, or of each kernel, of each arch, ascending."""
+        rows = list[Ints]()
+        for group, end in zip(self.groups, self._ends, strict=True):
+            codes: _Codes = getattr(group, name)
+            row = np.full(int(codes.max(initial=-1)) + 1, -1)
+            row[codes] = np.arange(end - len(codes), end)
+            rows.append(np.sort(row[row >= 0]))
+        return np.concatenate(rows)
 
     def _batches(self, features: FeatureTable, rows: Ints | None) -> Iterator[tuple[int, Inputs]]:
         """Yield inputs of at most :data:`BATCH_ROWS` rows, each with the place of its first row among `rows`."""

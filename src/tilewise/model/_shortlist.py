@@ -11,12 +11,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.metrics import Floats, Ints, place_within
+from tilewise.metrics import Floats, Numbers, place_within
 
 BEHIND = 1e-6  # distance, as a logarithm, from the last kernel of the shortlist to the best of the others
 
 
-def shortlisted(problem: Ints, rates: Floats, most: int) -> npt.NDArray[np.bool_]:
+def shortlisted(problem: Numbers, rates: Floats, most: int) -> npt.NDArray[np.bool_]:
     """Return which rows are among the best `most` of their problem by the cost model: (rows,).
 
     Args:
@@ -27,7 +27,7 @@ def shortlisted(problem: Ints, rates: Floats, most: int) -> npt.NDArray[np.bool_
     return place_within(problem, rates) < most
 
 
-def put_behind(problem: Ints, rates: Floats, scores: Floats, most: int) -> Floats:
+def put_behind(problem: Numbers, rates: Floats, scores: Floats, most: int) -> Floats:
     """Return the scores of the shortlisted rows, and scores behind them in the cost model's order for others: (rows,).
 
     Args:

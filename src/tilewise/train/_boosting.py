@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import lightgbm as lgb
 import numpy as np
 
+from tilewise._ahead import ahead
 from tilewise.features import BATCH_ROWS, FeatureRows
 from tilewise.train._dataset import Floats, Ints
 from tilewise.train._ranking import Params
@@ -111,7 +112,8 @@ class Bins:
         params = {**_FIXED, "max_bin": max_bin, "num_threads": threads, **self._network}
         # LightGBM requires labels before it builds subsets; each fit sets its own.
         data = matrix if isinstance(matrix, np.ndarray) else _Batches(matrix)
-        self._full = _Dataset(data, label=np.zeros(len(matrix)), feature_name=list(names), params=params)
+        labels = np.zeros(len(matrix), dtype=np.float32)
+        self._full = _Dataset(data, label=labels, feature_name=list(names), params=params)
         self._full.construct()
         self._subsets: dict[bytes, lgb.Dataset] = {}
         self._rows = len(matrix)
@@ -186,18 +188,23 @@ class _Dataset(lgb.Dataset):
 
 
 class _Batches(lgb.Sequence):
-    """Features as LightGBM reads them: a sample of ascending rows to choose bins, and batches to fill the bins."""
+    """Features as LightGBM reads them: a sample of ascending rows to choose bins, and batches to fill the bins.
 
-    batch_size = BATCH_ROWS
+    It reads all batches once and in order, so the next one is computed while it fills the bins of another.
+    """
+
+    batch_size = 8 * BATCH_ROWS  # LightGBM's threads wait for each other at the end of each
 
     def __init__(self, rows: FeatureRows) -> None:
         self._rows = rows
+        starts = range(0, len(rows), self.batch_size)
+        self._batches = ahead(rows[start : start + self.batch_size] for start in starts)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Floats:
-        return self._rows[index]
+        return next(self._batches) if isinstance(index, slice) else self._rows[index]
 
 
 def _valid_scores(booster: lgb.Booster) -> Floats:

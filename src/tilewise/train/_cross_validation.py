@@ -147,7 +147,8 @@ def cross_validate(
     tested, scales = table.take(rows), _predicted_scales(data, folds, model.label, log_scale)
     predicted = to_tflops(model.label, score[rows], scales[table.problem[rows]])
     chosen = selections_by_score(table, rows, score[rows])
-    out_of_fold = OutOfFold(tested.problem, tested.kernel, tested.tflops, predicted, chosen.efficiency)
+    problem, kernel = (numbers.astype(np.int64) for numbers in (tested.problem, tested.kernel))
+    out_of_fold = OutOfFold(problem, kernel, tested.tflops, predicted, chosen.efficiency)
     metrics = summarise(chosen, tested.tflops, predicted)
     return CrossValidation(out_of_fold, tuple(run.result for run in runs), metrics, log_scale, dict(grown))
 

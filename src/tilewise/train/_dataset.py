@@ -21,19 +21,17 @@ from tilewise.data import (
     held_out,
     keys_digest,
     split_keys,
-    stacked,
 )
 from tilewise.errors import DataError
 from tilewise.features import FeatureRows, FeatureTable, Launches, Terms, feature_table
 from tilewise.kernels import Pool
+from tilewise.metrics import Numbers
 from tilewise.ops import OPS, Problem, Target
-from tilewise.train._training_pool import DRAWN, is_judging, with_calls, with_unlisted
+from tilewise.train._training_pool import MEASURED, Codes, LabelRows, is_judging, with_calls, with_unlisted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PERCENTILES = ("latency_p20_ms", "latency_p80_ms", "latency_ms")
-_MEASURED = ("kernel_name", "tflops", "bandwidth_gb_s", *_PERCENTILES)
 _OF_RUN = ("run_id", "measured_at", "is_valid")  # columns that labels are made from, besides
 _KEPT_TERMS = 4_000_000  # rows of a table that keeps its cost terms: 300 bytes each, and calibrations read them often
 
@@ -74,11 +72,9 @@ class Table:
         kernel: index into the pool, of shape (rows,).
         launches: the rows' launches, from which features and cost terms are computed.
         problem_matrix: features of role "problem", of shape (problems, features).
-        log_work: log(TFLOPS) of a launch of one clock, of shape (rows,).
+        work: log(TFLOPS) of a launch of one clock, of shape (problems,).
         tflops, latency_ms, bandwidth_gb_s: measured values, of shape (rows,).
-        spread: half the distance between the 20th and 80th percentile of a row's samples, relative to their median, of
-            shape (rows,); 0 where the percentiles are missing.
-        is_measured: whether the row was measured, of shape (rows,), and not drawn by :func:`with_unlisted`.
+        spread, is_measured: of shape (rows,), see :class:`LabelRows`.
         judges: whether a selection can be judged on the problem, of shape (problems,), see :func:`is_judging` and
             :func:`with_calls`. The other problems, measured with a few planned kernels, are only learnt from.
         is_own: whether the problem is of the target, of shape (problems,), and not of a teacher, see
@@ -92,11 +88,11 @@ class Table:
     features: FeatureTable
     problems: tuple[Problem, ...]
     group: Ints
-    problem: Ints
-    kernel: Ints
+    problem: Codes
+    kernel: Codes
     launches: Launches
     problem_matrix: Floats
-    log_work: Floats
+    work: Floats
     tflops: Floats
     latency_ms: Floats
     bandwidth_gb_s: Floats
@@ -130,6 +126,11 @@ class Table:
         """Return the cost terms of some ascending rows."""
         is_kept = len(self.problem) <= _KEPT_TERMS
         return self.terms.take(rows) if is_kept else self.launches.terms(self.features, rows)
+
+    @property
+    def log_work(self) -> Floats:
+        """:attr:`work` of each row's problem, of shape (rows,)."""
+        return self.work[self.problem]
 
     @property
     def best(self) -> Floats:
@@ -180,11 +181,11 @@ class Table:
             self,
             problems=tuple(self.problems[i] for i in kept),
             group=np.unique(self.group[kept], return_inverse=True)[1].astype(np.int64),
-            problem=problem.astype(np.int64),
+            problem=problem.astype(np.int32),
             kernel=self.kernel[rows],
             launches=self.launches.take(rows),
             problem_matrix=self.problem_matrix[kept],
-            log_work=self.log_work[rows],
+            work=self.work[kept],
             tflops=self.tflops[rows],
             latency_ms=self.latency_ms[rows],
             bandwidth_gb_s=self.bandwidth_gb_s[rows],
@@ -197,7 +198,7 @@ class Table:
     def with_pool(self, pool: Pool) -> Table:
         """Return the rows of the kernels that `pool` has too, numbered as there."""
         place = {kernel: i for i, kernel in enumerate(pool.kernels)}
-        kernel = np.array([place.get(k, -1) for k in self.pool.kernels])[self.kernel]
+        kernel = np.array([place.get(k, -1) for k in self.pool.kernels], dtype=np.int32)[self.kernel]
         rows = np.lexsort((kernel, self.problem))
         rows = rows[kernel[rows] >= 0]
         return replace(self.take(rows), pool=pool, kernel=kernel[rows])
@@ -233,18 +234,16 @@ def build_table(
         KernelError: the features do not distinguish two kernels of the pool.
     """
     of_problem = list(OPS[target.op].column_names())
-    problems, parts = list[pd.DataFrame](), list[pd.DataFrame]()
-    for chunk in chunks_of(rows, target, (*(c.name for c in TARGET_COLUMNS), *of_problem, *_MEASURED, *_OF_RUN)):
+    problems, parts = list[pd.DataFrame](), list[LabelRows]()
+    for chunk in chunks_of(rows, target, (*(c.name for c in TARGET_COLUMNS), *of_problem, *MEASURED, *_OF_RUN)):
         problems.append(chunk.rows[of_problem].drop_duplicates())
-        found = chunk.training(holdout_fraction).labelled().rows[[*of_problem, *_MEASURED]]
-        parts.append(found.astype(dict.fromkeys(found.select_dtypes("str"), "category")))  # a byte or two per row
+        found = chunk.training(holdout_fraction).labelled().rows[[*of_problem, *MEASURED]]
+        found = found.astype(dict.fromkeys(found.select_dtypes("str"), "category"))  # numbers sort sooner than text
+        parts.append(LabelRows.of(TargetTable(target, found), pool))
     if not any(map(len, problems)):
         raise DataError(f"no row of {target.name} to learn from")
     split = Split.of(TargetTable(target, pd.concat(problems)), holdout_fraction)
-    labels = TargetTable(target, stacked(parts)).ordered(pool)
-    del parts
-    supported, candidates = labels.support(pool)
-    labels, candidates = labels.take(supported), candidates[supported]
+    labels = LabelRows.joined(parts)
     if not len(labels):
         raise DataError(
             f"no valid row of {target.name} with a kernel of the pool outside the holdout "
@@ -252,31 +251,23 @@ def build_table(
         )
     if pool.backend.lists_fastest:
         labels = with_unlisted(labels, pool)
-        candidates = labels.support(pool)[1]
-    return _table_of(labels, candidates, pool, arch, features, split)
+    return _table_of(labels, pool, arch, features, split)
 
 
 def _table_of(
-    labels: TargetTable,
-    candidates: Ints,
-    pool: Pool,
-    arch: HardwareProfile,
-    features: FeatureTable | None,
-    split: Split,
+    labels: LabelRows, pool: Pool, arch: HardwareProfile, features: FeatureTable | None, split: Split
 ) -> Table:
-    """Compute the features of ordered, supported labels; `candidates` counts the kernels that support each row."""
-    rows, problem, kernel = labels.rows, labels.problem, labels.kernel(pool)
+    """Compute the features of labels."""
+    target, problem, kernel = labels.target, labels.problem, labels.kernel
     first = np.flatnonzero(np.diff(problem, prepend=-1))
-    problems = {name: column[first] for name, column in labels.problem_columns().items()}
-    target = labels.target
+    dimensions = {str(name): column.to_numpy() for name, column in labels.dimensions.items()}
     launches = Launches.of(
-        problems, pool.columns, {"variant": target.variant, "dtype": target.dtype, "arch": arch}, problem, kernel
+        dimensions, pool.columns, {"variant": target.variant, "dtype": target.dtype, "arch": arch}, problem, kernel
     )
     if features is None:
         features = feature_table(pool.op).within_arch()
         features = features.select(varying(features, launches, pool, arch))
     features.check_distinct(pool, arch)
-    is_measured = ~rows.get(DRAWN, pd.Series(False, index=rows.index)).to_numpy(dtype=bool)
     keys = split_keys(target, np.array([p.group_key for p in labels.problems], dtype=np.int64))
     return Table(
         target=target,
@@ -289,14 +280,14 @@ def _table_of(
         kernel=kernel,
         launches=launches,
         problem_matrix=launches.matrix(features.of_role("problem"), first),
-        log_work=launches.log_work(features),
+        work=launches.log_work(features, first),
         tflops=labels.tflops,
-        latency_ms=rows["latency_ms"].to_numpy(dtype=np.float64),
-        spread=_spread(rows),
-        is_measured=is_measured,
-        bandwidth_gb_s=rows["bandwidth_gb_s"].to_numpy(dtype=np.float64),
+        latency_ms=labels.latency_ms,
+        spread=labels.spread,
+        is_measured=labels.is_measured,
+        bandwidth_gb_s=labels.bandwidth_gb_s,
         judges=with_calls(
-            is_judging(np.bincount(problem[is_measured]), candidates[first]),
+            is_judging(np.bincount(problem[labels.is_measured]), labels.candidates),
             np.bincount(problem, _is_call(pool)[kernel]) > 0,
         ),
         is_own=np.ones(len(first), dtype=bool),
@@ -333,7 +324,7 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
     offsets = np.cumsum([0, *(len(part.problems) for part in parts)])
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("kernel", "problem_matrix", "log_work", "tflops", "latency_ms", "bandwidth_gb_s",
+        for name in ("kernel", "problem_matrix", "work", "tflops", "latency_ms", "bandwidth_gb_s",
                      "spread", "is_measured", "judges", "is_own")
     }  # fmt: skip
     keys = split_keys(table.target, np.concatenate([part.group_keys for part in parts]))
@@ -341,7 +332,7 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
         table,
         problems=tuple(problem for part in parts for problem in part.problems),
         group=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
-        problem=np.concatenate([part.problem + offset for part, offset in zip(parts, offsets, strict=False)]),
+        problem=np.concatenate([p.problem + offset for p, offset in zip(parts, offsets, strict=False)], dtype=np.int32),
         launches=Launches.joined([part.launches for part in parts]),
         **joined,
     )
@@ -351,7 +342,7 @@ def with_teachers(table: Table, teachers: Sequence[Table], holdout_fraction: flo
     return whole.with_features(names)
 
 
-def renumbered(problem: Ints) -> Ints:
+def renumbered(problem: Numbers) -> Ints:
     """Return problem numbers of shape (rows,) from 0 without gaps; equal numbers must be adjacent."""
     return np.cumsum(np.diff(problem, prepend=-1) != 0) - 1
 
@@ -359,12 +350,6 @@ def renumbered(problem: Ints) -> Ints:
 def _is_call(pool: Pool) -> Bools:
     """Return which kernels of a pool are calls that PyTorch makes by itself, of shape (kernels,)."""
     return np.array([pool.backend.source_of(kernel).in_pytorch for kernel in pool.kernels])
-
-
-def _spread(rows: pd.DataFrame) -> Floats:
-    low, high, middle = (rows[n].to_numpy(dtype=np.float64) for n in _PERCENTILES)
-    spread: Floats = np.nan_to_num((high - low) / (2 * middle)).clip(min=0)
-    return spread
 
 
 def varying(features: FeatureTable, launches: Launches, pool: Pool, arch: HardwareProfile) -> tuple[str, ...]:

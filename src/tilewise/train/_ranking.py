@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.metrics import Numbers
 from tilewise.train._dataset import Floats, Ints, renumbered
 
 Params = Mapping[str, str | float | bool | Sequence[float]]
@@ -52,7 +53,7 @@ class ExpectedRegret:
     log_rate: Floats
     regret: Floats
     weight: Floats
-    problem: Ints
+    problem: Numbers
 
     @property
     def params(self) -> Params:
@@ -100,7 +101,7 @@ class LambdaRank:
     """
 
     baseline: Floats
-    problem: Ints
+    problem: Numbers
     lambda_l2: float
 
     @property
@@ -138,6 +139,6 @@ def grades(efficiency: Floats) -> Floats:
     return graded
 
 
-def _problems(problem: Ints) -> tuple[Ints, Ints]:
+def _problems(problem: Numbers) -> tuple[Ints, Ints]:
     """Return the first row of each problem, and each row's problem number without gaps."""
     return np.flatnonzero(np.diff(problem, prepend=-1)), renumbered(problem)

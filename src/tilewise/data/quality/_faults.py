@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from tilewise._ahead import ahead
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data._backends import backend_of_frame
 from tilewise.data._rows import problem_index, taken
@@ -46,7 +47,7 @@ def find_faults(chunks: Iterable[pd.DataFrame], target: Target) -> pd.DataFrame:
         ConfigError: the arch has no profile, or the profile has no peak for the dtype.
     """
     broken, times = list[pd.DataFrame](), list[RelativeTimes]()
-    for rows in chunks:
+    for rows in ahead(chunks):
         reasons = row_faults(rows).set_axis(rows.index)
         is_sound = (reasons == "").to_numpy()
         broken.append(_broken("row", reasons[~is_sound]))

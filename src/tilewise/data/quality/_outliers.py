@@ -4,7 +4,7 @@ A kernel's relative time is its latency / the median of its problem. An outlier'
 from the kernel's usual one, and by a second from the extremes on the most similar problems. If a row's own samples
 agree with each other, both factors are larger: some kernels are ten times slower on one shape than on all similar ones.
 
-Relative times come chunk by chunk, so that a table need not be in memory. They take 25 bytes per row, and 8 for each
+Relative times come chunk by chunk, so that a table need not be in memory. They take 17 bytes per row, and 16 for each
 pair of a problem and a kernel.
 """
 
@@ -28,13 +28,13 @@ OUTLIER_MIN_KERNELS, OUTLIER_MIN_PROBLEMS = 4, 5  # fewer do not show the usual 
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
-_Codes = npt.NDArray[np.int32]
+_Numbers = npt.NDArray[np.integer]
 _Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class RelativeTimes:
-    """Log latencies of valid rows, in relation to their problem's median.
+    """Log latencies of a chunk's valid rows, in relation to their problem's median.
 
     Attributes:
         index: label of each row, of shape (rows,).
@@ -46,9 +46,9 @@ class RelativeTimes:
         kernels: name of each kernel.
     """
 
-    index: _Ints
-    problem: _Codes
-    kernel: _Codes
+    index: _Numbers
+    problem: _Numbers
+    kernel: _Numbers
     own: _Floats
     is_sampled: _Bools
     table: _Floats
@@ -67,9 +67,9 @@ class RelativeTimes:
         middle = np.nanmedian(table, axis=1)
         agree = (valid["latency_ms"] <= SAMPLES_AGREE * valid["latency_min_ms"]).to_numpy(dtype=bool)
         return cls(
-            valid.index.to_numpy(),
-            problem.astype(np.int32),
-            kernel.astype(np.int32),
+            _narrow(valid.index.to_numpy()),
+            _narrow(problem),
+            _narrow(kernel),
             latency - middle[problem],
             agree & (valid["repeats"].fillna(0) > 1).to_numpy(dtype=bool),
             table - middle[:, None],
@@ -77,35 +77,44 @@ class RelativeTimes:
             tuple(kernels),
         )
 
+
+@dataclass(frozen=True)
+class _UsualTimes:
+    """The relative times of all chunks' problems and kernels, with problems in the order of their first rows.
+
+    Attributes:
+        table: as :attr:`RelativeTimes.table`.
+        middle: median of each kernel, of shape (kernels,).
+        n_kernels, n_problems: of each problem and of each kernel, those with a time.
+        places: of the problems, see :func:`_places`.
+        numbers: of each chunk, the numbers of its problems and of its kernels.
+    """
+
+    table: _Floats
+    middle: _Floats
+    n_kernels: _Ints
+    n_problems: _Ints
+    places: _Floats
+    numbers: tuple[tuple[_Ints, _Ints], ...]
+
     @classmethod
-    def joined(cls, parts: Sequence[RelativeTimes]) -> RelativeTimes:
-        """Return the times of chunks as if they were one, with problems in the order of their first rows."""
-        if len(parts) == 1:
-            return parts[0]
+    def of(cls, parts: Sequence[RelativeTimes]) -> _UsualTimes:
+        """Return the times of all chunks as if they were one."""
         place = {name: i for i, name in enumerate(dict.fromkeys(name for part in parts for name in part.kernels))}
-        first = np.concatenate([part.problems.index.to_numpy() for part in parts])
-        order = np.argsort(first)
-        number = np.empty(len(order), dtype=np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
-        table = np.full((len(order), len(place)), np.nan)
-        problem, kernel, start = list[_Codes](), list[_Codes](), 0
+        order = np.argsort(np.concatenate([part.problems.index.to_numpy() for part in parts]))
+        number = np.empty(len(order), dtype=np.int64)
+        number[order] = np.arange(len(order))
+        table, numbers, start = np.full((len(order), len(place)), np.nan), list[tuple[_Ints, _Ints]](), 0
         for part in parts:
-            kernels = np.array([place[name] for name in part.kernels], dtype=np.int32)
-            numbers = number[start : start + len(part.problems)]
-            table[np.ix_(numbers, kernels)] = part.table
-            problem.append(numbers[part.problem])
-            kernel.append(kernels[part.kernel])
+            kernels = np.array([place[name] for name in part.kernels], dtype=np.int64)
+            problems = number[start : start + len(part.problems)]
+            table[np.ix_(problems, kernels)] = part.table
+            numbers.append((problems, kernels))
             start += len(part.problems)
-        rows = {n: np.concatenate([getattr(p, n) for p in parts]) for n in ("index", "own", "is_sampled")}
-        problems = pd.concat([part.problems for part in parts]).iloc[order]
-        return cls(
-            problem=np.concatenate(problem),
-            kernel=np.concatenate(kernel),
-            table=table,
-            problems=problems,
-            kernels=tuple(place),
-            **rows,
-        )
+        is_known = np.isfinite(table)
+        places = _places(pd.concat([part.problems for part in parts]).iloc[order])
+        middle = np.nanmedian(table, axis=0)
+        return cls(table, middle, is_known.sum(axis=1), is_known.sum(axis=0), places, tuple(numbers))
 
 
 def outliers(parts: Sequence[RelativeTimes]) -> pd.Series:
@@ -119,33 +128,36 @@ def outliers(parts: Sequence[RelativeTimes]) -> pd.Series:
     """
     if not parts:
         return pd.Series([], index=pd.Index([], dtype=np.int64), dtype=object)
-    times = RelativeTimes.joined(parts)
-    is_known = np.isfinite(times.table)
-    off = times.own - np.nanmedian(times.table, axis=0)[times.kernel]
-    has_enough = (is_known.sum(axis=1)[times.problem] >= OUTLIER_MIN_KERNELS) & (
-        is_known.sum(axis=0)[times.kernel] > OUTLIER_MIN_PROBLEMS
-    )
-    limit = np.log(np.where(times.is_sampled, SAMPLED_OUTLIER, OUTLIER))
-    suspects = np.flatnonzero(has_enough & (np.abs(off) > limit)).tolist()
-    places, reasons = _places(times.problems), dict[int, str]()
-    for row in suspects:
-        slack = np.log(SAMPLED_OUTLIER_AMONG_SIMILAR if times.is_sampled[row] else OUTLIER_AMONG_SIMILAR)
-        if _is_off_similar(times, row, places, slack):
-            factor, word = np.exp(abs(off[row])), "slower" if off[row] > 0 else "faster"
-            reasons[int(times.index[row])] = (
-                f"outlier: {factor:.3g} times {word} than this kernel usually is beside the others, "
-                "and not so on similar problems"
-            )
+    usual, reasons = _UsualTimes.of(parts), dict[int, str]()
+    for part, (problems, kernels) in zip(parts, usual.numbers, strict=True):
+        problem, kernel = problems[part.problem], kernels[part.kernel]
+        off = part.own - usual.middle[kernel]
+        has_enough = (usual.n_kernels[problem] >= OUTLIER_MIN_KERNELS) & (
+            usual.n_problems[kernel] > OUTLIER_MIN_PROBLEMS
+        )
+        limit = np.log(np.where(part.is_sampled, SAMPLED_OUTLIER, OUTLIER))
+        for row in np.flatnonzero(has_enough & (np.abs(off) > limit)).tolist():
+            slack = np.log(SAMPLED_OUTLIER_AMONG_SIMILAR if part.is_sampled[row] else OUTLIER_AMONG_SIMILAR)
+            if _is_off_similar(usual, part.own[row], problem[row], kernel[row], slack):
+                factor, word = np.exp(abs(off[row])), "slower" if off[row] > 0 else "faster"
+                reasons[int(part.index[row])] = (
+                    f"outlier: {factor:.3g} times {word} than this kernel usually is beside the others, "
+                    "and not so on similar problems"
+                )
     return pd.Series(reasons, dtype=object)
 
 
-def _is_off_similar(times: RelativeTimes, row: int, places: _Floats, slack: float) -> bool:
+def _is_off_similar(usual: _UsualTimes, own: float, problem: int, kernel: int, slack: float) -> bool:
     """Return whether a row's time is off its kernel's range on similar problems by more than `slack`, a logarithm."""
-    problem, kernel = times.problem[row], times.kernel[row]
-    others = np.flatnonzero(np.isfinite(times.table[:, kernel]) & (np.arange(len(times.table)) != problem))
-    distance = np.abs(places[others] - places[problem]).sum(axis=1)
-    similar = times.table[others[np.argsort(distance, kind="stable")[:SIMILAR]], kernel]
-    return bool(times.own[row] > similar.max() + slack or times.own[row] < similar.min() - slack)
+    others = np.flatnonzero(np.isfinite(usual.table[:, kernel]) & (np.arange(len(usual.table)) != problem))
+    distance = np.abs(usual.places[others] - usual.places[problem]).sum(axis=1)
+    similar = usual.table[others[np.argsort(distance, kind="stable")[:SIMILAR]], kernel]
+    return bool(own > similar.max() + slack or own < similar.min() - slack)
+
+
+def _narrow(numbers: _Ints) -> _Numbers:
+    """Return numbers, which are not negative, in the fewest bytes."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max())))
 
 
 def _places(problems: pd.DataFrame) -> _Floats:

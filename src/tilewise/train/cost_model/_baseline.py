@@ -45,8 +45,7 @@ class Baselines:
         self._base = Baseline(base.model.cost_model, base.log_rates(table), base.scores(table)) if base else None
         self._calibrated = settings.label in COST_MODEL_LABELS
         self._shortlist = settings.shortlist
-        self._weight = np.maximum(table.efficiency, settings.label_floor)
-        self._log_rate = np.log(table.tflops)
+        self._label_floor = settings.label_floor
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
         self._done: dict[bytes, Baseline] = {}
@@ -57,7 +56,7 @@ class Baselines:
             return self._base
         key = problems.tobytes()
         if key not in self._done:
-            zero = Baseline(None, None, np.zeros_like(self._log_rate))
+            zero = Baseline(None, None, np.zeros(len(self._table.problem)))
             self._done[key] = self._calibrate(problems) if self._calibrated else zero
         return self._done[key]
 
@@ -88,7 +87,7 @@ class Baselines:
 
     def _calibrate(self, problems: Ints) -> Baseline:
         whole = self._fit(problems)
-        rates = self._predict(whole, np.arange(len(self._log_rate)))
+        rates = self._predict(whole, np.arange(len(self._table.problem)))
         parts = self._part[problems]
         for part in np.unique(parts) if len(np.unique(parts)) > 1 else ():
             rows = self._table.rows_of(problems[parts == part])
@@ -100,13 +99,14 @@ class Baselines:
         rows, table = self._table.rows_of(problems), self._table
         if len(rows) > MOST_CALIBRATED:
             rows = table.rows_of(problems[:: -(-len(rows) // MOST_CALIBRATED)])
-        log_clocks = table.log_work[rows] - self._log_rate[rows]
-        return calibrate(table.terms_of(rows), table.kernel[rows], log_clocks, self._weight[rows], len(table.pool))
+        log_clocks = table.work[table.problem[rows]] - np.log(table.tflops[rows])
+        weight = np.maximum(table.efficiency[rows], self._label_floor)
+        return calibrate(table.terms_of(rows), table.kernel[rows], log_clocks, weight, len(table.pool))
 
     def _predict(self, cost_model: CostModel, rows: Ints) -> Floats:
         table, rates = self._table, np.empty(len(rows))
         for start in range(0, len(rows), _BATCH_ROWS):
             some = rows[start : start + _BATCH_ROWS]
             clocks = cost_model.log_clocks(table.terms_of(some), table.kernel[some])
-            rates[start : start + _BATCH_ROWS] = table.log_work[some] - clocks
+            rates[start : start + _BATCH_ROWS] = table.work[table.problem[some]] - clocks
         return rates

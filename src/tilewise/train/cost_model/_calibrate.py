@@ -14,6 +14,7 @@ from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from tilewise.features import INTERCEPT, MOST_SHARE, CostModel, Terms, correction_basis, correction_columns
+from tilewise.metrics import Numbers
 from tilewise.train._dataset import Floats, Ints
 
 REWEIGHTINGS = 6  # of the relative error, towards that of its logarithm
@@ -28,7 +29,7 @@ WEIGHT_DIGITS = 4  # decimals, of a logarithm
 ROUNDS = 2  # factors are fitted again once the mean error of each kernel is known
 
 
-def calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
+def calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
     """Return the cost model that fits measured launches.
 
     Linear algebra runs in one thread: sums must not depend on the number of threads, and the matrices are small.
@@ -44,7 +45,7 @@ def calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_
         return _calibrate(terms, kernel, log_clocks, weight, n_kernels)
 
 
-def _calibrate(terms: Terms, kernel: Ints, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
+def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
     used = weight > 0
     terms = terms.take(np.flatnonzero(used))
     kernel, log_clocks, weight = kernel[used], log_clocks[used], weight[used]

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewise.cluster import Executor, Peers
 from tilewise.features import FeatureRows, Launches
-from tilewise.metrics import select
+from tilewise.metrics import Numbers, select
 from tilewise.train._boosting import Bins, Fit, Growth, model_text
 from tilewise.train._dataset import Floats, Ints, Table, renumbered
 from tilewise.train._ranking import Params
@@ -153,7 +153,7 @@ def _learn(executor: Executor, learning: Learning, every: int, stop: Stop | None
     return executor.together(_learn_here, job, parts)[0]
 
 
-def shares_of(problem: Ints, count: int) -> list[Ints]:
+def shares_of(problem: Numbers, count: int) -> list[Ints]:
     """Return `count` sets of ascending rows, with whole problems and about as many problems each.
 
     Args:

@@ -127,7 +127,8 @@ def fingerprint(table: Table, folds: Sequence[Fold], settings: TrainSettings) ->
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
     for matrix in table.feature_rows.batches():
         digest.update(matrix.tobytes())
-    for array in (table.log_work, table.tflops, table.spread, table.problem, table.kernel):
+    numbers = (array.astype(np.int64) for array in (table.problem, table.kernel))
+    for array in (table.log_work, table.tflops, table.spread, *numbers):
         digest.update(np.ascontiguousarray(array).tobytes())
     for fold in folds[: tune.n_folds]:
         digest.update(fold.train.tobytes() + b"|" + fold.test.tobytes())
