@@ -35,7 +35,8 @@ SHARES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # of the pairs, for the other strate
 def recorded_pairs(table: Table, rows: Ints) -> Pairs:
     """Return the pairs of some ascending rows of a table, without their measurements."""
     matrix = table.launches.matrix(table.features, rows)
-    return Pairs(table.problem[rows], table.kernel[rows], matrix, table.terms_of(rows), table.log_work[rows])
+    problem, kernel = (numbers[rows].astype(np.int64) for numbers in (table.problem, table.kernel))
+    return Pairs(problem, kernel, matrix, table.terms_of(rows), table.log_work[rows])
 
 
 @dataclass(frozen=True)
