@@ -192,6 +192,7 @@ SEED ?= 0
 campaign: $(DEV) $(SERVERS)  ## schedules of faults and damaged files, with counts in benchmarks/results (SCHEDULES=N SEED=S; docs/faults.md)
 	python -m benchmarks.robustness.campaign --schedules $(SCHEDULES) --seed $(SEED) --save
 	python -m benchmarks.robustness.fuzz --seed $(SEED) --save
+	pytest -q tests/registry/test_hosts.py
 
 MUTATE_ARGS ?=
 MUTMUT := 3.8.1

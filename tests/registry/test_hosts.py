@@ -60,7 +60,7 @@ def _changes_of_host(told: list[Outcome], log: list[HistoryEntry]) -> int:
 
 def _wait_for_entries(number: int) -> None:
     """Wait until the history has so many entries."""
-    end = time.monotonic() + 45
+    end = time.monotonic() + 120
     while len(read_history(CONV)) < number:
         assert time.monotonic() < end, f"no {number} entries"
         time.sleep(0.1)
