@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,11 +55,13 @@ def _called() -> Iterator[Functions]:
             if name.startswith(DECISIVE) and not frame.f_code.co_name.startswith("<"):
                 found.add((name, frame.f_code.co_qualname))
 
+    threading.setprofile(note)  # of threads that start now: some read ahead
     sys.setprofile(note)
     try:
         yield found
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
 
 
 @pytest.fixture(scope="module")
