@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, SupportsIndex, cast
 
 from tilewise.errors import ConfigError
 
@@ -67,10 +66,10 @@ def checked_count(top_k: object) -> int:
     Raises:
         ConfigError: it is something else.
     """
-    if type(top_k) is int and top_k >= 1:  # nearly always, and a choice for a new problem waits for it
-        return top_k
-    if hasattr(top_k, "__index__") and not isinstance(top_k, bool):
-        with suppress(TypeError):  # an array of several elements
-            if (count := operator.index(top_k)) >= 1:
-                return count
+    try:
+        count = 0 if isinstance(top_k, bool) else operator.index(cast(SupportsIndex, top_k))
+    except TypeError:  # no whole number, or an array of several elements
+        count = 0
+    if count >= 1:
+        return count
     raise ConfigError(f"top_k must be a whole number and at least 1, got {top_k!r}; use None for all kernels")

@@ -149,10 +149,9 @@ class TrainSettings:
         leaves select as well as 186 and rank in less than half the time; on one of 237,000 rows they select 0.1 to 0.3
         points worse (docs/learnings.md, "Leaves for small tables").
         """
-        most = max(n_rows // _ROWS_PER_LEAF, _FEWEST_LEAVES)
-        space = dict(self.tune.space)
         if self.model.label != "lambdarank":
             return self
+        most, space = max(n_rows // _ROWS_PER_LEAF, _FEWEST_LEAVES), dict(self.tune.space)
         if "num_leaves" in space and space["num_leaves"][1] > most:
             low, high = space["num_leaves"]
             space["num_leaves"] = (max(2, round(low * most / high)), most)

@@ -165,8 +165,7 @@ class LabelRows:
         dimensions = stacked([part.dimensions for part in parts]).reset_index(drop=True)
         dimensions = dimensions.sort_values(list(dimensions))
         order = dimensions.index.to_numpy()
-        number = np.empty(len(order), dtype=np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
+        number = np.argsort(order).astype(np.int32)  # the place of each problem in that order
         problem = np.concatenate([number[part.problem + start] for part, start in zip(parts, starts, strict=False)])
         columns = {name: [getattr(part, name) for part in parts] for name in _OF_ROWS}
         candidates = np.concatenate([part.candidates for part in parts])[order]

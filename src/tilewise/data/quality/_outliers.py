@@ -102,8 +102,7 @@ class _UsualTimes:
         """Return the times of all chunks as if they were one."""
         place = {name: i for i, name in enumerate(dict.fromkeys(name for part in parts for name in part.kernels))}
         order = np.argsort(np.concatenate([part.problems.index.to_numpy() for part in parts]))
-        number = np.empty(len(order), dtype=np.int64)
-        number[order] = np.arange(len(order))
+        number = np.argsort(order)  # the place of each problem in that order
         table, numbers, start = np.full((len(order), len(place)), np.nan), list[tuple[_Ints, _Ints]](), 0
         for part in parts:
             kernels = np.array([place[name] for name in part.kernels], dtype=np.int64)
