@@ -106,10 +106,17 @@ class TestCollectRate:
 
     def test_text_compares_with_one(self) -> None:
         runs = [
-            {"devices": n, "valid": 1000, "sweep_s": s, "rate": 1000 / s, "wall_s": s + 9}
-            for n, s in ((1, 2.0), (4, 0.5))
+            {"devices": n, "valid": 1000, "sweep_s": s, "rate": 1000 / s, "rate_of_all": r, "wall_s": s + 9}
+            for n, s, r in ((1, 2.0, 500.0), (4, 0.5, 2100.0))
         ]
-        assert "| 4 | 1,000 | 0.5 | 2000 | 4.00x | 9.5 |" in collect_rate.text({"runs": runs})
+        assert "| 4 | 1,000 | 0.5 | 2000 | 4.00x | 2100 | 4.20x | 9.5 |" in collect_rate.text({"runs": runs})
+
+    def test_the_rate_of_all_leaves_out_when_one_is_idle(self) -> None:
+        first = [collect_rate.Noted(t, t + 1, "a", 10) for t in range(4)]
+        second = [collect_rate.Noted(1.5, 2.5, "b", 20), collect_rate.Noted(2.5, 3.5, "b", 20)]
+        assert collect_rate.rate_of_all([first]) == pytest.approx(10)
+        assert collect_rate.rate_of_all([first, second]) == pytest.approx(30)
+        assert collect_rate.rate_of_all([first[:1], second]) is None
 
 
 class TestDoBench:
@@ -373,7 +380,7 @@ class TestReport:
             "measured_at": "2026-01-01T00:00:00+00:00",
         }
         common = {"target": CONV, "machine": machine, "problems": 2}
-        runs = [{"devices": 1, "valid": 10, "sweep_s": 2.0, "rate": 5.0, "wall_s": 3.0}]
+        runs = [{"devices": 1, "valid": 10, "sweep_s": 2.0, "rate": 5.0, "rate_of_all": 5.0, "wall_s": 3.0}]
         save(tmp_path / "collect_rate.json", {**common, "kernels": 110, "compile_s": 9.0, "runs": runs})
         slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
         entries = [

@@ -6,7 +6,8 @@ Measures an even sample of a plan's problems with the whole pool, exactly as a s
 results, timing in rounds, a journal synced to the disk. Compilation comes first and is timed separately, because a
 sweep compiles once for all problems. The rate is valid rows / (end of the last problem - start of the first one, over
 all devices). The start of the workers, which a sweep also pays once, is in `wall_s` only. Loading each binary into the
-GPU is included, so a longer sweep is faster.
+GPU is included, so a longer sweep is faster. Workers begin seconds apart, one end is the last; `rate_of_all` is the
+rate while all devices are at work, which a sweep of hours comes near.
 
 Needs numpy, pyarrow, torch and triton only, and ``src`` on PYTHONPATH.
 """
@@ -19,10 +20,10 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.results import RESULTS, machine, save, spread_evenly
 from tilewise.collect import (
@@ -38,6 +39,15 @@ from tilewise.collect import (
 from tilewise.collect.engines import Device, Engine, EngineFactory
 from tilewise.errors import MeasurementError, TilewiseError, UsageError
 from tilewise.markdown import table
+
+
+class Noted(NamedTuple):
+    """A measured problem: when, on which device, and its number of valid rows."""
+
+    begin: float
+    end: float
+    device: str
+    valid: int
 
 
 class NotingEngine:
@@ -58,7 +68,8 @@ class NotingEngine:
         start = time.monotonic()  # one clock for all processes of a machine
         outcomes = self._engine.measure(item, known, begin, careful)
         with self._log.open("a") as file:  # appending such a short line is atomic
-            file.write(json.dumps([start, time.monotonic(), self._engine.device().hw_uuid]) + "\n")
+            valid = sum(outcome.status == "ok" for outcome in outcomes)
+            file.write(json.dumps([start, time.monotonic(), self._engine.device().hw_uuid, valid]) + "\n")
         return outcomes
 
 
@@ -89,9 +100,10 @@ def one_run(plan: Plan, devices: int, factory: EngineFactory, progress: Progress
             plan, Path(folder) / "run.parquet", partial(noting_engine, factory, log), range(devices), progress
         )
         wall = time.monotonic() - start
-        noted = [json.loads(line) for line in log.read_text().splitlines()]
+        noted = [Noted(*json.loads(line)) for line in log.read_text().splitlines()]
     valid = report.by_status.get("ok", 0)
-    sweep = max(end for _, end, _ in noted) - min(begin for begin, _, _ in noted)
+    sweep = max(p.end for p in noted) - min(p.begin for p in noted)
+    by_device = [[p for p in noted if p.device == uuid] for uuid in sorted({p.device for p in noted})]
     return {
         "devices": devices,
         "rows": report.rows,
@@ -100,14 +112,33 @@ def one_run(plan: Plan, devices: int, factory: EngineFactory, progress: Progress
         "sweep_s": sweep,
         "wall_s": wall,
         "rate": valid / sweep,
-        "problems_a_device": [sum(u == uuid for _, _, u in noted) for uuid in sorted({u for _, _, u in noted})],
+        "rate_of_all": rate_of_all(by_device),
+        "problems_a_device": [len(problems) for problems in by_device],
     }
+
+
+def rate_of_all(by_device: Sequence[Sequence[Noted]]) -> float | None:
+    """Return the valid rows a second while all devices are at work; None if there is no such time.
+
+    A problem that lasts beyond that time counts by its share within.
+    """
+    begin = max(min(p.begin for p in problems) for problems in by_device)
+    end = min(max(p.end for p in problems) for problems in by_device)
+    if end <= begin:
+        return None
+    rows = sum(
+        p.valid * max(0.0, min(p.end, end) - max(p.begin, begin)) / (p.end - p.begin)
+        for problems in by_device
+        for p in problems
+    )
+    return rows / (end - begin)
 
 
 def text(result: Mapping[str, Any]) -> str:
     """Return the result as a Markdown table."""
     runs = result["runs"]
-    header = ["GPUs", "valid rows", "sweep, s", "valid rows a second", "against one", "with start, s"]
+    header = ["GPUs", "valid rows", "sweep, s", "valid rows a second", "against one"]
+    header += ["while all work", "against one", "with start, s"]
     first = next((r for r in runs if r["devices"] == 1), None)
     rows = [
         [
@@ -116,6 +147,8 @@ def text(result: Mapping[str, Any]) -> str:
             f"{r['sweep_s']:.1f}",
             f"{r['rate']:.0f}",
             f"{r['rate'] / first['rate']:.2f}x" if first else "-",
+            f"{r['rate_of_all']:.0f}" if r["rate_of_all"] else "-",
+            f"{r['rate_of_all'] / first['rate_of_all']:.2f}x" if first and r["rate_of_all"] else "-",
             f"{r['wall_s']:.1f}",
         ]
         for r in runs
