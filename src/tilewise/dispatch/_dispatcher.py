@@ -12,7 +12,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tilewise.arch import load_arch
+from tilewise.arch import HardwareProfile
 from tilewise.dispatch._figures import Figures, read_figures
 from tilewise.dispatch._generation import Deployment, Generation
 from tilewise.dispatch._make_shadow import make_shadow
@@ -92,16 +92,9 @@ class Dispatcher:
 
     @classmethod
     def from_registry(
-        cls,
-        target: str | Target,
-        alias: str = "production",
-        *,
-        uri: str | None = None,
-        fallback: bool = True,
-        switches: Switches | None = None,
-        warm_up: Iterable[ProblemLike] = (),
-        **values: object,
-    ) -> Self:
+        cls, target: str | Target, alias: str = "production", *, uri: str | None = None, fallback: bool = True,
+        switches: Switches | None = None, warm_up: Iterable[ProblemLike] = (), **values: object,
+    ) -> Self:  # fmt: skip
         """Load the model that an alias names, or its last good local copy while the registry is unavailable.
 
         Args:
@@ -176,6 +169,11 @@ class Dispatcher:
     def identity(self) -> str:
         """Digest of everything but measurements that decides: target, pool, model and switches."""
         return self._selector.generation.identity
+
+    @property
+    def arch(self) -> HardwareProfile:
+        """Figures of the hardware: those that the model has learnt with, without one those of ``conf/arch``."""
+        return self._selector.generation.arch
 
     @property
     def kernel_count(self) -> int:
@@ -360,9 +358,7 @@ class Dispatcher:
         from tilewise.kernels import registry_json  # not needed to serve
 
         generation = self._selector.generation
-        model = generation.loaded
-        arch = load_arch(self.target.arch) if model is None else model.arch
-        return registry_json(self.target, generation.pool, arch.warp_size, generation.content_hash or "")
+        return registry_json(self.target, generation.pool, generation.arch.warp_size, generation.content_hash or "")
 
     def refresh(self) -> bool:
         """Look for a new model in the registry, and swap it in; the shadow's model is refreshed as well.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from tilewise.arch import HardwareProfile, load_arch
 from tilewise.dispatch._mapping import MappingKey
 from tilewise.dispatch._reach import Reach
 from tilewise.dispatch._recent import Recent
@@ -109,6 +110,11 @@ class Generation:
     def content_hash(self) -> str | None:
         """Hash of the model's files; None without a model."""
         return None if self.loaded is None else self.loaded.content_hash
+
+    @cached_property
+    def arch(self) -> HardwareProfile:
+        """See :attr:`tilewise.dispatch.Dispatcher.arch`."""
+        return load_arch(self.target.arch) if self.loaded is None else self.loaded.arch
 
     @cached_property
     def predictor(self) -> Predictor | None:

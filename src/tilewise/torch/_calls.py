@@ -36,18 +36,13 @@ class Pass(NamedTuple):
 Calls = dict[str, list[Sequence[Pass] | str]]  # per layer: the passes of each call, or why PyTorch has to compute it
 
 
-def record_calls(model: nn.Module, inputs: Sequence[Any]) -> Calls:
-    """Run a network on its inputs and return the calls of its layers by name; the network stays as it is.
+def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
+    """Return the findings of a run of a network on its example; the network stays as it is.
 
     A copy runs on fake tensors, which have shapes but no values: nothing is computed, and cuDNN searches no algorithms.
     A network that reads values runs for real; then the random generators and the buffers (running statistics) are put
-    back. A network in training mode records its gradients' problems too, as a step of training would compute them.
+    back.
     """
-    return on_example(model, lambda network: _recorded(network, inputs))
-
-
-def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
-    """Return the findings of a run: of a copy of a network on fake tensors, or of the network itself; see above."""
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
             return run(_fake_copy(model, fake))
@@ -62,8 +57,12 @@ def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
     return copy.deepcopy(model, {id(t): fake.from_tensor(t) for t in (*model.parameters(), *model.buffers())})
 
 
-def _recorded(model: nn.Module, inputs: Sequence[Any]) -> Calls:
-    """Run a network and return the calls of its layers by name."""
+@contextlib.contextmanager
+def recording(model: nn.Module) -> Iterator[Calls]:
+    """Record the calls of a network's layers by name while it runs.
+
+    In training mode its gradients' problems are recorded too, as a step of training would compute them.
+    """
     calls: Calls = {name: [] for name, layer in model.named_modules() if kind_of(layer) is not None}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(model.training))
@@ -71,8 +70,7 @@ def _recorded(model: nn.Module, inputs: Sequence[Any]) -> Calls:
             if name in calls:
                 hook = layer.register_forward_pre_hook(_recorder(calls[name]), with_kwargs=True)
                 stack.callback(hook.remove)
-        model(*inputs)
-    return calls
+        yield calls
 
 
 def _recorder(into: list[Sequence[Pass] | str]) -> Any:

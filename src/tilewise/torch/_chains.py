@@ -1,6 +1,6 @@
 """Nodes of a network's graph that a layer can compute itself: a normalisation, an addition and an activation after it.
 
-The graph of ``torch.fx`` proves that nothing else reads the values in between.
+The graph of ``torch.fx`` proves that nothing else reads the values in between, if it stands for the network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from tilewise.errors import one_line
-from tilewise.torch._graph import Traced, calls_of, computes_alike, is_hooked, name_of, trace
+from tilewise.torch._graph import Traced, calls_of, is_hooked, name_of, trace
 from tilewise.torch._layers import kind_of
 
 _NORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
@@ -73,11 +73,13 @@ class Found(NamedTuple):
     """The result of a search.
 
     Attributes:
-        chains: the chains that have more than the layer.
+        chains: the chains that have more than the layer, if the graph stands for the network.
+        traced: the graph that has them; None without any.
         why_none: why nothing was searched for; "" if the network was searched.
     """
 
-    chains: tuple[Chain, ...]
+    chains: tuple[Chain, ...] = ()
+    traced: Traced | None = None
     why_none: str = ""
 
 
@@ -92,32 +94,22 @@ def find_chains(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse:
             results, has none.
     """
     if model.training:
-        return Found((), "the model is in training mode; call model.eval() before, for inference")
+        return Found(why_none="the model is in training mode; call model.eval() before, for inference")
     if "forward" in vars(model):
-        return Found((), "the model's forward is not that of its class")
+        return Found(why_none="the model's forward is not that of its class")
     if len(inputs) != 1:
-        return Found((), f"the example has {len(inputs)} arguments, and graphs are taken of networks with one")
+        return Found(why_none=f"the example has {len(inputs)} arguments, and graphs are taken of networks with one")
     try:
         traced = trace(model)
     except Exception as e:
-        return Found((), f"torch.fx cannot trace the model: {one_line(e)}")
+        return Found(why_none=f"torch.fx cannot trace the model: {one_line(e)}")
     layers, calls = dict(model.named_modules(remove_duplicate=False)), list(calls_of(traced.graph))
     search = _Search(layers, Counter(id(layers[name_of(node)]) for node in calls), fold)
     found = [chain for node in calls if (chain := search.chain_of(node)) is not None]
     if not (fuse and traced.may_replace):
         found = [chain.folding_only for chain in found]
     chains = tuple(chain for chain in found if len(chain.nodes) > 1)
-    why_none = _why_unproved(model, traced, inputs[0]) if chains else ""
-    return Found((), why_none) if why_none else Found(chains)
-
-
-def _why_unproved(model: nn.Module, traced: Traced, example: object) -> str:
-    """Return why a graph does not stand for the network, "" if it does."""
-    try:
-        is_alike = computes_alike(model, traced, example)
-    except Exception as e:
-        return f"the graph of the model cannot compute the example: {one_line(e)}"
-    return "" if is_alike else "the graph of the model computes the example by other operators than the model"
+    return Found(chains, traced if chains else None)
 
 
 class _Search:

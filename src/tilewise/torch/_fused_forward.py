@@ -40,9 +40,8 @@ class FusedForward:
 
     _compute: Callable[..., object] | None = None  # of the graph; without one the network computes
 
-    def __init__(self, network: nn.Module, chains: tuple[Chain, ...]) -> None:
+    def __init__(self, network: nn.Module, chains: tuple[Chain, ...], graph: fx.Graph) -> None:
         self._root, self._chains = Root(network), chains
-        graph = trace(network).graph
         self._traced, self._is_traced = str(graph), True
         self._build(graph)
 

@@ -8,7 +8,8 @@ example; and it holds only while the attributes of modules are the same.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from threading import Lock, get_ident
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tilewise.torch._calls import on_example
+from tilewise.errors import one_line
+from tilewise.torch._calls import Calls, on_example, recording
 from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
 
 _LEAVES = (*REPLACEMENTS.values(), *FOLDED.values())
@@ -151,27 +153,52 @@ def _state(network: nn.Module) -> dict[tuple[str, str, int], object]:
     return found
 
 
-def computes_alike(network: nn.Module, traced: Traced, example: object) -> bool:
-    """Return whether a graph computes an example by the same operators, of the same values, as the network does.
+class Observed(NamedTuple):
+    """Findings of a run of a network on an example.
 
-    An addition in place may become another one, as ``torch.fx`` traces ``+=``, if nothing else reads the value before.
-
-    Raises:
-        Exception: the graph cannot compute it.
+    Attributes:
+        calls: the calls of its layers.
+        why_unproved: why a graph does not stand for the network; "" if it does, or none was given.
     """
 
-    def is_alike(network: nn.Module) -> bool:
-        root = Root(network)
+    calls: Calls
+    why_unproved: str = ""
+
+
+def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
+    """Run a network on an example, and then its graph, to compare the operators that both call, of the same values.
+
+    An addition in place may become another one, as ``torch.fx`` traces ``+=``, if nothing else reads the value before.
+    """
+    return on_example(network, partial(_observed, inputs=inputs, traced=traced))
+
+
+def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
+    with recording(network) as calls:
+        if traced is None:
+            network(*inputs)
+            return Observed(calls)
+        given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
+        called = _operators(network, inputs, given)
+        made = {name: list(of_layer) for name, of_layer in calls.items()}
+        if is_hooked(network):  # by something whose operators are not the code's
+            called = _operators(root, inputs, given)
         for name, constant in traced.constants.items():
             setattr(root, name, constant)
-        given, graph = [*tree_leaves(example), *network.parameters()], fx.GraphModule(root, traced.graph)
-        with torch.no_grad(), _Recorder(given) as code:
-            root(example)
-        with torch.no_grad(), _Recorder(given) as repeated:
-            graph(example)
-        return bool(code.called == repeated.called)
+        try:
+            repeated = _operators(fx.GraphModule(root, traced.graph), inputs, given)
+        except Exception as e:
+            return Observed(made, f"the graph of the model cannot compute the example: {one_line(e)}")
+    differ = "the graph of the model computes the example by other operators than the model"
+    return Observed(made, "" if called == repeated else differ)
 
-    return on_example(network, is_alike)
+
+def _operators(network: nn.Module, inputs: Sequence[object], given: list[object]) -> list[object]:
+    """Return the operators that a network calls, with their operands; see :class:`_Recorder`."""
+    recorder = _Recorder(given)
+    with recorder:
+        network(*inputs)
+    return recorder.called
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above

@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
-from tilewise.arch import load_arch
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
-from tilewise.torch._calls import Calls, Pass, record_calls
-from tilewise.torch._chains import Chain, find_chains
+from tilewise.torch._calls import Calls, Pass
+from tilewise.torch._chains import Chain, Found, find_chains
 from tilewise.torch._fused_forward import FusedForward
+from tilewise.torch._graph import Traced, observe
 from tilewise.torch._host_costs import (
     HOST_MARGINS,
     REST_OF_PASS,
@@ -86,15 +86,16 @@ def optimize(
         raise ConfigError(f"min_gain must be a share of at least 0, got {min_gain}")
     if isinstance(launch, str) and launch not in ("eager", "graph"):
         raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
-    if not inplace:
-        model = copy.deepcopy(model)
-    calls, models = record_calls(model, example_inputs), dict[str, str]()
-    found = find_chains(model, example_inputs, fold=fold, fuse=fuse)
+    model = model if inplace else copy.deepcopy(model)
+    found, models = find_chains(model, example_inputs, fold=fold, fuse=fuse), dict[str, str]()
+    calls, why_unproved = observe(model, example_inputs, found.traced)
+    if why_unproved:
+        found = Found(why_none=why_unproved)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     measured = None if model.training else partial(host_ms_of_pass, model, example_inputs)
     judge = _Judge(min_gain, launch, models, measured)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
-    folded = _apply(model, layers, chains)
+    folded = _apply(model, layers, chains, found.traced)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
     return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host))
@@ -139,7 +140,9 @@ class _Layer:
         return [single for single, is_there in zip(singly, parts, strict=True) if is_there]
 
 
-def _apply(model: nn.Module, layers: Sequence[LayerReport], chains: Mapping[str, Chain]) -> tuple[tuple[str, str], ...]:
+def _apply(
+    model: nn.Module, layers: Sequence[LayerReport], chains: Mapping[str, Chain], traced: Traced | None
+) -> tuple[tuple[str, str], ...]:
     """Replace layers, fold and fuse as it was decided, and return the pairs that are folded."""
     modules = dict(model.named_modules())
     replaced = {layer.name for layer in layers if layer.replaced}
@@ -150,8 +153,8 @@ def _apply(model: nn.Module, layers: Sequence[LayerReport], chains: Mapping[str,
     for conv, norm in pairs:
         fold_layers(modules[conv], modules[norm])
     fused = tuple(chain for chain in chains.values() if chain.is_fused and chain.layer in replaced)
-    if fused:
-        FusedForward(model, fused).install()
+    if fused and traced is not None:
+        FusedForward(model, fused, traced.graph).install()
     return tuple(pairs)
 
 
@@ -310,7 +313,7 @@ def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str], in_on
         absent = "no model" if found.pick_ms is None else "no call of PyTorch's own for this problem"
         why = f"{name} has {absent}, so nothing compares them"
         return PassReport(name, dimensions, calls, pick, None, None, why)
-    arch, passes = load_arch(dispatcher.target.arch), layer.passes if made.is_result else []
+    arch, passes = dispatcher.arch, layer.passes if made.is_result else []
     pytorch_ms = found.pytorch_ms + sum(pass_ms(single, made.problem, made.variant, arch) for single in passes)
     form = launch_form(found.pick.kernel, made.problem, dispatcher.target, kind.computed)
     return PassReport(name, dimensions, calls, pick, pytorch_ms, found.pick_ms, form=form)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
 from tilewise.torch._serving import dispatcher_named, warn_no_kernel
@@ -48,7 +47,7 @@ def choose(site: Site, endings: Sequence[Ending], host_ms: float) -> Choice:
     dispatcher = dispatcher_named(site.target)
     if dispatcher is None:
         return Choice(None)
-    whole, arch = endings[-1], load_arch(dispatcher.target.arch)
+    whole, arch = endings[-1], dispatcher.arch
     is_pass_needed = is_written(whole.nodes[-1])
 
     def left_ms(done: EpilogueKind) -> float:
