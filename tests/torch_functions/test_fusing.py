@@ -227,6 +227,16 @@ class TestNetwork:
         assert len(report.folded) == 5
         assert "forward" not in vars(model)
 
+    def test_a_pool_that_changes_its_result_s_strides(self) -> None:
+        """Of channels-last tensors the mean over all pixels is computed first, and its strides changed in place."""
+        model = nn.Sequential(
+            nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(True), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1), nn.ReLU()
+        )
+        x = half(2, 4, 5, 4).to(memory_format=torch.channels_last)
+        report = ours.optimize(model.half().eval(), x).report
+        assert report.folded == (("0", "1"),)
+        assert [layer.fused for layer in report.layers] == [("relu",), ("relu",)]
+
     def test_load_state_dict_folds_again(self, x: torch.Tensor) -> None:
         model, other = ours.optimize(small(), x).model, small()
         model.load_state_dict(other.state_dict())

@@ -100,6 +100,7 @@ class Generation:
         self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
         self.decisions: Recent[Problem, Selection] = Recent(switches.decisions)
         self.with_epilogue: Recent[tuple[Problem, EpilogueKind], Selection] = Recent(switches.decisions)
+        self._comparisons: Recent[tuple[Problem, EpilogueKind], Comparison] = Recent(switches.decisions)
         self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
         self.fast_by_mapping: Recent[MappingKey, Selection] = Recent(0 if switches.record else switches.decisions)
         self.reach, self.loaded_at = Reach(self.model), time.time()
@@ -184,7 +185,14 @@ class Generation:
         return found
 
     def compare_with_pytorch(self, problem: Problem, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
-        """See :meth:`tilewise.dispatch.Dispatcher.compare_with_pytorch`."""
+        """See :meth:`tilewise.dispatch.Dispatcher.compare_with_pytorch`; comparisons are remembered."""
+        found = self._comparisons.get((problem, kind))
+        if found is None:  # networks repeat their layers
+            found = self._compare_with_pytorch(problem, kind)
+            self._comparisons.put((problem, kind), found)
+        return found
+
+    def _compare_with_pytorch(self, problem: Problem, kind: EpilogueKind) -> Comparison:
         ranked = self.rank_with(problem, kind)
         pick, is_pytorch = ranked[0], ranked[0].kernel_name in self.in_pytorch
         if self.model is None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tilewise.errors import one_line
-from tilewise.ops import GroupedConvProblem, Problem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
 from tilewise.torch._layers import kind_of
@@ -63,13 +63,13 @@ def recording(model: nn.Module) -> Iterator[Calls]:
 
     In training mode its gradients' problems are recorded too, as a step of training would compute them.
     """
-    calls: Calls = {name: [] for name, layer in model.named_modules() if kind_of(layer) is not None}
+    layers = {name: layer for name, layer in model.named_modules() if kind_of(layer) is not None}
+    calls: Calls = {name: [] for name in layers}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(model.training))
-        for name, layer in model.named_modules():
-            if name in calls:
-                hook = layer.register_forward_pre_hook(_recorder(calls[name]), with_kwargs=True)
-                stack.callback(hook.remove)
+        for name, layer in layers.items():
+            hook = layer.register_forward_pre_hook(_recorder(calls[name]), with_kwargs=True)
+            stack.callback(hook.remove)
         yield calls
 
 
@@ -120,7 +120,10 @@ def _convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Prob
 def _product(x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
     if x.dim() < 2 or x.shape[-1] != w.shape[1]:
         return None
-    forward = operators.mm_problem(x.reshape(-1, x.shape[-1]), w.t())
+    if x.is_contiguous() and w.is_contiguous():  # without views, which take fake tensors longer than all the rest
+        forward = GemmProblem(x.numel() // x.shape[-1], w.shape[0], w.shape[1], "rcr")
+    else:
+        forward = operators.mm_problem(x.reshape(-1, x.shape[-1]), w.t())
     return [("universal", problem) for problem in (forward, *operators.mm_gradients(forward))]
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -179,36 +180,70 @@ def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | Non
             network(*inputs)
             return Observed(calls)
         given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
-        called = _operators(network, inputs, given)
+        code = _operators(network, inputs, given)
         made = {name: list(of_layer) for name, of_layer in calls.items()}
         if is_hooked(network):  # by something whose operators are not the code's
-            called = _operators(root, inputs, given)
+            code = _operators(root, inputs, given)
         for name, constant in traced.constants.items():
             setattr(root, name, constant)
         try:
-            repeated = _operators(fx.GraphModule(root, traced.graph), inputs, given)
+            repeated = _operators(fx.GraphModule(root, traced.graph), inputs, given, code)
         except Exception as e:
             return Observed(made, f"the graph of the model cannot compute the example: {one_line(e)}")
+    is_alike = [call.compared for call in code] == [call.compared for call in repeated]
     differ = "the graph of the model computes the example by other operators than the model"
-    return Observed(made, "" if called == repeated else differ)
+    return Observed(made, "" if is_alike else differ)
 
 
-def _operators(network: nn.Module, inputs: Sequence[object], given: list[object]) -> list[object]:
-    """Return the operators that a network calls, with their operands; see :class:`_Recorder`."""
-    recorder = _Recorder(given)
+def _operators(
+    network: nn.Module, inputs: Sequence[object], given: list[object], before: Sequence[_Call] = ()
+) -> list[_Call]:
+    """Return the operators that a network calls; see :class:`_Recorder`."""
+    recorder = _Recorder(given, before)
     with recorder:
         network(*inputs)
     return recorder.called
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
-    """Notes the operators that read given tensors, or others that depend on them; each value by who wrote it last."""
+class _Call(NamedTuple):
+    """A call of an operator: its operands, tensors as :class:`_Value`, its result, and the layout that this had."""
 
-    def __init__(self, given: list[object]) -> None:
+    function: OpOverload
+    operands: list[object]
+    result: object
+    layout: list[object]
+
+    @property
+    def compared(self) -> tuple[str, str, list[object]]:
+        """What a graph has to repeat."""
+        schema = self.function._schema
+        return schema.name.removesuffix("_"), schema.overload_name, self.operands
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its result can be that of another call: tensors without values, in memory of their own, unchanged."""
+        if any(argument.alias_info is not None for argument in self.function._schema.arguments):
+            return False
+        leaves = tree_leaves(self.result)
+        return all(isinstance(t, FakeTensor) for t in leaves) and _layout(leaves) == self.layout
+
+
+def _layout(leaves: Sequence[object]) -> list[object]:
+    return [(t.shape, t.stride(), t.storage_offset()) for t in leaves if isinstance(t, Tensor)]
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
+    """Notes the operators that read given tensors, or others that depend on them; each value by who wrote it last.
+
+    A call that a run before made alike is not made again: its result is taken, where that is the same.
+    """
+
+    def __init__(self, given: list[object], before: Sequence[_Call]) -> None:
         super().__init__()
         self._kept = [t for t in given if isinstance(t, Tensor)]  # so that no other memory takes their place
         self._writers = {_memory(t): -1 - i for i, t in enumerate(self._kept)}
-        self.called: list[object] = []
+        self._before = before
+        self.called: list[_Call] = []
 
     def __torch_dispatch__(
         self,
@@ -219,17 +254,23 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
     ) -> object:
         kwargs = kwargs or {}
         operands = [self._described(leaf) for leaf in tree_leaves((args, kwargs))]
-        result = function(*args, **kwargs)
-        if any(type(described) is _Value and described.writer is not None for described in operands):
-            schema, number = function._schema, len(self.called)
-            self.called.append((schema.name.removesuffix("_"), schema.overload_name, operands))
-            passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
-            for t in tree_leaves([passed.get(a.name) for a in schema.arguments if a.is_write]):
-                self._writers[_memory(t)] = number
-            for t in tree_leaves(result):
-                if isinstance(t, Tensor):
-                    self._kept.append(t)
-                    self._writers.setdefault(_memory(t), number)  # a view has its memory's writer
+        if not any(type(described) is _Value and described.writer is not None for described in operands):
+            return function(*args, **kwargs)
+        number, schema = len(self.called), function._schema
+        before = self._before[number] if number < len(self._before) else None
+        if before and before.function is function and before.operands == operands and before.is_repeatable:
+            result = before.result
+        else:
+            result = function(*args, **kwargs)
+        leaves = tree_leaves(result)
+        self.called.append(_Call(function, operands, result, _layout(leaves)))
+        passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+        for t in tree_leaves([passed.get(a.name) for a in schema.arguments if a.is_write]):
+            self._writers[_memory(t)] = number
+        for t in leaves:
+            if isinstance(t, Tensor):
+                self._kept.append(t)
+                self._writers.setdefault(_memory(t), number)  # a view has its memory's writer
         return result
 
     def _described(self, leaf: object) -> object:
