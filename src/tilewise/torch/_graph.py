@@ -215,13 +215,13 @@ class _Call(NamedTuple):
 
     @property
     def compared(self) -> tuple[str, str, list[object]]:
-        """What a graph has to repeat."""
+        """The part that a graph has to repeat."""
         schema = self.function._schema
         return schema.name.removesuffix("_"), schema.overload_name, self.operands
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether its result can be that of another call: tensors without values, in memory of their own, unchanged."""
+        """Return whether its result can be that of another call: tensors without values, in memory of their own, unchanged."""
         if any(argument.alias_info is not None for argument in self.function._schema.arguments):
             return False
         leaves = tree_leaves(self.result)
