@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -124,16 +122,6 @@ def _read_compiled(content: bytes, folder: Path) -> Outcome:
     model = load_artefact(_kept().folder / "model", keep=folder)
     _use(model)
     return "read"
-
-
-def compiled_variant(change: Callable[[dict[str, np.ndarray]], None]) -> bytes:
-    """Return a compiled form, without its digest, after a change of its arrays."""
-    with np.load(io.BytesIO(_kept().data)) as stored:
-        arrays = dict(stored)
-    change(arrays)
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
 
 
 READERS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -93,24 +92,21 @@ def test_a_damaged_form_is_replaced(written: Path, kept: Path, data: st.DataObje
     file.write_bytes(whole)
 
 
-def _write(file: Path, **arrays: np.ndarray) -> None:
-    """Return a file with a correct digest of its contents."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    file.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+def _write(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write a form with a correct digest of its contents."""
+    _signed(compiled.packed(arrays))(file)
 
 
 def _another_model(file: Path) -> None:
-    """Return a valid form of a model with other scores."""
-    with np.load(io.BytesIO(file.read_bytes()[32:])) as arrays:
-        values = dict(arrays)
+    """Write a valid form of a model with other scores."""
+    values = compiled.unpacked(memoryview(file.read_bytes())[32:])
     largest = max((n for n in values if values[n].dtype == np.float64), key=lambda n: values[n].size)
     values[largest] = values[largest][::-1].copy()
-    _write(file, **values)
+    _write(file, values)
 
 
 def _a_pickle(file: Path) -> None:
-    _write(file, layout=np.array([{"codes": print}], dtype=object))
+    _write(file, {"layout": np.array([{"codes": print}], dtype=object)})
 
 
 def _signed(data: bytes) -> Callable[[Path], object]:
@@ -118,10 +114,13 @@ def _signed(data: bytes) -> Callable[[Path], object]:
     return lambda file: file.write_bytes(hashlib.sha256(data).digest() + data)
 
 
-def _archive(*, compressed: bool = False, **arrays: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
+def _form(**arrays: np.ndarray) -> Callable[[Path], object]:
+    return _signed(compiled.packed(arrays))
+
+
+def _headed(header: str) -> Callable[[Path], object]:
+    """Return a function that writes a form with this header and 64 bytes."""
+    return _signed(len(header).to_bytes(16, "little") + header.encode() + bytes(-len(header) % 16 + 64))
 
 
 def _text(layout: str) -> np.ndarray:
@@ -129,11 +128,13 @@ def _text(layout: str) -> np.ndarray:
 
 
 DAMAGES = [
-    _another_model, _a_pickle, lambda f: f.write_bytes(b""), lambda f: f.unlink(), _signed(b"no archive"),
-    _signed(_archive(a=np.zeros(1))), _signed(_archive(layout=_text("[" * 100_000))),
-    _signed(_archive(layout=_text('{"arrays": {"n_kernels": 1e400}, "codes": {}}'), used=np.zeros(1))),
-    _signed(_archive(layout=_text('{"arrays": null, "codes": []}'), used=np.zeros(1))),
-    _signed(_archive(compressed=True, layout=np.zeros(1 << 26, dtype=np.uint8))),
+    _another_model, _a_pickle, lambda f: f.write_bytes(b""), lambda f: f.unlink(), _signed(b"no arrays"),
+    _form(a=np.zeros(1)), _form(layout=_text("[" * 100_000)),
+    _form(layout=_text('{"arrays": {"n_kernels": 1e400}, "codes": {}}'), used=np.zeros(1)),
+    _form(layout=_text('{"arrays": null, "codes": []}'), used=np.zeros(1)),
+    _headed('{"layout": ["<f8", [9]]}'), _headed('{"layout": ["<f8", [-1]]}'), _headed('{"layout": ["|O", [1]]}'),
+    _headed('{"layout": ["<f8", 1.5]}'), _headed("[1]"), _headed('{"layout": ["<f8", [1e400]]}'),
+    _signed((1 << 100).to_bytes(16, "little")),
 ]  # fmt: skip
 
 

@@ -87,9 +87,12 @@ tw_forest *tw_read_forest(PyObject *parts)
         i++;
     if (i == 7) { /* roots, feature, threshold, children, missing, default_left, value */
         int fits = n[2] == n[1] && n[3] == 2 * n[1] && n[4] == n[1] && n[5] == n[1] && n[6] == n[1];
-        forest = fits ? tw_forest_new((int32_t)n[0], data[0], n[1], data[1], data[2], data[3], data[4], data[5],
-                                      data[6], n_features)
-                      : NULL;
+        if (fits) {
+            Py_BEGIN_ALLOW_THREADS; /* large models take milliseconds */
+            forest = tw_forest_new((int32_t)n[0], data[0], n[1], data[1], data[2], data[3], data[4], data[5], data[6],
+                                   n_features);
+            Py_END_ALLOW_THREADS;
+        }
         if (!forest)
             tw_report_mismatch("trees");
     }
@@ -116,9 +119,12 @@ tw_cost_model *tw_read_cost_model(PyObject *parts, int n_kernels)
     if (i == 5) { /* binaries, factors, centre, scale, weights */
         Py_ssize_t rows = n[0] + 1, columns = 1 + 2 * ((Py_ssize_t)n_costs + n_drivers);
         int fits = n[1] == rows * n_costs && n[2] == n_costs && n[3] == n_costs && n[4] == n_kernels * rows * columns;
-        cost_model = fits ? tw_cost_model_new((int32_t)n[0], n_costs, n_drivers, n_kernels, limits, data[0], data[1],
-                                              data[2], data[3], data[4])
-                          : NULL;
+        if (fits) {
+            Py_BEGIN_ALLOW_THREADS;
+            cost_model = tw_cost_model_new((int32_t)n[0], n_costs, n_drivers, n_kernels, limits, data[0], data[1],
+                                           data[2], data[3], data[4]);
+            Py_END_ALLOW_THREADS;
+        }
         if (!cost_model)
             tw_report_mismatch("cost model");
     }

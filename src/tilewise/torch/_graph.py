@@ -221,7 +221,7 @@ class _Call(NamedTuple):
 
     @property
     def is_repeatable(self) -> bool:
-        """Return whether its result can be that of another call: tensors without values, in memory of their own, unchanged."""
+        """Return whether its result can be that of another call: tensors without values, unchanged, and no views."""
         if any(argument.alias_info is not None for argument in self.function._schema.arguments):
             return False
         leaves = tree_leaves(self.result)
