@@ -3,8 +3,9 @@
 python -m tilewise.cli.models.repro [cluster=dask ...]
 
 Without a cluster this is `dvc repro`, which builds one target after another. With one, each target is a task, and the
-workers share this folder: DVC lets several commands work in one folder as long as no two build the same stage. A last
-`dvc repro` completes the rest. Runs go to a tracking server rather than to a file if workers are many.
+workers share this folder: DVC lets several commands work in one folder as long as no two look after the same stage. So
+a task names the stages of its target alone, and a last `dvc repro` looks after what they share, the measurements. Runs
+go to a tracking server rather than to a file if workers are many.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import yaml
 
 from tilewise.cli.compose import compose
 from tilewise.cli.main import reporting_errors
@@ -29,9 +32,11 @@ def build_target(folder: str, target: str) -> str:
         ConfigError: this host does not see the folder.
         TilewiseError: a stage failed; the message has the end of its output.
     """
-    if not (Path(folder) / "dvc.yaml").is_file():
+    file = Path(folder) / "dvc.yaml"
+    if not file.is_file():
         raise ConfigError(f"{folder} has no dvc.yaml on this host; workers must share the project's folder")
-    command = ["dvc", "--wait-for-lock", "repro", f"promote@{target}"]
+    stages = yaml.safe_load(file.read_text())["stages"]  # in the order in which they depend on each other
+    command = ["dvc", "--wait-for-lock", "repro", "--single-item", *(f"{stage}@{target}" for stage in stages)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         lines = (done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:]
