@@ -61,9 +61,7 @@ def test_the_lock_is_that_of_one_process(dask: Any, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_failed_stage_shows_its_output(tmp_path: Path) -> None:
     folder = project(tmp_path / "project", ["broken"])
-    with pytest.raises(
-        TilewiseError, match=r"repro .* promote@broken failed:[\s\S]*test broken != broken"
-    ):
+    with pytest.raises(TilewiseError, match=r"repro .* promote@broken failed:[\s\S]*test broken != broken"):
         build_target(str(folder), "broken")
 
 
