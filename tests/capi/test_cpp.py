@@ -69,6 +69,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["select", "gemm", "conv"])
 def test_an_example_explains_its_use(folder: Path, name: str) -> None:
     assert "usage: " in run(program(folder, EXAMPLES / f"{name}.cpp")).stderr

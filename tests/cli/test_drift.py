@@ -31,6 +31,7 @@ def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "m", trees=2, calibration=one_bin(keys, 0.0, 1, [np.array([0.1])] * DEPTH))
 
 
+@pytest.mark.long
 def test_requests_and_observations_become_files_and_a_run(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import tilewise
 from alone import run_alone
 from cluster.tasks import die, die_once, divide, meet, process
 from tilewise.cluster import LOCAL, ClusterSettings, Executor, open_executor
@@ -35,6 +37,22 @@ with open_executor(ClusterSettings()) as executor:
     assert executor.map(lambda a, b: a + b, 1, [2]) == [3]
 assert not {"dask", "distributed", "lightgbm", "pandas"} & set(sys.modules)
 """)
+
+
+def test_a_worker_may_run_from_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the containers of compose.yaml do, in which tilewise is not installed."""
+    pytest.importorskip("distributed", reason="needs the extra cluster")
+    from tilewise.cluster import _dask
+
+    def without_tilewise(name: str) -> str:
+        if name == "tilewise":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    installed = _dask.versions()
+    monkeypatch.setattr(_dask, "version", without_tilewise)
+    assert _dask.versions() == installed
+    assert installed["tilewise"] == tilewise.__version__
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tilewise.cli.models.repro import build_target, build_targets
+from tilewise.cli.models.repro import build_target, build_targets, longest_first
 from tilewise.cluster import ClusterSettings
 from tilewise.errors import ConfigError, TilewiseError
 
@@ -56,6 +56,13 @@ def test_the_lock_is_that_of_one_process(dask: Any, tmp_path: Path) -> None:
     build_targets(str(there), ["a", "b", "c"], ClusterSettings(kind="dask", address=dask.scheduler_address))
     assert lock_of(here) == lock_of(there)
     assert (there / "report-c").read_text() == "source"
+
+
+def test_the_largest_is_begun_first(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name, size in {"b.r1": 5, "b.r2": 6, "c.r1": 9, "bb.r1": 100}.items():
+        (tmp_path / "data" / f"{name}.parquet").write_bytes(bytes(size))
+    assert longest_first(str(tmp_path), ["a", "b", "c"]) == ["b", "c", "a"]
 
 
 @pytest.mark.long

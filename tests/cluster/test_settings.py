@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
-from tilewise.cli.compose import compose
+from tilewise.cli.compose import compose, params_text
 from tilewise.cluster import ClusterSettings
 from tilewise.errors import ConfigError
 
@@ -16,6 +18,20 @@ from tilewise.errors import ConfigError
 def test_each_choice_of_conf_is_valid(kind: str) -> None:
     values: Any = OmegaConf.to_container(compose([f"cluster={kind}"]).cluster)
     assert ClusterSettings.from_config(values).kind == kind
+
+
+def test_stages_get_the_cluster_of_params(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(params_text(["cluster=dask", "cluster.address=tcp://other:1"]))
+    cluster = compose([f"params={tmp_path / 'params.yaml'}"]).cluster
+    assert ClusterSettings.from_config(cluster) == ClusterSettings(kind="dask", address="tcp://other:1")
+
+
+def test_a_turn_of_the_loop_plans_measures_and_trains_there() -> None:
+    words = ["make", "--dry-run", "turn", "RUN=x", "REQUESTS=README.md", "CLUSTER=cluster=dask"]
+    shown = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True).stdout
+    lines = [line for line in shown.replace("\\\n", "").splitlines() if "cluster=dask" in line]
+    for command, line in zip(("tilewise plan", "tilewise collect", "dvc repro"), lines, strict=True):
+        assert command in line
 
 
 @pytest.mark.parametrize(

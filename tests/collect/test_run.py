@@ -47,6 +47,7 @@ def _table(path: Path | None) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]
 
 
+@pytest.mark.long
 def test_a_bad_kernel_costs_its_row_and_no_other(plan: Plan, log: Path, tmp_path: Path) -> None:
     report = collect_with_engine(plan, tmp_path / "out.parquet", FakeEngine, [0], _quiet)
     table = _table(report.path)
@@ -85,6 +86,7 @@ def test_kernels_that_a_problem_does_not_ask_for_are_neither_run_nor_rows(
     assert report.by_status == {"ok": len(expected) - 1, "wrong_result": 1}
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_where_it_stopped(plan: Plan, log: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.parquet"
 
@@ -167,6 +169,7 @@ def test_a_device_that_cannot_start_does_not_stop_the_others(plan: Plan, log: Pa
     assert {r["hw_uuid"] for r in _table(report.path)} == {"fake-1"}
 
 
+@pytest.mark.long
 def test_a_sweep_that_takes_too_long_costs_time_only(plan: Plan, log: Path, tmp_path: Path) -> None:
     report = collect_with_engine(plan, tmp_path / "out.parquet", HastyEngine, [0], _quiet)
     assert report.by_status == {"ok": 30}

@@ -46,6 +46,7 @@ def _race(log: Path, fault: Fault | None) -> tuple[str, list[int], list[int]]:
     return log.read_text(), ends, turns.order
 
 
+@pytest.mark.long
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(KINDS), st.integers(1, 40), st.integers(0, 1 << 30))
 def test_a_seed_repeats_the_order_and_no_turns_overlap(tmp_path: Path, kind: str, at: int, seed: int) -> None:

@@ -64,6 +64,7 @@ class TestThatManyDoFirst:
         with registry_session(server):
             yield tmp_path.name
 
+    @pytest.mark.long
     def test_aliases_and_tags(self, name: str) -> None:
         made: list[Version] = []
         _at_once(lambda _: made.append(create_version(name, f"tilewise:/{name}", None, None, {}, "")))

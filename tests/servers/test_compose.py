@@ -38,6 +38,11 @@ def test_images_are_pinned_and_ports_are_this_machines(name: str) -> None:
     assert service["healthcheck"]["test"][0] == "CMD"
 
 
+def test_workers_have_the_libraries_that_training_loads() -> None:
+    """LightGBM's wheel needs the system's libgomp, and DVC git: slim images lack both."""
+    assert not SERVICES["worker"]["image"].endswith("-slim")
+
+
 def test_mlflow_is_told_what_the_servers_without_containers_tell_it() -> None:
     given = SERVICES["mlflow"]["environment"]
     told = {n for n in re.findall(r'"(MLFLOW_\w+)":', STACK) if not n.startswith("MLFLOW_TRACKING_")}

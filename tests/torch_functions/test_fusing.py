@@ -122,6 +122,7 @@ class TestNetwork:
         assert targets.count("tilewise.conv_ended.default") == 5
         assert not any("relu" in t or "batch_norm" in t or "aten.add" in t for t in targets)
 
+    @pytest.mark.long
     def test_training_and_gradients_are_the_original_s(self, x: torch.Tensor, ends: list[Any]) -> None:
         original = small()
         model, _ = ours.optimize(original, x)

@@ -19,12 +19,13 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
+import tilewise
 from tilewise.cluster._executor import GPU, Peers, Result, Shared, Task
 from tilewise.cluster._settings import ClusterSettings
 from tilewise.errors import ConfigError, TilewiseError
 
 # Different versions give different trees, and a worker with other sources may do other work altogether.
-_ALIKE = ("tilewise", "lightgbm", "numpy", "optuna", "pandas", "pyarrow", "scikit-learn")
+_ALIKE = ("lightgbm", "numpy", "optuna", "pandas", "pyarrow", "scikit-learn")
 # By default Dask's worker processes may start no processes, but measuring isolates each device in one; and a host that
 # was cut off is given up after five minutes.
 _CONFIG = {"distributed.worker.daemon": False, "distributed.scheduler.worker-ttl": "60s"}
@@ -267,7 +268,8 @@ def _require_workers(client: Client, settings: ClusterSettings) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions that must be alike on all hosts, Python's included."""
-    found = {"python": ".".join(map(str, sys.version_info[:2]))}
+    # Containers run tilewise from a mounted folder, where it is not installed.
+    found = {"python": ".".join(map(str, sys.version_info[:2])), "tilewise": tilewise.__version__}
     for name in _ALIKE:
         try:
             found[name] = version(name)

@@ -135,6 +135,7 @@ def test_a_failed_kernel_has_its_reason_and_the_others_are_built(
     assert [b.from_cache for b in tools.build(CONV, GEMM)] == [False, True]
 
 
+@pytest.mark.long
 def test_a_command_that_hangs_is_killed(tools: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_SLEEP", "60")
     (built,) = tools.build(GEMM, timeout_s=2.0)

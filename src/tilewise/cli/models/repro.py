@@ -44,6 +44,12 @@ def build_target(folder: str, target: str) -> str:
     return target
 
 
+def longest_first(folder: str, targets: Sequence[str]) -> list[str]:
+    """Return targets by the bytes of their measurements, most first, so that no large one is left at the end."""
+    sizes = {t: sum(f.stat().st_size for f in Path(folder, "data").glob(f"{t}.*")) for t in targets}
+    return sorted(targets, key=lambda target: -sizes[target])
+
+
 def build_targets(folder: str, targets: Sequence[str], cluster: ClusterSettings) -> None:
     """Build all targets as tasks, then the rest of the pipeline.
 
@@ -52,7 +58,12 @@ def build_targets(folder: str, targets: Sequence[str], cluster: ClusterSettings)
     """
     if cluster.kind != "local":
         with open_executor(cluster) as executor:
-            executor.map(build_target, folder, targets, lambda target: print(f"built {target}", flush=True))
+            executor.map(
+                build_target,
+                folder,
+                longest_first(folder, targets),
+                lambda target: print(f"built {target}", flush=True),
+            )
     status = subprocess.run(["dvc", "repro"], cwd=folder).returncode
     if status:
         raise TilewiseError(f"dvc repro failed with status {status}")
