@@ -179,7 +179,7 @@ cluster: $(CLUSTER)  ## run a Dask scheduler and a worker per core until Ctrl-C 
 PYTEST := pytest --numprocesses $(JOBS) --dist loadgroup
 
 .PHONY: test
-test: $(INTERPRETER) lint type  ## lint, types and the short tests: every package, under five minutes (TEST_ARGS="-k gate" for some)
+test: $(INTERPRETER) lint type  ## lint, types and the short tests: every package, about five minutes (TEST_ARGS="-k gate" for some)
 	$(PYTEST) -m "not long" $(TEST_ARGS)
 
 .PHONY: test-all
