@@ -123,15 +123,15 @@ RUN ?=
 TARGET ?= grouped_conv_forward_bf16_sm90
 BUDGET ?= 600
 COLLECT_ARGS ?=
-CLUSTER ?=
+TURN_ARGS ?=
 TURN = build/turn/$(RUN)
 
 .PHONY: turn
-turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure requested problems, retrain, let the gate decide (REQUESTS=FILE RUN=NAME; CLUSTER=cluster=dask: on a cluster)
+turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure requested problems, retrain, let the gate decide (REQUESTS=FILE RUN=NAME; TURN_ARGS=cluster=dask: on a cluster)
 	@test -n "$(RUN)" || { echo "RUN is missing; name the request log and the run: make turn REQUESTS=FILE RUN=NAME" >&2; exit 2; }
 	dvc add --quiet data && dvc push --quiet data.dvc
 	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
-	  python -m tilewise.cli.compose --output params.yaml stages=all $(CLUSTER); dvc repro promote@$(TARGET)
+	  python -m tilewise.cli.compose --output params.yaml stages=all $(TURN_ARGS); dvc repro promote@$(TARGET)
 	tilewise validate mode=trace target=$(TARGET) plan.requests=$(TURN)/requests.jsonl a=$(TURN)/before out=$(TURN)
 	@echo "to keep this version of the data: git add data.dvc dvc-store dvc.lock reports, and commit"
 
@@ -145,10 +145,10 @@ $(TURN)/before: | $(TRAIN)
 
 $(TURN)/plan.json: | $(TURN)/requests.jsonl
 	tilewise plan target=$(TARGET) plan.requests=$(TURN)/requests.jsonl plan.budget_s=$(BUDGET) \
-	  collect.run_id=$(RUN) output=$@ $(CLUSTER)
+	  collect.run_id=$(RUN) output=$@ $(TURN_ARGS)
 
 data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
-	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS) $(CLUSTER)
+	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS) $(TURN_ARGS)
 
 TRIALS ?=
 

@@ -6,8 +6,8 @@ Needs a GPU, torchvision and transformers. Each figure comes from a process of i
 algorithms in its first pass (benchmark mode). Ours decides (``optimize``), then makes its first pass: once with an
 empty Triton cache, which compiles, and once with the programs at hand, as after ``tilewise compile``. Before the clock
 starts, models and libraries are loaded, and the device is used once; a process before all others, which does not count,
-leaves their files in memory. The ratio is ours with programs at hand /
-PyTorch's, ``optimize`` included: below 1 where tilewise is ready first.
+leaves their files in memory. The ratio is ours with programs at hand / PyTorch's, ``optimize`` included: below 1 where
+tilewise is ready first.
 """
 
 from __future__ import annotations

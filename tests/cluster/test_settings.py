@@ -26,12 +26,14 @@ def test_stages_get_the_cluster_of_params(tmp_path: Path) -> None:
     assert ClusterSettings.from_config(cluster) == ClusterSettings(kind="dask", address="tcp://other:1")
 
 
-def test_a_turn_of_the_loop_plans_measures_and_trains_there() -> None:
-    words = ["make", "--dry-run", "turn", "RUN=x", "REQUESTS=README.md", "CLUSTER=cluster=dask"]
+@pytest.mark.parametrize("given", [[], ["TURN_ARGS=cluster=dask"]])
+def test_a_turn_of_the_loop_plans_measures_and_trains_there(given: list[str]) -> None:
+    words = ["make", "--dry-run", "turn", "RUN=x", "REQUESTS=README.md", *given]
     shown = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True).stdout
-    lines = [line for line in shown.replace("\\\n", "").splitlines() if "cluster=dask" in line]
-    for command, line in zip(("tilewise plan", "tilewise collect", "dvc repro"), lines, strict=True):
+    lines = [line for line in shown.replace("\\\n", "").splitlines() if "cluster" in line.replace("cluster.txt", "")]
+    for command, line in zip(("tilewise plan", "tilewise collect", "dvc repro") if given else (), lines, strict=True):
         assert command in line
+        assert "cluster=dask" in line
 
 
 @pytest.mark.parametrize(
