@@ -12,7 +12,7 @@ from benchmarks.leaderboard import figures as leaderboard_figures
 from benchmarks.learning import tuning
 from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.networks import figures as network_figures
-from benchmarks.networks import first_pass
+from benchmarks.networks import first_pass, layers
 from benchmarks.results import RESULTS, load
 from benchmarks.runtime import run_overhead, shadow_overhead
 from benchmarks.scale import figures as scale_figures
@@ -38,7 +38,9 @@ def blocks(results: Path) -> dict[str, str]:
         "shadow-overhead": _of(results / "shadow_overhead.json", _shadow_overhead),
         "autotune-learn": _of(results / "autotune_learn.json", autotune_figures.learnt),
         "autotune-serve": _of(results / "autotune_serve.json", _autotune_served),
-        "networks": _of(results / "networks.json", network_figures.text),
+        "networks": _of(results / "networks_h200.json", network_figures.text),
+        "networks-measured": _of(results / "networks_h100.json", network_figures.measured_text),
+        "layers": _of(results / "layers.json", layers.text),
         "epilogue-cost": _of(results / "epilogue_cost.json", _epilogue_cost),
         "first-pass": _of(results / "first_pass.json", first_pass.text),
         "tuning": _of(results / "tuning.json", tuning.text),

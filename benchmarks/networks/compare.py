@@ -12,7 +12,10 @@ side has cuDNN in benchmark mode. Modes:
 * ``max-autotune``: PyTorch's side compiled with that mode, ours as in ``compiled``;
 * ``training``: forward and backward passes in CUDA graphs;
 * ``adapter``: as ``compiled``, but ours is the network as it is, compiled with ``tilewise.torch.inductor``;
-* ``adapter-max-autotune``, ``adapter-training``: the same with PyTorch's side in that mode, and for training.
+* ``adapter-max-autotune``, ``adapter-training``: the same with PyTorch's side in that mode, and for training;
+* ``graphs-measured``, ``compiled-measured``, ``training-measured``: as without the suffix, but `optimize` measures the
+  three best kernels of each computation beside PyTorch's own call. As it keeps the times in ``TILEWISE_CACHE``, where
+  other modes would find them, these modes run in a call of their own, with a cache of its own.
 
 With the adapter, `layers` and `replaced` count nodes of the compiled graphs; Inductor computes the rest on both sides.
 
@@ -43,8 +46,10 @@ from tilewise.dispatch import Dispatcher
 from tilewise.errors import UsageError
 from tilewise.torch import inductor
 
-COMPILED = ("compiled", "max-autotune", "adapter", "adapter-max-autotune", "adapter-training")
-MODES = ("eager", "graphs", "training", *COMPILED)
+MEASURED = "-measured"  # suffix of modes
+MEASURE = 3  # kernels of each computation in these
+COMPILED = ("compiled", "max-autotune", "adapter", "adapter-max-autotune", "adapter-training", "compiled-measured")
+MODES = ("eager", "graphs", "training", *COMPILED, "graphs-measured", "training-measured")
 ROUNDS = 15
 ROUND_SECONDS = 0.02  # of each side in a round, at least one pass
 
@@ -98,7 +103,8 @@ def cell(name: str, batch: int, mode: str, device: str) -> dict[str, Any]:
 
 def _optimised(model: nn.Module, x: Tensor, mode: str) -> tuple[nn.Module, Facts]:
     """Return the optimised network, compiled if the mode says so, and the facts on it."""
-    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph")
+    measure = MEASURE if mode.endswith(MEASURED) else 0
+    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph", measure=measure)
     facts = {
         "layers": len(report.layers),
         "replaced": sum(layer.replaced for layer in report.layers),
@@ -117,7 +123,7 @@ def _adapted(model: nn.Module) -> tuple[nn.Module, Facts]:
 
 
 def _trains(mode: str) -> bool:
-    return mode.endswith("training")
+    return mode.removesuffix(MEASURED).endswith("training")
 
 
 def work(model: nn.Module, x: Tensor, mode: str) -> Work:
@@ -223,13 +229,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", type=Path, required=True, help="folder with a model's folder for each target")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 128])
-    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/networks.json"))
+    predicted = [mode for mode in MODES if not mode.endswith(MEASURED)]
+    parser.add_argument("--modes", nargs="+", default=predicted, choices=MODES)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/networks_h200.json"))
     args = parser.parse_args(argv)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     folders = sorted(path for path in args.models.iterdir() if path.is_dir())
     if not folders:
         raise UsageError(f"{args.models} has no models; run `make repro-all` first")
+    if 0 < sum(mode.endswith(MEASURED) for mode in args.modes) < len(args.modes):
+        raise UsageError(f"modes with {MEASURED} need a call of their own: the others would use their measurements")
     result: dict[str, Any] = (
         load(args.json) if args.json.exists() else {"benchmark": "networks", "machine": machine(), "cells": []}
     )

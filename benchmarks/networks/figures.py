@@ -1,4 +1,4 @@
-"""Tables of the figures of :mod:`benchmarks.networks.compare`."""
+"""Tables of the figures of :mod:`benchmarks.networks.compare`, by predictions and by measuring."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def text(result: Mapping[str, Any]) -> str:
     failed = [cell for cell in result["cells"] if "ratio" not in cell]
     parts += [f"`{c['network']}`, batch {c['batch']}, {c['mode']}: {c['error']}" for c in failed]
     return "\n\n".join(parts)
+
+
+def measured_text(result: Mapping[str, Any]) -> str:
+    """Return both ratios of the networks with a cell by predictions and one by measuring, and the seconds it took."""
+    cells = {(cell["network"], cell["mode"]): cell for cell in result["cells"]}
+    names = [name for name in dict.fromkeys(name for name, _ in cells) if (name, "graphs-measured") in cells]
+    pairs = [(name, cells[name, "graphs"], cells[name, "graphs-measured"]) for name in names]
+    rows = [[n, f"{a['ratio']:.2f}", f"{b['ratio']:.2f}", f"{b['optimize_s']:.0f}"] for n, a, b in pairs]
+    means = [f"{math.exp(sum(math.log(pair[i]['ratio']) for pair in pairs) / len(pairs)):.2f}" for i in (1, 2)]
+    return table(("network", "predicted", "measured", "optimize, s"), [*rows, ["geometric mean", *means, ""]])
 
 
 def summary(cells: Sequence[Mapping[str, Any]], mode: str) -> list[list[str]]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn import functional as own
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
+from small_model import write_model
 from tilewise.dispatch import Dispatcher
 from tilewise.kernels import Pool
 from tilewise.kernels.vendor import VendorCall
@@ -184,3 +186,20 @@ def test_the_vendor_s_choice_is_pytorch_s_own_result() -> None:
     w = cuda(64, 64, 3, 3, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
     with torch.no_grad(), ours.use(Dispatcher(target, pool, None)):
         assert torch.equal(ours.conv2d(x, w, padding=1), own.conv2d(x, w, padding=1))
+
+
+def test_the_layers_of_a_network_are_measured_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times decide here and in a new dispatcher, and the network computes the same."""
+    monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "cache"))
+    folder = write_model(tmp_path / "model", trees=20, vendor=True)
+    network = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.Conv2d(64, 128, 1)).cuda()
+    network = network.bfloat16().eval().to(memory_format=torch.channels_last)
+    x = cuda(8, 64, 28, 28, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected = network(x)
+        for measure in (2, 0):
+            with ours.use(Dispatcher.from_folder(folder)):
+                optimised, report = ours.optimize(network, x, launch="graph", measure=measure)
+                near(optimised(x), expected)
+            assert all(p.is_measured for layer in report.layers for p in layer.passes)
+            assert all((layer.expected_ms or 9) <= 1.1 * (layer.pytorch_ms or 0) for layer in report.layers)

@@ -15,12 +15,15 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import tilewise.torch as ours
+from dispatch.measuring.measurers import FakeMeasurer
 from kernels.dispatchers import dispatcher_of
 from small_model import write_model
 from tilewise.dispatch import Dispatcher, Switches
-from tilewise.errors import ConfigError
+from tilewise.errors import ConfigError, MeasurementError
 from tilewise.kernels.triton.programs import interpreted
+from tilewise.model import load_artefact
 from tilewise.ops import GemmProblem, GroupedConvProblem
+from tilewise.torch._serving import _from_production
 from torch_functions.compare import close, half
 from torch_functions.predicting import KERNELS, predicting
 from torch_functions.ranks import optimise_on_rank, small_net
@@ -126,7 +129,7 @@ class TestDecisions:
     def test_a_gain_below_the_least_is_no_reason(self, x: torch.Tensor) -> None:
         assert ours.optimize(net().eval(), x, min_gain=0.49).report.layers[0].replaced
         assert not ours.optimize(net().eval(), x, min_gain=0.51).report.layers[0].replaced
-        with pytest.raises(ConfigError, match="min_gain must be a share of at least 0, got -1"):
+        with pytest.raises(ConfigError, match="min_gain and measure must be at least 0, got -1 and 0"):
             ours.optimize(net(), x, min_gain=-1)
 
     @pytest.mark.usefixtures("_winning")
@@ -388,6 +391,56 @@ def test_all_ranks_choose_alike(tmp_path: Path) -> None:
     assert (tmp_path / "report").read_text() == str(report)
     assert report.digest == digests[0]
     assert report.pytorch_ms > 0
+
+
+class TestMeasuring:
+    """Decisions by times, of which PyTorch's own call has 1 ms."""
+
+    @pytest.fixture
+    def measurer(self) -> FakeMeasurer:
+        measurer = FakeMeasurer()
+        measurer.ms = {24: 1.0}  # the small model's last kernel
+        return measurer
+
+    @pytest.fixture
+    def dispatcher(self, measurer: FakeMeasurer, tmp_path: Path) -> Dispatcher:
+        folder = write_model(tmp_path / "model", trees=5, target="grouped_conv_forward_fp16_sm90", vendor=True)
+        model = load_artefact(folder)
+        return Dispatcher(model.target, model.pool, model, switches=Switches(), measurer=measurer)
+
+    @pytest.mark.parametrize(("ms", "gain"), [(0.75, "25.1%"), (1.25, "")])  # PyTorch adds the bias in a pass
+    def test_the_faster_call_computes_a_layer(
+        self, dispatcher: Dispatcher, measurer: FakeMeasurer, ms: float, gain: str
+    ) -> None:
+        measurer.ms |= dict.fromkeys(range(24), ms)
+        network, x = small_net()[:3].eval(), half(2, 8, 8, 8)
+        with ours.use(dispatcher):
+            layers = ours.optimize(network, x, fuse=False, launch="graph", measure=2).report.layers
+            again = ours.optimize(network, x, fuse=False, launch="graph").report.layers
+        assert [layer.replaced for layer in layers] == [bool(gain)] * 2
+        assert all(p.is_measured for layer in layers for p in layer.passes)
+        assert [len(kernels) for _, kernels in measurer.asked] == [3, 3]  # PyTorch's call and two others
+        assert measurer.calls == 1
+        assert again == layers
+        assert layers[1].reason == (f"the measured gain is {gain}" if gain else "PyTorch's own call is the pick")
+
+    def test_without_a_gpu_it_is_an_error(self, dispatcher: Dispatcher, measurer: FakeMeasurer) -> None:
+        measurer._machine = None
+        with ours.use(dispatcher), pytest.raises(MeasurementError, match="there is no GPU of sm90 here"):
+            ours.optimize(small_net()[:1].eval(), half(2, 8, 8, 8), measure=1)
+        with pytest.raises(ConfigError, match=r"min_gain and measure must be at least 0, got 0\.0 and -1"):
+            ours.optimize(small_net().eval(), half(2, 8, 8, 8), measure=-1)
+
+    def test_measured_gains_need_not_be_large_in_training(
+        self, dispatcher: Dispatcher, measurer: FakeMeasurer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        measurer.ms |= dict.fromkeys(range(24), 0.98)
+        for variant in ("bwd_data", "bwd_weight"):
+            monkeypatch.setitem(_from_production, f"grouped_conv_{variant}_fp16_sm90", "there is no model")
+        network = small_net()[:1].train().requires_grad_(False)  # the result alone
+        with ours.use(dispatcher):
+            (layer,) = ours.optimize(network, half(2, 8, 8, 8), launch="graph", measure=1).report.layers
+        assert layer.replaced
 
 
 def test_another_model_or_another_shape_is_another_digest(tmp_path: Path) -> None:

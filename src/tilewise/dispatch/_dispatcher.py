@@ -95,7 +95,7 @@ class Dispatcher:
         cls, target: str | Target, alias: str = "production", *, uri: str | None = None, fallback: bool = True,
         switches: Switches | None = None, warm_up: Iterable[ProblemLike] = (), **values: object,
     ) -> Self:  # fmt: skip
-        """Load the model that an alias names, or its last good local copy while the registry is unavailable.
+        """Load the model that an alias names, or its last local copy while the registry is unavailable.
 
         Args:
             target: a target or its name.
@@ -191,15 +191,10 @@ class Dispatcher:
         return self._selector.generation.pool.kernels
 
     def is_supported(self, problem: ProblemLike, kernel: KernelBase | str | None = None) -> bool:
-        """Return whether any kernel computes the problem, or whether this one does.
-
-        Args:
-            problem: a problem, or its dimensions.
-            kernel: as for :meth:`why_unsupported`; None for any kernel of the pool.
+        """Return whether any kernel computes the problem, or whether one does, given as for :meth:`why_unsupported`.
 
         Raises:
-            ProblemError: the problem is impossible, or of another op.
-            KernelError: the pool has no such kernel.
+            ProblemError, KernelError: likewise.
         """
         if kernel is not None:
             return self.why_unsupported(problem, kernel) is None
@@ -220,9 +215,7 @@ class Dispatcher:
         return self._selector.generation.why_unsupported(self._selector.parse(problem), kernel)
 
     def rank(self, problem: ProblemLike, top_k: int | None = None) -> tuple[Selection, ...]:
-        """Return the supported kernels, best first by the model; ties keep the pool's order, as does a missing model.
-
-        Measurements are not considered: where :meth:`select` answers by them, it may pick another kernel.
+        """Return the supported kernels, best first by the model alone; ties, or no model, keep the pool's order.
 
         Args:
             problem: a problem, or its dimensions.
@@ -272,8 +265,23 @@ class Dispatcher:
         return generation.select_with(problem, kind, plain).kernel_name in generation.in_pytorch
 
     def compare_with_pytorch(self, problem: ProblemLike, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
-        """Compare the model's pick for an epilogue with PyTorch's own call; errors are those of :meth:`rank`."""
+        """Compare the pick for an epilogue with PyTorch's own call; errors are those of :meth:`rank`."""
         return self._selector.generation.compare_with_pytorch(self._selector.parse(problem), kind)
+
+    def measure(self, problems: Iterable[ProblemLike], top_k: int = 3) -> None:
+        """Measure problems on this machine's GPU, unless they were before; from now on the times decide them.
+
+        Args:
+            problems: problems, or their dimensions; those without a kernel to compare are left out.
+            top_k: the number of kernels of :meth:`rank` to measure beside PyTorch's own calls.
+
+        Raises:
+            ProblemError: a problem is impossible, or of another op.
+            ConfigError: `top_k` is no whole number of 1 or more, or the switch `model` lets the model alone decide.
+            MeasurementError: nothing could be measured, for example because there is no such GPU.
+        """
+        parsed = [self._selector.parse(problem) for problem in problems]
+        self._selector.generation.measure(parsed, checked_count(top_k))
 
     def explain(self, problem: ProblemLike) -> Explanation:
         """Decide without remembered decisions, and return the reasons as plain data.
@@ -311,20 +319,19 @@ class Dispatcher:
         return self._runner.run(problem, tensors, out, epilogue)
 
     def direct(self, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND) -> DirectCall | None:
-        """Return the launch of the kernel that :meth:`run` used last, for callers whose tensors are known to fit.
+        """Return the launch of the kernel that :meth:`run` used last, for tensors known to fit: it checks nothing.
 
-        It takes tensors as PyTorch has them (see :mod:`tilewise.kernels`), checks nothing, and has no next in rank.
-        None before a run with the present model, or where a shadow or a log of requests watches calls.
+        It has no next in rank. None before a run with the present model, or where a shadow or request log watches.
         """
         return self._runner.direct(problem, device, kind)
 
     def confidence(
         self, problem: ProblemLike, *, tolerance: float = TOLERANCE, level: float = LEVEL
     ) -> Confidence | None:
-        """Return a bound on the regret of the model's selection, and how many kernels of :meth:`rank` to measure.
+        """Bound the regret of the model's selection in a millisecond, and say how many of :meth:`rank` to measure.
 
         Args:
-            problem: a problem, or its dimensions; the bound takes about a millisecond.
+            problem: a problem, or its dimensions.
             tolerance: largest acceptable regret of the best of the top k, in [0, 1).
             level: probability that each statement holds, in (0, 1).
 
@@ -363,11 +370,8 @@ class Dispatcher:
     def refresh(self) -> bool:
         """Look for a new model in the registry, and swap it in; the shadow's model is refreshed as well.
 
-        Requests continue meanwhile. Dispatchers without a registry (from a folder or a pool, or by a switch) only
-        refresh the shadow.
-
         Returns:
-            Whether a new model serves from now on.
+            Whether a new model serves from now on. Requests continue meanwhile.
 
         Raises:
             UnknownTargetError, RegistryUnavailableError, ArtefactError: no model can be loaded; the current one goes on

@@ -22,7 +22,7 @@ from tilewise.dispatch._recent import Recent
 from tilewise.dispatch._selection import Comparison, Decision, Selection, Why
 from tilewise.dispatch._switches import Switches
 from tilewise.dispatch.measuring import Fallback, Measurer
-from tilewise.errors import ConfigError, KernelError
+from tilewise.errors import ConfigError, KernelError, MeasurementError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, KernelBase, Pool, pass_ms, store_ms, unsupported
 from tilewise.model import Predictor, TrainedModel
 from tilewise.ops import Problem, Target
@@ -158,11 +158,17 @@ class Generation:
         return ranked
 
     def rank_with(self, problem: Problem, kind: EpilogueKind) -> tuple[Selection, ...]:
-        """Return :meth:`rank` for a problem with an epilogue: kernels that leave a part of it take a pass longer."""
-        ranked = self.rank(problem)
+        """Return the kernels for a problem with an epilogue, the measured ones first, then those of :meth:`rank`.
+
+        Kernels that leave a part of the epilogue take a pass longer.
+        """
+        timed = self._timed(problem)
+        names = {selection.kernel_name for selection in timed}
+        ranked = (*timed, *(selection for selection in self.rank(problem) if selection.kernel_name not in names))
         if self.model is None or kind.is_empty:
             return ranked
-        by_time = sorted(ranked, key=self._ms_with(problem, kind))
+        ms_of = self._ms_with(problem, kind)
+        by_time = sorted(ranked, key=lambda selection: (selection.measured_ms is None, ms_of(selection)))
         if kind.in_one_launch:
             by_time.sort(key=lambda selection: not self._is_one_launch(selection.kernel, problem, kind))
         return tuple(by_time)
@@ -174,9 +180,9 @@ class Generation:
     def select_with(self, problem: Problem, kind: EpilogueKind, plain: Selection) -> Selection:
         """Return the selection for a problem with an epilogue, given the one without; it is remembered.
 
-        Where measurements or the pool's order decided, the decision holds: they say nothing of other kernels.
+        Without a model the decision holds, as nothing tells what the epilogue costs.
         """
-        if kind.is_empty or plain.why != "model":
+        if kind.is_empty or self.model is None:
             return plain
         found = self.with_epilogue.get((problem, kind))
         if found is None:
@@ -193,25 +199,51 @@ class Generation:
         return found
 
     def _compare_with_pytorch(self, problem: Problem, kind: EpilogueKind) -> Comparison:
-        ranked = self.rank_with(problem, kind)
-        pick, is_pytorch = ranked[0], ranked[0].kernel_name in self.in_pytorch
+        pick = self.rank_with(problem, kind)[0]
+        is_pytorch = pick.kernel_name in self.in_pytorch
         if self.model is None:
             return Comparison(pick, None, None, is_pytorch)
         if not kind.is_empty:  # a network that was compared runs next
             self.with_epilogue.put((problem, kind), pick)
-        every = zip(*self.model.best(problem, None), strict=True)  # also those that the switches forbid
-        tflops = max((t for i, t in every if self.pool.names[i] in self.in_pytorch), default=None)
-        pytorch_ms = None if tflops is None else problem.flops / (tflops * 1e9)
-        return Comparison(pick, self._ms_with(problem, kind)(pick), pytorch_ms, is_pytorch)
+        known = self._fallback.known(problem)
+        times = () if known is None else known.latency_ms  # both kinds of times: also calls that the switches forbid
+        pytorch_ms = next((ms for i, ms in times if self.pool.names[i] in self.in_pytorch), None)
+        is_measured = pick.measured_ms is not None and pytorch_ms is not None
+        if pytorch_ms is None:
+            every = zip(*self.model.best(problem, None), strict=True)
+            tflops = max((t for i, t in every if self.pool.names[i] in self.in_pytorch), default=None)
+            pytorch_ms = None if tflops is None else problem.flops / (tflops * 1e9)
+        return Comparison(pick, self._ms_with(problem, kind)(pick), pytorch_ms, is_pytorch, is_measured)
+
+    def measure(self, problems: Iterable[Problem], top_k: int) -> None:
+        """See :meth:`tilewise.dispatch.Dispatcher.measure`."""
+        if self.switches.model == "require":
+            raise ConfigError("the switch model=require lets the model alone decide; measuring would change nothing")
+        wanted = {problem: self._worth_measuring(problem, top_k) for problem in problems}
+        results = self._fallback.measure({problem: some for problem, some in wanted.items() if some}).values()
+        if results and all(result.entry is None for result in results):
+            raise MeasurementError(next(iter(results)).why_not or "nothing was measured")
+        for kept in (self.decisions, self.with_epilogue, self._comparisons, self.fast_by_mapping):
+            kept.clear()
+        self.previous_launcher, self.launcher = self.launcher or self.previous_launcher, None
+
+    def _worth_measuring(self, problem: Problem, top_k: int) -> frozenset[int]:
+        """Return the best kernels by rank and all of PyTorch's own calls, as indices; none where it has no rival."""
+        runnable = (self.loaded or self.pool).supported(problem).nonzero()[0].tolist()
+        in_pytorch = [i for i in runnable if self.pool.names[i] in self.in_pytorch]  # also where the switches forbid it
+        ranked = self.rank(problem) if self.supported(problem).any() else ()
+        best = [self.pool.find(s.kernel_name) for s in ranked if s.kernel_name not in self.in_pytorch][:top_k]
+        return frozenset([*best, *in_pytorch] if best else [])
 
     def _ms_with(self, problem: Problem, kind: EpilogueKind) -> Callable[[Selection], float]:
-        """Return a function of a model's selection: its predicted time with the epilogue, in its store or in a pass."""
-        assert self.model is not None
-        arch, target, backend, kind = self.model.arch, self.target, self.pool.backend, kind.computed
+        """Return a function of a selection: its time, measured or predicted, with the epilogue in its store or a pass.
+
+        A model ranked the selection, or it was measured.
+        """
+        arch, target, backend, kind = self.arch, self.target, self.pool.backend, kind.computed
 
         def ms_of(selection: Selection) -> float:
-            assert selection.predicted_tflops is not None  # a model ranked it
-            plain_ms = problem.flops / (selection.predicted_tflops * 1e9)
+            plain_ms = selection.measured_ms or problem.flops / ((selection.predicted_tflops or 0.0) * 1e9)
             if kind.is_empty:
                 return plain_ms
             left = backend.leaves(selection.kernel, problem, target, kind)
@@ -250,7 +282,7 @@ class Generation:
         cause, lasting = (None if self.model else self._why_no_model), True
         if wish is not None and wish.kernels:
             cause = wish.cause or cause
-            result = self._fallback.measure(problem, wish.kernels)
+            result = self._fallback.measure({problem: wish.kernels})[problem]
             if result.entry is not None:
                 best = self._fastest(problem, result.entry.latency_ms, "measured" if result.fresh else "cache")
                 if best is not None:
@@ -275,6 +307,14 @@ class Generation:
             if supported[index]:
                 return Selection(*self._kernel(index), None, why, ms)
         return None
+
+    def _timed(self, problem: Problem) -> list[Selection]:
+        """Return the kernels that were measured on a problem and may be selected, fastest first."""
+        known = self._fallback.known(problem)
+        if known is None:
+            return []
+        supported = self.supported(problem)
+        return [Selection(*self._kernel(i), None, "cache", ms) for i, ms in known.latency_ms if supported[i]]
 
     def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
         assert self.model is not None

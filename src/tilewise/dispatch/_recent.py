@@ -42,6 +42,10 @@ class Recent(Generic[K, V]):
         if self._half:
             young[key] = value
 
+    def clear(self) -> None:
+        """Drop all values."""
+        self.young, self._old = {}, {}
+
     def __iter__(self) -> Iterator[K]:
         """Iterate over the present keys, each once."""
         return iter({**self._old, **self.young})

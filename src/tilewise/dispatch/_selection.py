@@ -30,20 +30,22 @@ class Selection(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The model's pick for a problem beside the best call that PyTorch makes by itself.
+    """The pick for a problem beside the best call that PyTorch makes by itself.
 
     Attributes:
-        pick: the kernel that the model puts first.
-        pick_ms: its predicted time, with the pass that it leaves of an epilogue; None without a model.
-        pytorch_ms: the predicted time of PyTorch's own call, without an epilogue; None without a model, or if the pool
-            has no such call that supports the problem.
+        pick: the fastest kernel measured on this machine, or else the one that the model puts first.
+        pick_ms: its time, with the pass that it leaves of an epilogue; None without a model.
+        pytorch_ms: the time of PyTorch's own call, without an epilogue; None without a model, or if the pool has no
+            such call that supports the problem.
         is_pytorch: whether the pick is such a call.
+        is_measured: whether both times are measured and not predicted.
     """
 
     pick: Selection
     pick_ms: float | None
     pytorch_ms: float | None
     is_pytorch: bool
+    is_measured: bool = False
 
 
 class Decision(NamedTuple):

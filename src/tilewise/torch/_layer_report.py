@@ -19,12 +19,13 @@ class PassReport:
         target: name of the target.
         problem: its dimensions.
         calls: how often the layer computes it while the example runs.
-        pick: name of the model's pick; "" without a model.
-        pytorch_ms: predicted time of PyTorch's own call and of its passes over the result, for a convolution's bias and
+        pick: name of the pick; "" without a model.
+        pytorch_ms: time of PyTorch's own call, with its predicted passes over the result, for a convolution's bias and
             for the layers that the pick computes too; None if it is unknown.
-        expected_ms: predicted time of the pick, with the pass that it may need.
+        expected_ms: time of the pick, with the pass that it may need.
         why_unknown: why the times cannot be compared; "" if they can.
         form: how the host launches the pick; None if the times cannot be compared.
+        is_measured: whether the times of both calls were measured on this machine; otherwise they are predicted.
     """
 
     target: str
@@ -35,6 +36,7 @@ class PassReport:
     expected_ms: float | None
     why_unknown: str = ""
     form: LaunchForm | None = None
+    is_measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,13 @@ class LayerReport:
 
     @property
     def pytorch_ms(self) -> float | None:
-        """Predicted time of PyTorch's own calls; None if one is unknown."""
+        """Time of PyTorch's own calls; None if one is unknown."""
         times = [p.calls * p.pytorch_ms for p in self.passes if p.pytorch_ms is not None]
         return sum(times) if self.passes and len(times) == len(self.passes) else None
 
     @property
     def expected_ms(self) -> float | None:
-        """Predicted time of the layer as it is now; None if it is unknown."""
+        """Expected time of the layer as it is now; None if it is unknown."""
         if not self.replaced:
             return self.pytorch_ms
         return sum(p.calls * p.expected_ms for p in self.passes if p.expected_ms is not None)
@@ -73,7 +75,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class OptimizeReport:
-    """The decisions on a network. Times of layers are predictions for the GPU alone.
+    """The decisions on a network. Times of layers are those of the GPU alone, measured or predicted.
 
     Attributes:
         layers: the convolutions and linear layers, in the network's order.
@@ -92,12 +94,12 @@ class OptimizeReport:
 
     @property
     def pytorch_ms(self) -> float:
-        """Predicted time of PyTorch's own calls, over the layers where it is known."""
+        """Time of PyTorch's own calls, over the layers where it is known."""
         return sum(layer.pytorch_ms or 0.0 for layer in self.layers)
 
     @property
     def expected_ms(self) -> float:
-        """Predicted time of the same layers as they are now."""
+        """Expected time of the same layers as they are now."""
         return sum(layer.expected_ms or 0.0 for layer in self.layers)
 
     @property

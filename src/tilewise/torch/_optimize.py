@@ -17,6 +17,7 @@ from torch import nn
 
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
+from tilewise.ops import Problem
 from tilewise.torch._calls import Calls, Pass
 from tilewise.torch._chains import Chain, Found, find_chains
 from tilewise.torch._fused_forward import FusedForward
@@ -51,7 +52,7 @@ class Optimized(NamedTuple):
 
 def optimize(
     model: nn.Module, *example_inputs: Any, inplace: bool = False, fold: bool = True, fuse: bool = True,
-    min_gain: float | None = None, launch: Launch = "eager",
+    min_gain: float | None = None, launch: Launch = "eager", measure: int = 0,
 ) -> Optimized:  # fmt: skip
     """Replace the layers of a network that kernels compute faster than PyTorch, by the model's predictions.
 
@@ -66,39 +67,58 @@ def optimize(
         example_inputs: its arguments, of the shapes to decide on.
         inplace: change the network itself instead of a copy.
         fold: fold batch normalisations into convolutions, in evaluation mode and where the graph proves that nothing
-            else reads the convolution's result. Parameters must afterwards be changed by ``load_state_dict`` or in
-            training mode only.
+            else reads the result. Afterwards, only ``load_state_dict`` and training mode may change parameters.
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
             proves the same.
-        min_gain: least predicted gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 in
-            training mode, where nothing is fused and a prediction may be off by as much, and 0 in evaluation mode.
+        min_gain: least gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 where
+            predictions decide in training mode, where nothing is fused and they may be off by as much, and else 0.
         launch: how the network will be called. ``eager``: from Python, where a pass lasts as long as the host's part
-            of it or the GPU's, whichever is longer; the host's is measured. Costs that another process measured
-            (`report.host`) may be given instead, so that all of a job decide alike. ``graph``: captured in CUDA
-            graphs, where kernels alone count.
+            of it or the GPU's, whichever is longer; the host's is measured, unless costs of another process
+            (`report.host`) are given, so that all of a job decide alike. ``graph``: in CUDA graphs, by kernels alone.
+        measure: measure so many kernels of each computation beside PyTorch's own call, the best by the model
+            (:meth:`tilewise.dispatch.Dispatcher.measure`). 0: predictions decide, or what was measured before.
 
     Raises:
-        ConfigError: `min_gain` is negative, or `launch` is unknown.
+        ConfigError: `min_gain` or `measure` is negative, or `launch` is unknown.
+        MeasurementError: `measure` is asked for, and nothing can be measured.
     """
     if min_gain is None:
-        min_gain = _LEAST_GAIN_OF_TRAINING if model.training else 0.0
-    if min_gain < 0:
-        raise ConfigError(f"min_gain must be a share of at least 0, got {min_gain}")
-    if isinstance(launch, str) and launch not in ("eager", "graph"):
-        raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
+        min_gain = _LEAST_GAIN_OF_TRAINING if model.training and not measure else 0.0
+    _check(min_gain, launch, measure)
     model = model if inplace else copy.deepcopy(model)
     found, models = find_chains(model, example_inputs, fold=fold, fuse=fuse), dict[str, str]()
     calls, why_unproved = observe(model, example_inputs, found.traced)
     if why_unproved:
         found = Found(why_none=why_unproved)
+    if measure:
+        _measure(calls, measure)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
-    measured = None if model.training else partial(host_ms_of_pass, model, example_inputs)
-    judge = _Judge(min_gain, launch, models, measured)
+    host = None if model.training else partial(host_ms_of_pass, model, example_inputs)
+    judge = _Judge(min_gain, launch, models, host)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
     folded = _apply(model, layers, chains, found.traced)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
     return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host))
+
+
+def _check(min_gain: float, launch: Launch, measure: int) -> None:
+    if min_gain < 0 or measure < 0:
+        raise ConfigError(f"min_gain and measure must be at least 0, got {min_gain} and {measure}")
+    if isinstance(launch, str) and launch not in ("eager", "graph"):
+        raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
+
+
+def _measure(calls: Calls, top_k: int) -> None:
+    """Measure all computations of a network, those of one target together."""
+    problems: dict[str, dict[Problem, None]] = {}
+    for passes in (passes for of_layer in calls.values() for passes in of_layer if not isinstance(passes, str)):
+        for made in passes:
+            name = target_name(made.problem.op, made.variant, made.dtype, made.device)
+            problems.setdefault(name, {})[made.problem] = None
+    for name, of_target in problems.items():
+        if (dispatcher := dispatcher_named(name)) is not None:
+            dispatcher.measure(of_target, top_k)
 
 
 @dataclass(frozen=True)
@@ -233,7 +253,7 @@ class _Judge:
         if all(p.expected_ms == p.pytorch_ms for p in passes):
             return LayerReport(name, passes, False, "PyTorch's own call is the pick")
         gain = 1 - found.expected_ms / found.pytorch_ms
-        why = f"the predicted gain is {gain:.1%}"
+        why = f"the {'measured' if all(p.is_measured for p in passes) else 'predicted'} gain is {gain:.1%}"
         if gain <= self._min_gain:
             return LayerReport(name, passes, False, f"{why}, more than {self._min_gain:.1%} is asked for")
         return replace(found, reason=why)
@@ -297,7 +317,7 @@ def _parts(chain: Chain | None) -> tuple[str, ...]:
 
 
 def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str], in_one_launch: bool) -> PassReport:
-    """Return the predicted times of one computation."""
+    """Return the times of one computation, measured where they are known and else predicted."""
     name = target_name(made.problem.op, made.variant, made.dtype, made.device)
     dispatcher, dimensions = dispatcher_named(name), made.problem.to_dict()
     if dispatcher is None:
@@ -316,7 +336,8 @@ def _report(made: Pass, calls: int, layer: _Layer, models: dict[str, str], in_on
     arch, passes = dispatcher.arch, layer.passes if made.is_result else []
     pytorch_ms = found.pytorch_ms + sum(pass_ms(single, made.problem, made.variant, arch) for single in passes)
     form = launch_form(found.pick.kernel, made.problem, dispatcher.target, kind.computed)
-    return PassReport(name, dimensions, calls, pick, pytorch_ms, found.pick_ms, form=form)
+    times = (pytorch_ms, found.pick_ms)
+    return PassReport(name, dimensions, calls, pick, *times, form=form, is_measured=found.is_measured)
 
 
 def _other_layers(modules: dict[str, nn.Module]) -> list[LayerReport]:

@@ -22,8 +22,8 @@ from tilewise.arch import load_arch
 from tilewise.conf_files import conf_dir
 from tilewise.dispatch import Dispatcher, Selection, Switches
 from tilewise.dispatch.measuring import Fallback
-from tilewise.errors import KernelError, UnknownTargetError
-from tilewise.kernels import Pool, illegal, load_pool, unsupported
+from tilewise.errors import ConfigError, KernelError, MeasurementError, UnknownTargetError
+from tilewise.kernels import EpilogueKind, Pool, illegal, load_pool, unsupported
 from tilewise.model import Confidence, TrainedModel, load_artefact
 from tilewise.ops import GroupedConvProblem, Target
 
@@ -43,6 +43,12 @@ def pool() -> Pool:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     return load_artefact(write_model(tmp_path_factory.mktemp("model") / "model", trees=10))
+
+
+@pytest.fixture(scope="module")
+def rival(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    """Return a model whose pool has cuDNN's call."""
+    return load_artefact(write_model(tmp_path_factory.mktemp("model") / "model", trees=10, vendor=True))
 
 
 def without_model(pool: Pool, measurer: FakeMeasurer, **switches: object) -> Dispatcher:
@@ -67,7 +73,7 @@ class TestWithoutModel:
 
     def test_an_entry_tells_when_it_was_measured(self, pool: Pool) -> None:
         fallback = Fallback(TARGET, pool, None, Switches.read({}), FakeMeasurer())
-        entry = fallback.measure(PLAIN, frozenset([0])).entry
+        entry = fallback.measure({PLAIN: frozenset([0])})[PLAIN].entry
         assert entry is not None
         at = datetime.fromisoformat(entry.measured_at)
         assert at.utcoffset() == timedelta(0)
@@ -213,6 +219,100 @@ class TestWithModel:
         assert wish.kernels == set(np.flatnonzero(able))
         assert wish.cause == "the log2 shape distance to the training set is 3.0, too far for the calibration"
         assert fallback.wish(PLAIN, lambda _: np.zeros_like(able)) is None
+
+
+class TestOnRequest:
+    """Problems that the caller asks to measure, and what the times then decide."""
+
+    @pytest.fixture
+    def call(self, rival: TrainedModel) -> int:
+        """Return the index of cuDNN's call."""
+        return next(i for i, k in enumerate(rival.pool.kernels) if rival.pool.backend.source_of(k).in_pytorch)
+
+    def test_all_problems_are_measured_in_one_go_beside_pytorch_s_call(self, rival: TrainedModel, call: int) -> None:
+        measurer = FakeMeasurer()
+        dispatcher = with_model(rival, measurer, "missing")
+        dispatcher.measure([PLAIN, OTHER.to_dict(), TOO_LARGE], top_k=2)
+        best = [[i for i in rival.rank(p).tolist() if i != call][:2] for p in (PLAIN, OTHER)]
+        wanted = [tuple(sorted([*some, call])) for some in best]
+        assert measurer.calls == 1
+        assert measurer.asked == [(PLAIN, wanted[0]), (OTHER, wanted[1])]
+        dispatcher.measure([PLAIN, OTHER], top_k=2)
+        with_model(rival, measurer, "off").measure([OTHER])  # three kernels: it is measured again, alone
+        assert measurer.calls == 2
+        assert [problem for problem, _ in measurer.asked] == [PLAIN, OTHER, OTHER]
+
+    def test_times_replace_earlier_decisions_and_comparisons(self, rival: TrainedModel, call: int) -> None:
+        measurer = FakeMeasurer()
+        measurer.ms = {call: 0.5}
+        dispatcher = with_model(rival, measurer, "missing")
+        before = dispatcher.select(PLAIN.to_dict()), dispatcher.compare_with_pytorch(PLAIN)
+        assert before[0].why == "model"
+        assert not before[1].is_measured
+        dispatcher.measure([PLAIN])
+        for problem in (PLAIN, PLAIN.to_dict()):
+            assert dispatcher.select(problem) == Selection(
+                rival.pool.kernels[call], rival.pool.names[call], None, "cache", 0.5
+            )
+        assert dispatcher.is_left_to_pytorch(PLAIN)
+        found = dispatcher.compare_with_pytorch(PLAIN)
+        assert (found.pick_ms, found.pytorch_ms, found.is_pytorch, found.is_measured) == (0.5, 0.5, True, True)
+        assert not dispatcher.compare_with_pytorch(OTHER).is_measured
+
+    def test_the_fastest_kernel_is_the_pick_and_an_epilogue_counts(self, rival: TrainedModel, call: int) -> None:
+        first, second = [i for i in rival.rank(PLAIN).tolist() if i != call][:2]
+        measurer = FakeMeasurer()
+        measurer.ms = {first: 2.0, second: 1.0, call: 1.0 - 1e-6}
+        dispatcher = with_model(rival, measurer, "missing")
+        dispatcher.measure([PLAIN], top_k=2)
+        assert dispatcher.compare_with_pytorch(PLAIN).is_pytorch
+        gelu = EpilogueKind(activation="gelu")  # cuDNN's call leaves it to a pass
+        found = dispatcher.compare_with_pytorch(PLAIN, gelu)
+        assert (found.pick.kernel_name, found.pytorch_ms) == (rival.pool.names[second], 1.0 - 1e-6)
+        assert found.pick_ms == pytest.approx(1.0, abs=1e-2)
+        assert not dispatcher.is_left_to_pytorch(PLAIN, gelu)
+
+    def test_kernels_that_the_switches_forbid_are_not_measured_but_pytorch_s_call_is(
+        self, rival: TrainedModel, call: int
+    ) -> None:
+        measurer = FakeMeasurer()
+        first = next(i for i in rival.rank(PLAIN).tolist() if i != call)
+        dispatcher = with_model(rival, measurer, "missing", vendor="off", forbid=rival.pool.names[first])
+        dispatcher.measure([PLAIN], top_k=2)
+        ((_, kernels),) = measurer.asked
+        assert first not in kernels
+        assert call in kernels
+        found = dispatcher.compare_with_pytorch(PLAIN)
+        assert not found.is_pytorch
+        assert found.is_measured
+
+    def test_what_cannot_be_measured_is_an_error(self, rival: TrainedModel) -> None:
+        with pytest.raises(MeasurementError, match="there is no GPU of sm90 here"):
+            with_model(rival, FakeMeasurer(machine=None), "missing").measure([PLAIN])
+        bad = FakeMeasurer(bad=frozenset(range(len(rival.pool))))
+        with pytest.raises(MeasurementError, match="no kernel gave a right result: boom"):
+            with_model(rival, bad, "missing").measure([PLAIN])
+        strict = Dispatcher(rival.target, rival.pool, rival, switches=Switches(model="require"), measurer=bad)
+        with pytest.raises(ConfigError, match="model=require lets the model alone decide"):
+            strict.measure([PLAIN])
+        with pytest.raises(ConfigError, match="top_k must be a whole number and at least 1, got 0"):
+            strict.measure([PLAIN], 0)
+        with_model(rival, bad, "missing").measure([])
+
+    def test_a_run_that_fails_counts_once(self, rival: TrainedModel, caplog: pytest.LogCaptureFixture) -> None:
+        measurer = FakeMeasurer()
+
+        def fail() -> None:
+            raise MeasurementError("the GPU is away")
+
+        measurer.before = fail
+        dispatcher = with_model(rival, measurer, "missing")
+        with pytest.raises(MeasurementError, match="the GPU is away"):
+            dispatcher.measure([PLAIN, OTHER])
+        assert [f"{PLAIN} and 1 others: the GPU is away" in r.getMessage() for r in caplog.records] == [True]
+        measurer.before = lambda: None
+        dispatcher.measure([PLAIN, OTHER])
+        assert dispatcher.select(OTHER).why == "cache"
 
 
 def test_an_arch_without_a_pool_borrows_what_is_legal_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_without_a_gpu_the_measuring_process_reports_it(pool: Pool) -> None:
     assert this_machine() is None
     assert GpuMeasurer().machine(TARGET) is None
     with pytest.raises(MeasurementError, match="there is no GPU on this machine"):
-        measure_job(GpuMeasurer(), MeasurementJob(TARGET, load_arch("sm90"), pool, PLAIN, [0, 2]))
+        measure_job(GpuMeasurer(), MeasurementJob(TARGET, load_arch("sm90"), pool, {PLAIN: [0, 2]}))
 
 
 @pytest.mark.long
@@ -52,21 +52,24 @@ def test_the_measurements_of_the_process_come_back(pool: Pool, tmp_path: Path, m
     rows = measurements(TARGET.name, 3, 6)
     rows.to_parquet(tmp_path / "recorded.parquet")
     recorded = ReplayTable.load(tmp_path / "recorded.parquet", TARGET)
-    problem, kernels = recorded.problems[0], [0, 2, 5]
+    jobs = {recorded.problems[0]: [0, 2, 5], recorded.problems[1]: [1, 3]}
 
     def run(command: Sequence[str]) -> None:
         plan, table = map(Path, command[-2:])
         collect_with_engine(load_plan(plan), table, replay_engine(tmp_path / "recorded.parquet"), [0], lambda *_: None)
 
     monkeypatch.setattr(measure, "_run", run)
-    work = MeasurementJob(TARGET, load_arch("sm90"), recorded.pool, problem, kernels)
     names = recorded.pool.names
-    found = measure_job(GpuMeasurer(), work)
-    assert {k: recorded.outcome(problem, names[k]).status for k in kernels} == {k: o.status for k, o in found.items()}
-    expected = {k: ms for k in kernels if (ms := recorded.latency_ms(problem, names[k])) is not None}
-    measured = {k: summarize_samples(o.samples)["latency_ms"] for k, o in found.items() if o.samples is not None}
-    assert measured == pytest.approx(expected, rel=1e-4)
-    assert measured
+    every = measure_job(GpuMeasurer(), MeasurementJob(TARGET, load_arch("sm90"), recorded.pool, jobs))
+    assert list(every) == list(jobs)
+    for (problem, kernels), found in zip(jobs.items(), every.values(), strict=True):
+        assert {k: o.status for k, o in found.items()} == {
+            k: recorded.outcome(problem, names[k]).status for k in kernels
+        }
+        expected = {k: ms for k in kernels if (ms := recorded.latency_ms(problem, names[k])) is not None}
+        measured = {k: summarize_samples(o.samples)["latency_ms"] for k, o in found.items() if o.samples is not None}
+        assert measured == pytest.approx(expected, rel=1e-4)
+        assert measured
 
 
 @pytest.mark.gpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +11,14 @@ import numpy as np
 
 from tilewise.arch import load_arch
 from tilewise.dispatch._switches import Switches
-from tilewise.dispatch.measuring._measure import MeasurementJob, Measurer, exclusively, is_capturing, measure_job
+from tilewise.dispatch.measuring._measure import (
+    MeasurementJob,
+    Measurer,
+    exclusively,
+    is_capturing,
+    measure_job,
+    why_useless,
+)
 from tilewise.dispatch.sources import MEASURED_FOLDER, cache_folder
 from tilewise.errors import MeasurementError
 from tilewise.kernels import Pool
@@ -118,28 +125,47 @@ class Fallback:
         order = ranked(scores)
         return Wish(frozenset(order[np.isin(order, runnable)][:count].tolist()), cause)
 
-    def measure(self, problem: Problem, kernels: frozenset[int]) -> MeasurementResult:
-        """Measure these kernels and all that were measured before on the problem, if measuring is possible now."""
+    def measure(self, wanted: Mapping[Problem, frozenset[int]]) -> Mapping[Problem, MeasurementResult]:
+        """Measure kernels on problems, with all that were measured before on each, if measuring is possible now."""
         if is_capturing():
-            return MeasurementResult(why_not="nothing is measured while a CUDA graph is captured", lasting=False)
+            none = MeasurementResult(why_not="nothing is measured while a CUDA graph is captured", lasting=False)
+            return dict.fromkeys(wanted, none)
         cache = self._open()
         if cache is None:
-            return MeasurementResult(why_not=f"nothing can be measured: {self._measurer.absence(self._target)}")
+            absence = f"nothing can be measured: {self._measurer.absence(self._target)}"
+            return dict.fromkeys(wanted, MeasurementResult(why_not=absence))
         if self._failures >= _MAX_FAILURES:
-            return MeasurementResult(why_not="nothing is measured any more: it failed too often")
+            failed = "nothing is measured any more: it failed too often"
+            return dict.fromkeys(wanted, MeasurementResult(why_not=failed))
         with exclusively(self._root):
-            known = cache.read(problem)
-            if known is not None and kernels <= known.tried:
-                return MeasurementResult(known)
-            every = kernels if known is None else kernels | known.tried
-            arch = load_arch(self._target.arch) if self._model is None else self._model.arch
-            job = MeasurementJob(self._target, arch, self._pool, problem, sorted(every))
-            try:
-                outcomes = measure_job(self._measurer, job)
-            except MeasurementError as e:
-                self._failures += 1
-                _log.warning("%s: %s: %s", self._target.name, problem, e)
-                return MeasurementResult(why_not=str(e))
-            self._failures = 0
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            return MeasurementResult(cache.put(problem, outcomes, now), fresh=True)
+            results, left = dict[Problem, MeasurementResult](), dict[Problem, Sequence[int]]()
+            for problem, kernels in wanted.items():
+                known = cache.read(problem)
+                if known is not None and kernels <= known.tried:
+                    results[problem] = MeasurementResult(known)
+                else:
+                    left[problem] = sorted(kernels if known is None else kernels | known.tried)
+            return {**results, **self._measure_now(cache, left)} if left else results
+
+    def _measure_now(
+        self, cache: MeasuredCache, left: Mapping[Problem, Sequence[int]]
+    ) -> Mapping[Problem, MeasurementResult]:
+        arch = load_arch(self._target.arch) if self._model is None else self._model.arch
+        try:
+            measured = measure_job(self._measurer, MeasurementJob(self._target, arch, self._pool, left))
+        except MeasurementError as e:
+            first, *others = left
+            return dict.fromkeys(left, self._failure(f"{first} and {len(others)} others" if others else first, str(e)))
+        now, results = datetime.now(UTC).isoformat(timespec="seconds"), dict[Problem, MeasurementResult]()
+        for problem, outcomes in measured.items():
+            if why := why_useless(outcomes):
+                results[problem] = self._failure(problem, why)
+            else:
+                self._failures = 0
+                results[problem] = MeasurementResult(cache.put(problem, outcomes, now), fresh=True)
+        return results
+
+    def _failure(self, of: Problem | str, why: str) -> MeasurementResult:
+        self._failures += 1
+        _log.warning("%s: %s: %s", self._target.name, of, why)
+        return MeasurementResult(why_not=why)

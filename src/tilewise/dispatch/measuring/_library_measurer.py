@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewise.dispatch.measuring._measure import MeasurementJob, measure_apart
+from tilewise.dispatch.measuring._measure import MeasurementJob, Outcomes, measure_apart
 from tilewise.errors import ConfigError
 from tilewise.kernels.ck import CkLibraries
-from tilewise.ops import Target
+from tilewise.ops import Problem, Target
 
 if TYPE_CHECKING:
     from tilewise.collect import Outcome
@@ -42,26 +42,30 @@ class LibraryMeasurer:
             return str(e)
         return f"the libraries of {target.op} were named after this dispatcher looked for them"
 
-    def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
+    def measure(self, job: MeasurementJob) -> Outcomes:
         """See :meth:`Measurer.measure`; a kernel without a library is ``unsupported``.
 
         Raises:
             ConfigError: a library cannot be used, or none runs the problem.
         """
-        from tilewise.collect import Outcome
-        from tilewise.collect.engines import find_library_kernels
+        libraries = CkLibraries.find(job.target.op)
+        return {problem: _measure_one(job, libraries, problem) for problem in job.kernels}
 
-        files = find_library_kernels(job.target, CkLibraries.find(job.target.op), [job.problem]).files
-        names, pool = job.pool.names, job.pool
-        held = [k for k in job.kernels if names[k] in files]
-        missing = Outcome("unsupported", "no library runs this kernel for the problem; name one that does")
-        outcomes = {k: missing for k in job.kernels if names[k] not in files}
-        if held:
-            kernels = tuple(pool.kernels[k] for k in held)
-            some = replace(pool, kernels=kernels)
-            measured = measure_apart(job._replace(pool=some, kernels=range(len(held))))
-            outcomes |= {k: measured.outcome(job.problem, names[k]) for k in held}
-        return outcomes
+
+def _measure_one(job: MeasurementJob, libraries: CkLibraries, problem: Problem) -> Mapping[int, Outcome]:
+    from tilewise.collect import Outcome
+    from tilewise.collect.engines import find_library_kernels
+
+    files = find_library_kernels(job.target, libraries, [problem]).files
+    names, pool, wanted = job.pool.names, job.pool, job.kernels[problem]
+    held = [k for k in wanted if names[k] in files]
+    missing = Outcome("unsupported", "no library runs this kernel for the problem; name one that does")
+    outcomes = {k: missing for k in wanted if names[k] not in files}
+    if held:
+        some = replace(pool, kernels=tuple(pool.kernels[k] for k in held))
+        measured = measure_apart(job._replace(pool=some, kernels={problem: range(len(held))}))
+        outcomes |= {k: measured.outcome(problem, names[k]) for k in held}
+    return outcomes
 
 
 def _state_of(libraries: CkLibraries) -> str:

@@ -1,7 +1,8 @@
-"""Measuring one problem on the spot, with the engine and the rules of ``tilewise collect``.
+"""Measuring problems on the spot, with the engine and the rules of ``tilewise collect``.
 
 A separate process measures. A kernel that faults or hangs costs one row there and nothing here; the streams, precision
-flags and memory of this process stay unchanged, and forking stays safe. Measuring takes about ten seconds per problem.
+flags and memory of this process stay unchanged, and forking stays safe. A process takes about ten seconds to start, and
+milliseconds for each kernel, once its program is compiled.
 """
 
 from __future__ import annotations
@@ -33,21 +34,22 @@ _MAX_CHARS = 300
 
 
 class MeasurementJob(NamedTuple):
-    """The kernels to measure on one problem.
+    """The kernels to measure on each of some problems.
 
     Attributes:
         target: of the pool.
         arch: the target's hardware.
         pool: the kernels.
-        problem: to measure on.
-        kernels: indices into the pool, ascending.
+        kernels: indices into the pool by problem, ascending.
     """
 
     target: Target
     arch: HardwareProfile
     pool: Pool
-    problem: Problem
-    kernels: Sequence[int]
+    kernels: Mapping[Problem, Sequence[int]]
+
+
+Outcomes = Mapping["Problem", Mapping[int, "Outcome"]]  # by problem and index into the pool
 
 
 class Measurer(Protocol):
@@ -59,8 +61,8 @@ class Measurer(Protocol):
     def absence(self, target: Target) -> str:
         """Return why :meth:`machine` gives None."""
 
-    def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
-        """Return the outcome of each kernel, by index into the pool.
+    def measure(self, job: MeasurementJob) -> Outcomes:
+        """Return the outcome of each kernel on each problem.
 
         Raises:
             MeasurementError: measuring itself failed.
@@ -81,10 +83,9 @@ class GpuMeasurer:
         """See :meth:`Measurer.absence`."""
         return f"there is no GPU of {target.arch} here"
 
-    def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
+    def measure(self, job: MeasurementJob) -> Outcomes:
         """See :meth:`Measurer.measure`."""
-        measured = measure_apart(job)
-        return {k: measured.outcome(job.problem, job.pool.names[k]) for k in job.kernels}
+        return _look_up(job, measure_apart(job))
 
 
 def measure_apart(job: MeasurementJob) -> ReplayTable:
@@ -98,7 +99,7 @@ def measure_apart(job: MeasurementJob) -> ReplayTable:
     from tilewise.collect import Item, Plan, Timing
     from tilewise.collect.engines import ReplayTable
 
-    items = (Item(job.problem, RUN_ID, tuple(job.kernels)),)
+    items = tuple(Item(problem, RUN_ID, tuple(kernels)) for problem, kernels in job.kernels.items())
     plan = Plan(job.target, job.arch, job.pool, items, Timing(), RUN_ID)
     with TemporaryDirectory(prefix="tilewise-") as scratch:
         plan_file, table_file = Path(scratch, "plan.json"), Path(scratch, "table.parquet")
@@ -129,14 +130,19 @@ class ReplayMeasurer:
         """See :meth:`Measurer.absence`; a replay table is always there."""
         return f"{self._path} is not there"
 
-    def measure(self, job: MeasurementJob) -> Mapping[int, Outcome]:
+    def measure(self, job: MeasurementJob) -> Outcomes:
         """See :meth:`Measurer.measure`."""
         from tilewise.collect.engines import ReplayTable
 
         table = self._tables.get(job.target.name)
         if table is None:
             table = self._tables[job.target.name] = ReplayTable.load(self._path, job.target)
-        return {k: table.outcome(job.problem, job.pool.names[k]) for k in job.kernels}
+        return _look_up(job, table)
+
+
+def _look_up(job: MeasurementJob, table: ReplayTable) -> Outcomes:
+    names = job.pool.names
+    return {p: {k: table.outcome(p, names[k]) for k in kernels} for p, kernels in job.kernels.items()}
 
 
 def _library_measurer() -> Measurer:
@@ -201,19 +207,23 @@ def is_capturing() -> bool:
     return bool(cuda.is_current_stream_capturing())
 
 
-def measure_job(measurer: Measurer, job: MeasurementJob) -> Mapping[int, Outcome]:
-    """Return the outcome of each kernel, by index into the pool; at least one kernel computed a correct result.
+def measure_job(measurer: Measurer, job: MeasurementJob) -> Outcomes:
+    """Return the outcome of each kernel on each problem.
 
     Raises:
-        MeasurementError: measuring failed, or no kernel was correct.
+        MeasurementError: measuring failed.
     """
     try:
-        outcomes = measurer.measure(job)
+        return measurer.measure(job)
     except MeasurementError:
         raise
     except (TilewiseError, ImportError, OSError) as e:
         raise MeasurementError(f"measuring on the spot: {e}") from e
-    if all(outcome.samples is None for outcome in outcomes.values()):
-        reason = next((o.error for o in outcomes.values() if o.error), "nothing was measured")
-        raise MeasurementError(f"measuring on the spot: no kernel gave a right result: {reason}")
-    return outcomes
+
+
+def why_useless(outcomes: Mapping[int, Outcome]) -> str | None:
+    """Return why the outcomes of a problem's kernels decide nothing, or None: one computed a correct result."""
+    if any(outcome.samples is not None for outcome in outcomes.values()):
+        return None
+    reason = next((o.error for o in outcomes.values() if o.error), "nothing was measured")
+    return f"measuring on the spot: no kernel gave a right result: {reason}"

@@ -85,8 +85,8 @@ class ReplayTimer:
         from tilewise.collect import summarize_samples
 
         index, target = generation.pool.find(kernel_name), generation.target
-        job = MeasurementJob(target, load_arch(target.arch), generation.pool, problem, [index])
-        outcome = self._measurer.measure(job)[index]
+        job = MeasurementJob(target, load_arch(target.arch), generation.pool, {problem: [index]})
+        outcome = self._measurer.measure(job)[problem][index]
         if outcome.samples is None:
             raise MeasurementError(f"{kernel_name}: {outcome.status}: {outcome.error}")
         return float(summarize_samples(outcome.samples)["latency_ms"] or 0)
