@@ -82,9 +82,8 @@ def optimize(
         ConfigError: `min_gain` or `measure` is negative, or `launch` is unknown.
         MeasurementError: `measure` is asked for, and nothing can be measured.
     """
-    if min_gain is None:
-        min_gain = _LEAST_GAIN_OF_TRAINING if model.training and not measure else 0.0
-    _check(min_gain, launch, measure)
+    least_gain = _least_gain(min_gain, model.training, measure)
+    _check(least_gain, launch, measure)
     model = model if inplace else copy.deepcopy(model)
     found, models = find_chains(model, example_inputs, fold=fold, fuse=fuse), dict[str, str]()
     calls, why_unproved = observe(model, example_inputs, found.traced)
@@ -94,12 +93,18 @@ def optimize(
         _measure(calls, measure)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     host = None if model.training else partial(host_ms_of_pass, model, example_inputs)
-    judge = _Judge(min_gain, launch, models, host)
+    judge = _Judge(least_gain, launch, models, host)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
     folded = _apply(model, layers, chains, found.traced)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
     return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host))
+
+
+def _least_gain(min_gain: float | None, is_training: bool, measure: int) -> float:
+    if min_gain is not None:
+        return min_gain
+    return _LEAST_GAIN_OF_TRAINING if is_training and not measure else 0.0
 
 
 def _check(min_gain: float, launch: Launch, measure: int) -> None:
