@@ -13,9 +13,9 @@ side has cuDNN in benchmark mode. Modes:
 * ``training``: forward and backward passes in CUDA graphs;
 * ``adapter``: as ``compiled``, but ours is the network as it is, compiled with ``tilewise.torch.inductor``;
 * ``adapter-max-autotune``, ``adapter-training``: the same with PyTorch's side in that mode, and for training;
-* ``graphs-measured``, ``compiled-measured``, ``training-measured``: as without the suffix, but `optimize` measures the
-  three best kernels of each computation beside PyTorch's own call. As it keeps the times in ``TILEWISE_CACHE``, where
-  other modes would find them, these modes run in a call of their own, with a cache of its own.
+* ``graphs-measured``, ``compiled-measured``, ``training-measured``: as without the suffix, after `measure`. As this
+  keeps its times in ``TILEWISE_CACHE``, where other modes would find them, these modes run in a call of their own, with
+  a cache of its own.
 
 With the adapter, `layers` and `replaced` count nodes of the compiled graphs; Inductor computes the rest on both sides.
 
@@ -47,7 +47,6 @@ from tilewise.errors import UsageError
 from tilewise.torch import inductor
 
 MEASURED = "-measured"  # suffix of modes
-MEASURE = 3  # kernels of each computation in these
 COMPILED = ("compiled", "max-autotune", "adapter", "adapter-max-autotune", "adapter-training", "compiled-measured")
 MODES = ("eager", "graphs", "training", *COMPILED, "graphs-measured", "training-measured")
 ROUNDS = 15
@@ -103,8 +102,9 @@ def cell(name: str, batch: int, mode: str, device: str) -> dict[str, Any]:
 
 def _optimised(model: nn.Module, x: Tensor, mode: str) -> tuple[nn.Module, Facts]:
     """Return the optimised network, compiled if the mode says so, and the facts on it."""
-    measure = MEASURE if mode.endswith(MEASURED) else 0
-    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph", measure=measure)
+    if mode.endswith(MEASURED):
+        tw.measure(model, x)
+    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph")
     facts = {
         "layers": len(report.layers),
         "replaced": sum(layer.replaced for layer in report.layers),

@@ -30,7 +30,7 @@ def measured_text(result: Mapping[str, Any]) -> str:
     pairs = [(name, cells[name, "graphs"], cells[name, "graphs-measured"]) for name in names]
     rows = [[n, f"{a['ratio']:.2f}", f"{b['ratio']:.2f}", f"{b['optimize_s']:.0f}"] for n, a, b in pairs]
     means = [f"{math.exp(sum(math.log(pair[i]['ratio']) for pair in pairs) / len(pairs)):.2f}" for i in (1, 2)]
-    return table(("network", "predicted", "measured", "optimize, s"), [*rows, ["geometric mean", *means, ""]])
+    return table(("network", "predicted", "measured", "seconds"), [*rows, ["geometric mean", *means, ""]])
 
 
 def summary(cells: Sequence[Mapping[str, Any]], mode: str) -> list[list[str]]:

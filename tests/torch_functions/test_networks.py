@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.networks import compare, first_pass, zoo
+from benchmarks.networks import compare, first_pass, layers, zoo
 from torch import nn
 
-from tilewise.errors import MeasurementError
+from dispatch.measuring.measurers import FakeMeasurer
+from small_model import table, write_model
+from synthetic import CONV, problems
+from tilewise.dispatch import Dispatcher, Switches
+from tilewise.errors import MeasurementError, UsageError
+from tilewise.model import load_artefact
+from tilewise.ops import GroupedConvProblem, Target
 from tilewise.torch import _serving as serving
 
 
@@ -105,3 +111,44 @@ def test_each_figure_of_a_first_pass_is_of_a_new_process(monkeypatch: pytest.Mon
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match=r"r3d_18, batch 1, pytorch: the process ended with 1: .*Error"):
         first_pass._in_process("pytorch", "r3d_18", 1, tmp_path / "absent", str(tmp_path))
+
+
+class TestLayers:
+    def test_the_three_times_of_each_problem(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "cache"))
+        model = load_artefact(write_model(tmp_path / "model", trees=5, vendor=True))
+        measurer, asked = FakeMeasurer(), problems(Target.parse(CONV), 3)
+        measurer.ms = {24: 0.5}  # cuDNN's call
+        dispatcher = Dispatcher(model.target, model.pool, model, switches=Switches(), measurer=measurer)
+        picks = {dispatcher.rank(p, 1)[0].kernel_name for p in asked}
+        found = layers.measured(dispatcher, asked)
+        assert {GroupedConvProblem.from_dict(row["problem"]) for row in found} == set(asked)
+        assert {row["pick"] for row in found} == picks
+        assert {(row["pytorch_ms"], row["best_ms"]) for row in found} == {(0.5, 0.5)}
+        assert all(row["pick_ms"] >= 0.5 for row in found)
+
+    def test_unseen_problems_have_a_row_of_their_own(self, tmp_path: Path) -> None:
+        table().to_parquet(tmp_path / f"{CONV}.parquet")
+        known = GroupedConvProblem.from_dict(table()[list(GroupedConvProblem.column_names())].iloc[0].to_dict())
+        shapes = [known, GroupedConvProblem(3, 5, 7, 1, 11, 13, 1, 1)]
+        times = [
+            {"pick_ms": 2.0, "pytorch_ms": 1.0, "best_ms": 1.0},
+            {"pick_ms": 1.0, "pytorch_ms": 4.0, "best_ms": 1.0},
+        ]
+        entries = [
+            {"target": CONV, "problem": layers._brief(shape), "pick": "", **some}
+            for shape, some in zip(shapes, times, strict=True)
+        ]
+        result = {"entries": entries}
+        layers.mark_seen(result, tmp_path)
+        assert [entry["seen"] for entry in entries] == [True, False]
+        every, unseen = layers.text(result).splitlines()[2:]
+        assert [cell.strip() for cell in every.split("|")[2:-1]] == [
+            "2", "1.41", "0.85", "0.50", "50.0%", "2.00", "1.00", "75.0%", "55.0%", "50.0%"
+        ]  # fmt: skip
+        assert [cell.strip() for cell in unseen.split("|")[2:5]] == ["1", "4.00", "4.00"]
+
+    def test_measuring_modes_are_not_mixed_with_others(self, tmp_path: Path) -> None:
+        (tmp_path / "model").mkdir()
+        with pytest.raises(UsageError, match="modes with -measured need a call of their own"):
+            compare.main(["--models", str(tmp_path), "--modes", "graphs", "graphs-measured"])

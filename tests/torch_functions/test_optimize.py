@@ -129,7 +129,7 @@ class TestDecisions:
     def test_a_gain_below_the_least_is_no_reason(self, x: torch.Tensor) -> None:
         assert ours.optimize(net().eval(), x, min_gain=0.49).report.layers[0].replaced
         assert not ours.optimize(net().eval(), x, min_gain=0.51).report.layers[0].replaced
-        with pytest.raises(ConfigError, match="min_gain and measure must be at least 0, got -1 and 0"):
+        with pytest.raises(ConfigError, match="min_gain must be a share of at least 0, got -1"):
             ours.optimize(net(), x, min_gain=-1)
 
     @pytest.mark.usefixtures("_winning")
@@ -415,21 +415,23 @@ class TestMeasuring:
         measurer.ms |= dict.fromkeys(range(24), ms)
         network, x = small_net()[:3].eval(), half(2, 8, 8, 8)
         with ours.use(dispatcher):
-            layers = ours.optimize(network, x, fuse=False, launch="graph", measure=2).report.layers
-            again = ours.optimize(network, x, fuse=False, launch="graph").report.layers
+            predicted = ours.optimize(network, x, fuse=False, launch="graph").report.layers
+            ours.measure(network, x, top_k=2)
+            ours.measure(network, x, top_k=1)
+            layers = ours.optimize(network, x, fuse=False, launch="graph").report.layers
         assert [layer.replaced for layer in layers] == [bool(gain)] * 2
         assert all(p.is_measured for layer in layers for p in layer.passes)
         assert [len(kernels) for _, kernels in measurer.asked] == [3, 3]  # PyTorch's call and two others
         assert measurer.calls == 1
-        assert again == layers
+        assert not any(p.is_measured for layer in predicted for p in layer.passes)
         assert layers[1].reason == (f"the measured gain is {gain}" if gain else "PyTorch's own call is the pick")
 
     def test_without_a_gpu_it_is_an_error(self, dispatcher: Dispatcher, measurer: FakeMeasurer) -> None:
         measurer._machine = None
         with ours.use(dispatcher), pytest.raises(MeasurementError, match="there is no GPU of sm90 here"):
-            ours.optimize(small_net()[:1].eval(), half(2, 8, 8, 8), measure=1)
-        with pytest.raises(ConfigError, match=r"min_gain and measure must be at least 0, got 0\.0 and -1"):
-            ours.optimize(small_net().eval(), half(2, 8, 8, 8), measure=-1)
+            ours.measure(small_net()[:1].eval(), half(2, 8, 8, 8))
+        with ours.use(dispatcher), pytest.raises(ConfigError, match="top_k must be a whole number"):
+            ours.measure(small_net()[:1].eval(), half(2, 8, 8, 8), top_k=0)
 
     def test_measured_gains_need_not_be_large_in_training(
         self, dispatcher: Dispatcher, measurer: FakeMeasurer, monkeypatch: pytest.MonkeyPatch
@@ -439,7 +441,8 @@ class TestMeasuring:
             monkeypatch.setitem(_from_production, f"grouped_conv_{variant}_fp16_sm90", "there is no model")
         network = small_net()[:1].train().requires_grad_(False)  # the result alone
         with ours.use(dispatcher):
-            (layer,) = ours.optimize(network, half(2, 8, 8, 8), launch="graph", measure=1).report.layers
+            ours.measure(network, half(2, 8, 8, 8), top_k=1)
+            (layer,) = ours.optimize(network, half(2, 8, 8, 8), launch="graph").report.layers
         assert layer.replaced
 
 

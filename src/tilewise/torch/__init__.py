@@ -1,8 +1,8 @@
 """Drop-in functions and layers for PyTorch, computed by the kernels that dispatchers select.
 
 Signatures and results are PyTorch's, with gradients of any order, under ``torch.compile`` and autocast. PyTorch itself
-computes whatever has no kernel (docs/running.md). :func:`optimize` replaces layers of a network where that pays
-(docs/pytorch.md). Needs torch and triton. Used by applications.
+computes whatever has no kernel (docs/running.md). :func:`optimize` replaces layers of a network where that pays, by
+predictions or after :func:`measure` (docs/pytorch.md). Needs torch and triton. Used by applications.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tilewise.torch._functional import conv2d, conv3d, linear, matmul
 from tilewise.torch._host_costs import HostCost
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import Conv2d, Conv3d, Linear
-from tilewise.torch._optimize import Optimized, optimize
+from tilewise.torch._optimize import Optimized, measure, optimize
 from tilewise.torch._serving import use
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "conv3d",
     "linear",
     "matmul",
+    "measure",
     "optimize",
     "use",
 ]

@@ -52,9 +52,9 @@ class Optimized(NamedTuple):
 
 def optimize(
     model: nn.Module, *example_inputs: Any, inplace: bool = False, fold: bool = True, fuse: bool = True,
-    min_gain: float | None = None, launch: Launch = "eager", measure: int = 0,
+    min_gain: float | None = None, launch: Launch = "eager",
 ) -> Optimized:  # fmt: skip
-    """Replace the layers of a network that kernels compute faster than PyTorch, by the model's predictions.
+    """Replace the layers of a network that kernels compute faster than PyTorch, by predictions or by :func:`measure`.
 
     Convolutions and linear layers are compared on the shapes that they see while the network runs on the example; in
     training mode with their gradients, in evaluation mode with the batch normalisation, addition and activation that
@@ -67,33 +67,32 @@ def optimize(
         example_inputs: its arguments, of the shapes to decide on.
         inplace: change the network itself instead of a copy.
         fold: fold batch normalisations into convolutions, in evaluation mode and where the graph proves that nothing
-            else reads the result. Afterwards, only ``load_state_dict`` and training mode may change parameters.
+            else reads the convolution's result. Parameters must afterwards be changed by ``load_state_dict`` or in
+            training mode only.
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
             proves the same.
-        min_gain: least gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 where
-            predictions decide in training mode, where nothing is fused and they may be off by as much, and else 0.
+        min_gain: least gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 where it is
+            predicted in training mode, where nothing is fused and predictions may be off by as much, and else 0.
         launch: how the network will be called. ``eager``: from Python, where a pass lasts as long as the host's part
-            of it or the GPU's, whichever is longer; the host's is measured, unless costs of another process
-            (`report.host`) are given, so that all of a job decide alike. ``graph``: in CUDA graphs, by kernels alone.
-        measure: measure so many kernels of each computation beside PyTorch's own call, the best by the model
-            (:meth:`tilewise.dispatch.Dispatcher.measure`). 0: predictions decide, or what was measured before.
+            of it or the GPU's, whichever is longer; the host's is measured. Costs that another process measured
+            (`report.host`) may be given instead, so that all of a job decide alike. ``graph``: captured in CUDA
+            graphs, where kernels alone count.
 
     Raises:
-        ConfigError: `min_gain` or `measure` is negative, or `launch` is unknown.
-        MeasurementError: `measure` is asked for, and nothing can be measured.
+        ConfigError: `min_gain` is negative, or `launch` is unknown.
     """
-    least_gain = _least_gain(min_gain, model.training, measure)
-    _check(least_gain, launch, measure)
+    if min_gain is not None and min_gain < 0:
+        raise ConfigError(f"min_gain must be a share of at least 0, got {min_gain}")
+    if isinstance(launch, str) and launch not in ("eager", "graph"):
+        raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
     model = model if inplace else copy.deepcopy(model)
     found, models = find_chains(model, example_inputs, fold=fold, fuse=fuse), dict[str, str]()
     calls, why_unproved = observe(model, example_inputs, found.traced)
     if why_unproved:
         found = Found(why_none=why_unproved)
-    if measure:
-        _measure(calls, measure)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     host = None if model.training else partial(host_ms_of_pass, model, example_inputs)
-    judge = _Judge(least_gain, launch, models, host)
+    judge = _Judge(min_gain, launch, models, host)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
     folded = _apply(model, layers, chains, found.traced)
     order = list(modules)
@@ -101,21 +100,23 @@ def optimize(
     return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host))
 
 
-def _least_gain(min_gain: float | None, is_training: bool, measure: int) -> float:
-    if min_gain is not None:
-        return min_gain
-    return _LEAST_GAIN_OF_TRAINING if is_training and not measure else 0.0
+def measure(model: nn.Module, *example_inputs: Any, top_k: int = 3) -> None:
+    """Measure the layers of a network on this machine's GPU, so that times decide instead of predictions.
 
+    For each computation the best kernels by the model and PyTorch's own call are timed, unless they were before, those
+    of a target in one process. :func:`optimize`, and the functions and layers of this module, then follow the times,
+    in every process that shares ``TILEWISE_CACHE``.
 
-def _check(min_gain: float, launch: Launch, measure: int) -> None:
-    if min_gain < 0 or measure < 0:
-        raise ConfigError(f"min_gain and measure must be at least 0, got {min_gain} and {measure}")
-    if isinstance(launch, str) and launch not in ("eager", "graph"):
-        raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
+    Args:
+        model: the network, as for :func:`optimize`; in training mode its gradients are measured too.
+        example_inputs: its arguments, of the shapes to measure.
+        top_k: number of kernels beside PyTorch's own call.
 
-
-def _measure(calls: Calls, top_k: int) -> None:
-    """Measure all computations of a network, those of one target together."""
+    Raises:
+        ConfigError: `top_k` is no whole number of 1 or more, or a switch lets the model alone decide.
+        MeasurementError: nothing could be measured, for example because there is no such GPU.
+    """
+    calls, _ = observe(model, example_inputs, None)
     problems: dict[str, dict[Problem, None]] = {}
     for passes in (passes for of_layer in calls.values() for passes in of_layer if not isinstance(passes, str)):
         for made in passes:
@@ -206,7 +207,7 @@ class _Judge:
     """
 
     def __init__(
-        self, min_gain: float, launch: Launch, models: dict[str, str], pass_of_host: Callable[[], float] | None
+        self, min_gain: float | None, launch: Launch, models: dict[str, str], pass_of_host: Callable[[], float] | None
     ) -> None:
         self._min_gain, self._launch, self._models = min_gain, launch, models
         self._pass_of_host = pass_of_host
@@ -258,9 +259,12 @@ class _Judge:
         if all(p.expected_ms == p.pytorch_ms for p in passes):
             return LayerReport(name, passes, False, "PyTorch's own call is the pick")
         gain = 1 - found.expected_ms / found.pytorch_ms
-        why = f"the {'measured' if all(p.is_measured for p in passes) else 'predicted'} gain is {gain:.1%}"
-        if gain <= self._min_gain:
-            return LayerReport(name, passes, False, f"{why}, more than {self._min_gain:.1%} is asked for")
+        is_measured = all(p.is_measured for p in passes)
+        why, least = f"the {'measured' if is_measured else 'predicted'} gain is {gain:.1%}", self._min_gain
+        if least is None:
+            least = _LEAST_GAIN_OF_TRAINING if layer.module.training and not is_measured else 0.0
+        if gain <= least:
+            return LayerReport(name, passes, False, f"{why}, more than {least:.1%} is asked for")
         return replace(found, reason=why)
 
     def _work(self, layer: _Layer, passes: Sequence[Pass], calls: int, ways: Sequence[LayerReport]) -> list[Work]:
