@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from benchmarks import report
 from benchmarks.learning import blocks, runs
-from benchmarks.measuring import collect_rate, do_bench
+from benchmarks.measuring import collect_rate, do_bench, two_versions
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 from benchmarks.runtime import run_overhead
 from benchmarks.scale import figures
@@ -412,3 +412,29 @@ def test_successive_runs_are_whole_runs_of_every_problem() -> None:
     assert sum(map(len, named.values())) == len(frame)
     partly = frame.drop(frame[frame["run_id"] == "synthetic-2"].index[:10])  # half of a problem's kernels
     assert list(dict(runs.successive_runs(partly, "grouped_conv"))) == ["synthetic-1"]
+
+
+class TestTwoVersions:
+    def test_problems_are_those_whose_channels_8_does_not_divide(self) -> None:
+        shapes = [(16, 16, 1), (12, 16, 1), (16, 3, 1), (24, 24, 24), (48, 48, 4)]
+        entries = [
+            {"target": f"grouped_conv_forward_{dtype}_sm90", "problem": conv(c, k, g).to_dict()}
+            for dtype in ("bf16", "fp16")
+            for c, k, g in shapes
+        ]
+        entries.append({"target": "gemm_universal_bf16_sm90", "problem": {"M": 3, "N": 4, "K": 5}})
+        found = two_versions.half_aligned({"entries": entries}, 2)
+        assert list(found) == ["grouped_conv_forward_bf16_sm90", "grouped_conv_forward_fp16_sm90"]
+        assert all([(p.C, p.K, p.G) for p in some] == [(16, 3, 1), (12, 16, 1)] for some in found.values())
+
+    def test_the_fastest_kernels_of_both_versions_are_compared(self) -> None:
+        old = measurements("grouped_conv_forward_bf16_sm90", 3, 6)
+        new = old.assign(latency_ms=old["latency_ms"] / 2)
+        entries = two_versions.compared("grouped_conv_forward_bf16_sm90", old, new)
+        assert len(entries) == 3
+        assert all(e["median"] == e["least"] == pytest.approx(2) == e["old_ms"] / e["new_ms"] for e in entries)
+        assert "| 2.00 | 2.00 |" in two_versions.text({"entries": entries})
+
+
+def conv(c: int, k: int, groups: int) -> GroupedConvProblem:
+    return GroupedConvProblem(2, c, k, groups, 8, 8, 3, 3)

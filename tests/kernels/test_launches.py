@@ -131,4 +131,4 @@ def check_launch(item: Launch) -> None:
             assert tensor.dtype == TYPES[kind] or name.endswith("_rest"), name
     for name, size in zip(program.sizes, item.sizes, strict=True):
         assert 0 <= size < INT32, name
-        assert name not in program.aligned or size % program.vector == 0, name
+        assert size % dict(program.divisors).get(name, 1) == 0, name

@@ -225,7 +225,8 @@ class BlockInputs(Inputs):
     def staged(self, matrix: str) -> Array:
         """Return where operand ``a`` or ``b`` goes to shared memory ahead of its use, not through registers.
 
-        Triton's asynchronous copies take 16 bytes, which neighbouring elements have to fill.
+        Triton's asynchronous copies of 16 bytes count, which neighbouring elements have to fill. Programs copy 8 or 4
+        bytes, too, since the committed tables were measured (docs/learnings.md, "Channels that 4 or 2 divide").
         """
         return self.traits.staged | self.widest(matrix)
 

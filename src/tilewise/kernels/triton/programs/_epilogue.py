@@ -138,7 +138,7 @@ def pass_program(kind: EpilogueKind, dtype: str, channels: int) -> Program:
         (("y", RESULT_TYPES[dtype]), *epilogue_pointers(kind, dtype)),
         ("count", "channels"),
         (("BLOCK", _PASS_BLOCK), ("ACTIVATION", kind.activation)),
-        frozenset({"count", "channels"} if channels % VECTOR == 0 else ()),
+        frozenset({("count", VECTOR), ("channels", VECTOR)} if channels % VECTOR == 0 else ()),
         4,
         1,
     )

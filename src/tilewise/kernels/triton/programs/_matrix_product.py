@@ -229,10 +229,9 @@ def programs(
         (*matrices, ("partial", "fp32"), *epilogue_pointers(fused, dtype)),
         ("M", "N", "K"),
         (*_constants(kernel, problem), ("ACTIVATION", fused.activation)),
-        _aligned(kernel, problem, dtype),
+        _divisors(kernel, problem, dtype),
         kernel.num_warps,
         kernel.num_stages,
-        _vector(dtype),
     )
     if kernel.split_k == 1:
         return (main,)
@@ -255,13 +254,13 @@ def _constants(kernel: Kernel, problem: GemmProblem) -> tuple[tuple[str, int], .
     return (*constants, ("WIDE", _wide(kernel))) if kernel.pipeline == "tma" else constants
 
 
-def _aligned(kernel: Kernel, problem: GemmProblem, dtype: str) -> frozenset[str]:
-    """Return the sizes that the widest load divides, of those that are strides in a pointer of the kernel."""
-    strides, layout = {"N": problem.N}, problem.layout
+def _divisors(kernel: Kernel, problem: GemmProblem, dtype: str) -> frozenset[tuple[str, int]]:
+    """Return the sizes that the widest load divides, with it, of those that are strides in a pointer of the kernel."""
+    strides, layout, vector = {"N": problem.N}, problem.layout, _vector(dtype)
     if kernel.pipeline == "plain":
         strides |= {"M": problem.M} if layout[0] == "c" else {"K": problem.K}
         strides |= {"K": problem.K} if layout[1] == "c" else {}
-    return frozenset(name for name, size in strides.items() if size % _vector(dtype) == 0)
+    return frozenset((name, vector) for name, size in strides.items() if size % vector == 0)
 
 
 def launches(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _reading = Lock()
 
 POINTER_ALIGNMENT = 16  # bytes; torch's allocator guarantees more
-VECTOR = 8  # elements of 16 bits in the widest load; channel counts that divide by it allow such loads
+VECTOR = 8  # elements of 16 bits in the widest load; channel counts that it divides allow such loads
 
 TRITON_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8e4nv"}  # of the operands
 RESULT_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
@@ -42,17 +42,16 @@ class Program:
 
     `pointers` are (argument, element type) in order, then come `sizes` (32-bit integers), then the constants. An
     element type from :func:`descriptor` makes the argument a tensor descriptor (TMA) instead of a pointer, and
-    :data:`ABSENT` the constant None. `aligned` names the sizes that divide by `vector`.
+    :data:`ABSENT` the constant None. `divisors` has a known divisor of sizes, which allows loads of so many elements.
     """
 
     fn: Any  # a triton JITFunction; hashable by identity
     pointers: tuple[tuple[str, str], ...]
     sizes: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...]
-    aligned: frozenset[str]
+    divisors: frozenset[tuple[str, int]]
     num_warps: int
     num_stages: int
-    vector: int = VECTOR
 
     def source(self) -> ASTSource:
         """Return the source that triton compiles."""
@@ -63,7 +62,7 @@ class Program:
         signature |= dict.fromkeys(self.sizes, "i32") | {n: "constexpr" for n, _ in self.constants}
         constants = {n: None for n, t in self.pointers if t == ABSENT} | dict(self.constants)
         divisors = {n: POINTER_ALIGNMENT for n, t in self.pointers if t != ABSENT and not _is_descriptor(t)}
-        divisors |= dict.fromkeys(self.aligned, self.vector)
+        divisors |= dict(self.divisors)
         # in the order of the arguments: the text of attrs is part of Triton's cache key
         attrs = {(i,): [["tt.divisibility", divisors[n]]] for i, n in enumerate(names) if n in divisors}
         source = GluonASTSource if isinstance(self.fn, GluonJITFunction) else ASTSource

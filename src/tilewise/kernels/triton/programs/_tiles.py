@@ -98,7 +98,7 @@ def sum_program(kernel: Kernel, dtype: str, aligned: bool, block: int, kind: Epi
         sizes += ("channels",)
         constants += (("ACTIVATION", kind.activation),)
     function = sum_shares if kind.is_empty else sum_shares_ended
-    return Program(function, pointers, sizes, constants, frozenset(sizes if aligned else ()), 4, 1)
+    return Program(function, pointers, sizes, constants, frozenset((n, VECTOR) for n in sizes if aligned), 4, 1)
 
 
 def sum_launch(

@@ -38,7 +38,7 @@ from tilewise.kernels.triton.programs.conv._residues import class_sizes_of, resi
 from tilewise.kernels.triton.programs.conv._shared import (
     IMAGE_BLOCK,
     Function,
-    aligned_channels,
+    channel_divisors,
     launches_of,
     output_sizes_of,
     pixel_at,
@@ -134,7 +134,7 @@ def bwd_data_box(
 
 def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
     grid = grid_of(problem, variant)
-    return aligned_channels(problem), tuple(box_of(grid, n) for n in BOX_PIXELS), is_strided(problem)
+    return channel_divisors(problem), tuple(box_of(grid, n) for n in BOX_PIXELS), is_strided(problem)
 
 
 def _forward_programs(

@@ -25,7 +25,7 @@ from tilewise.kernels.triton.programs.conv._shared import (
     FILTER_BLOCK,
     IMAGE_BLOCK,
     Function,
-    aligned_channels,
+    channel_divisors,
     launches_of,
     output_sizes_of,
     programs_of,
@@ -57,7 +57,7 @@ def forward(function: Any, *, direct: bool = False) -> Implementation:
         grid = (tiles, 1 if direct else problem.G, kernel.split_k)
         return launches_of(found, grid, tensors, sizes, output_elements(problem), epilogue)
 
-    return Implementation(programs, launches, aligned_channels)
+    return Implementation(programs, launches, channel_divisors)
 
 
 def bwd_data(function: Any, *, direct: bool = False) -> Implementation:
@@ -77,7 +77,7 @@ def bwd_data(function: Any, *, direct: bool = False) -> Implementation:
         grid = (tiles, 1 if direct else problem.G, classes * kernel.split_k)
         return launches_of(programs(kernel, problem, variant, dtype), grid, tensors, sizes, input_elements(problem))
 
-    return Implementation(programs, launches, aligned_channels)
+    return Implementation(programs, launches, channel_divisors)
 
 
 def tapwise_grid(kernel: Kernel, problem: GroupedConvProblem) -> Grid:
@@ -101,4 +101,4 @@ def bwd_weight(function: Any, grid: Callable[[Kernel, GroupedConvProblem], Grid]
         found, sizes = programs(kernel, problem, variant, dtype), output_sizes_of(problem)
         return launches_of(found, grid(kernel, problem), tensors, sizes, weight_elements(problem))
 
-    return Implementation(programs, launches, aligned_channels)
+    return Implementation(programs, launches, channel_divisors)

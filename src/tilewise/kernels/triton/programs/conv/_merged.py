@@ -29,7 +29,7 @@ from tilewise.kernels.triton.programs.conv._shared import (
     FILTER_BLOCK,
     IMAGE_BLOCK,
     Function,
-    aligned_channels,
+    channel_divisors,
     launches_of,
     output_sizes_of,
     pixel_at,
@@ -220,7 +220,7 @@ def merged_alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> H
     """Return the key of a problem's programs; of problems with groups, it holds the numbers of channels and groups."""
     several = 1 < problem.G < max(problem.C, problem.K)
     sizes = (problem.G, problem.C, problem.K) if several else None
-    return aligned_channels(problem), sizes
+    return channel_divisors(problem), sizes
 
 
 @dataclass(frozen=True)

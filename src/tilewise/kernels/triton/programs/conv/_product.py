@@ -12,7 +12,7 @@ from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Implementation
 from tilewise.kernels.triton.programs import _matrix_product as matrix_product
 from tilewise.kernels.triton.programs._program import Launch, Program
-from tilewise.kernels.triton.programs.conv._shared import aligned_channels
+from tilewise.kernels.triton.programs.conv._shared import channel_divisors
 from tilewise.ops import GemmProblem, GroupedConvProblem
 
 if TYPE_CHECKING:
@@ -43,5 +43,5 @@ def _launches(
 
 
 IMPLEMENTATIONS = matrix_product.IMPLEMENTATIONS | dict.fromkeys(
-    CONV_VARIANTS, Implementation(_programs, _launches, aligned_channels)
+    CONV_VARIANTS, Implementation(_programs, _launches, channel_divisors)
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -154,7 +155,7 @@ def programs_of(
         tuple((n, element[n]) for n in names if n in element),
         sizes,
         tuple((n, settings[n]) for n in names if n in settings),
-        aligned_channels(problem) & frozenset(sizes),
+        frozenset((n, divisor) for n, divisor in channel_divisors(problem) if n in sizes),
         kernel.num_warps,
         kernel.num_stages,
     )
@@ -191,7 +192,10 @@ def launches_of(
     return (first, *sums)
 
 
-def aligned_channels(problem: GroupedConvProblem, variant: str = "", dtype: str = "") -> frozenset[str]:
-    """Return the channel counts that allow the widest loads: problems with equal ones share pointer programs."""
+def channel_divisors(problem: GroupedConvProblem, variant: str = "", dtype: str = "") -> frozenset[tuple[str, int]]:
+    """Return what divides channel counts, up to the widest load: problems of equal divisors share pointer programs.
+
+    Of 4 or 2 elements, loads still go to shared memory ahead of their use; a single one of 16 bits does not.
+    """
     sizes = sizes_of(problem)
-    return frozenset(n for n in _CHANNELS if sizes[n] % VECTOR == 0)
+    return frozenset((n, divisor) for n in _CHANNELS if (divisor := gcd(sizes[n], VECTOR)) > 1)

@@ -28,7 +28,7 @@ from tilewise.kernels.triton.programs.conv._shared import (
     FILTER_BLOCK,
     IMAGE_BLOCK,
     Function,
-    aligned_channels,
+    channel_divisors,
     launches_of,
     pixel_at,
     pixels,
@@ -135,7 +135,7 @@ def bwd_weight_strip(
 
 def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
     constants = tuple(_constants_of(problem).values()) if problem.C == problem.K == problem.G else None
-    return aligned_channels(problem), constants
+    return channel_divisors(problem), constants
 
 
 def _constants_of(problem: GroupedConvProblem) -> dict[str, int]:
