@@ -87,7 +87,7 @@ def measured(plan: Path, sources: Path) -> pd.DataFrame:
 
 
 def compared(target: str, old: pd.DataFrame, new: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return an entry for each problem: of all kernels the median of old / new time, and both times of the fastest."""
+    """Return an entry for each problem: median, least and most of the kernels' old / new times, and the fastest's."""
     dimensions = list(OPS[Target.parse(target).op].column_names())
     both = old[old["is_valid"]].merge(new[new["is_valid"]], on=[*dimensions, "kernel_name"], suffixes=("_old", "_new"))
     entries = []
@@ -100,6 +100,7 @@ def compared(target: str, old: pd.DataFrame, new: pd.DataFrame) -> list[dict[str
                 "kernels": len(rows),
                 "median": float(ratio.median()),
                 "least": float(ratio.min()),
+                "most": float(ratio.max()),
                 "old_ms": float(rows["latency_ms_old"].min()),
                 "new_ms": float(rows["latency_ms_new"].min()),
             }
