@@ -16,12 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from benchmarks.results import load, machine, save, spread_evenly
@@ -116,14 +116,10 @@ def text(result: Mapping[str, Any]) -> str:
         by_class.setdefault(key, []).append(entry)
     rows = []
     for (target, (inputs, outputs)), entries in sorted(by_class.items()):
-        fastest = _geomean(e["old_ms"] / e["new_ms"] for e in entries)
-        every = _geomean(e["median"] for e in entries)
+        fastest = geometric_mean(e["old_ms"] / e["new_ms"] for e in entries)
+        every = geometric_mean(e["median"] for e in entries)
         rows.append([f"`{target}`", f"{inputs}, {outputs}", str(len(entries)), f"{every:.2f}", f"{fastest:.2f}"])
     return table(HEADER, rows)
-
-
-def _geomean(values: Iterable[float]) -> float:
-    return float(np.exp(np.log(list(values)).mean()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

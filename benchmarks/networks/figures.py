@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any
 
 from tilewise.markdown import table
@@ -29,7 +30,7 @@ def measured_text(result: Mapping[str, Any]) -> str:
     names = [name for name in dict.fromkeys(name for name, _ in cells) if (name, "graphs-measured") in cells]
     pairs = [(name, cells[name, "graphs"], cells[name, "graphs-measured"]) for name in names]
     rows = [[n, f"{a['ratio']:.2f}", f"{b['ratio']:.2f}", f"{b['optimize_s']:.0f}"] for n, a, b in pairs]
-    means = [f"{math.exp(sum(math.log(pair[i]['ratio']) for pair in pairs) / len(pairs)):.2f}" for i in (1, 2)]
+    means = [f"{geometric_mean(pair[i]['ratio'] for pair in pairs):.2f}" for i in (1, 2)]
     return table(("network", "predicted", "measured", "seconds"), [*rows, ["geometric mean", *means, ""]])
 
 
@@ -38,7 +39,7 @@ def summary(cells: Sequence[Mapping[str, Any]], mode: str) -> list[list[str]]:
     rows = []
     for batch in sorted({c["batch"] for c in cells if c["mode"] == mode}):
         of_batch = [c for c in cells if (c["mode"], c["batch"]) == (mode, batch)]
-        geomean = math.exp(sum(math.log(c["ratio"]) for c in of_batch) / len(of_batch))
+        geomean = geometric_mean(c["ratio"] for c in of_batch)
         least = min(of_batch, key=lambda c: c["ratio"])
         figures = [f"{geomean:.2f}", f"{least['ratio']:.2f}", least["network"]]
         rows.append([mode, str(batch), str(len(of_batch)), *figures])

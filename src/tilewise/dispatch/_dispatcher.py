@@ -77,8 +77,8 @@ class Dispatcher:
         warm_up: Iterable[ProblemLike] = (),
     ) -> None:  # fmt: skip
         if measurer is None:
-            local = local_measurer(deployment.pool.backend)
-            measurer = ReplayMeasurer(switches.simulate) if switches.simulate else local
+            simulate, backend = switches.simulate, deployment.pool.backend
+            measurer = ReplayMeasurer(simulate) if simulate else local_measurer(backend)
         generation = Generation(deployment, switches, measurer)
         self._key_of = fastest_mapping_key()
         self._shadow = make_shadow(generation, switches, origin, measurer)
@@ -191,10 +191,10 @@ class Dispatcher:
         return self._selector.generation.pool.kernels
 
     def is_supported(self, problem: ProblemLike, kernel: KernelBase | str | None = None) -> bool:
-        """Return whether any kernel computes the problem, or whether one does, given as for :meth:`why_unsupported`.
+        """Return whether any kernel computes the problem, or whether `kernel` does.
 
         Raises:
-            ProblemError, KernelError: likewise.
+            ProblemError, KernelError: as for :meth:`why_unsupported`.
         """
         if kernel is not None:
             return self.why_unsupported(problem, kernel) is None
@@ -319,9 +319,9 @@ class Dispatcher:
         return self._runner.run(problem, tensors, out, epilogue)
 
     def direct(self, problem: Problem, device: int, kind: EpilogueKind = EMPTY_KIND) -> DirectCall | None:
-        """Return the launch of the kernel that :meth:`run` used last, for tensors known to fit: it checks nothing.
+        """Return the launch of the kernel that :meth:`run` used last, for tensors as PyTorch has them, known to fit.
 
-        It has no next in rank. None before a run with the present model, or where a shadow or request log watches.
+        It checks nothing, and has no next in rank. None before a run with this model, or if a shadow or log watches.
         """
         return self._runner.direct(problem, device, kind)
 
@@ -371,7 +371,7 @@ class Dispatcher:
         """Look for a new model in the registry, and swap it in; the shadow's model is refreshed as well.
 
         Returns:
-            Whether a new model serves from now on. Requests continue meanwhile.
+            Whether a new model serves from now on; without a registry (from a folder or a pool, or by a switch) never.
 
         Raises:
             UnknownTargetError, RegistryUnavailableError, ArtefactError: no model can be loaded; the current one goes on

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -205,8 +205,8 @@ class Generation:
             return Comparison(pick, None, None, is_pytorch)
         if not kind.is_empty:  # a network that was compared runs next
             self.with_epilogue.put((problem, kind), pick)
-        known = self._fallback.known(problem)
-        times = () if known is None else known.latency_ms  # both kinds of times: also calls that the switches forbid
+        known = self._fallback.known(problem)  # this and the ranking below also have calls that the switches forbid
+        times = () if known is None else known.latency_ms
         pytorch_ms = next((ms for i, ms in times if self.pool.names[i] in self.in_pytorch), None)
         is_measured = pick.measured_ms is not None and pytorch_ms is not None
         if pytorch_ms is None:
@@ -236,14 +236,14 @@ class Generation:
         return frozenset([*best, *in_pytorch] if best else [])
 
     def _ms_with(self, problem: Problem, kind: EpilogueKind) -> Callable[[Selection], float]:
-        """Return a function of a selection: its time, measured or predicted, with the epilogue in its store or a pass.
-
-        A model ranked the selection, or it was measured.
-        """
+        """Return a function of a selection: its time, measured or predicted, the epilogue in its store or a pass."""
         arch, target, backend, kind = self.arch, self.target, self.pool.backend, kind.computed
 
         def ms_of(selection: Selection) -> float:
-            plain_ms = selection.measured_ms or problem.flops / ((selection.predicted_tflops or 0.0) * 1e9)
+            plain_ms = selection.measured_ms
+            if plain_ms is None:
+                assert selection.predicted_tflops is not None  # a model ranked it
+                plain_ms = problem.flops / (selection.predicted_tflops * 1e9)
             if kind.is_empty:
                 return plain_ms
             left = backend.leaves(selection.kernel, problem, target, kind)
@@ -302,19 +302,16 @@ class Generation:
         return self.rank(problem, 1)[0]
 
     def _fastest(self, problem: Problem, latency_ms: Iterable[tuple[int, float]], why: Why) -> Selection | None:
-        supported = self.supported(problem)
-        for index, ms in latency_ms:
-            if supported[index]:
-                return Selection(*self._kernel(index), None, why, ms)
-        return None
+        return next(self._selectable(problem, latency_ms, why), None)
 
     def _timed(self, problem: Problem) -> list[Selection]:
         """Return the kernels that were measured on a problem and may be selected, fastest first."""
         known = self._fallback.known(problem)
-        if known is None:
-            return []
+        return [] if known is None else list(self._selectable(problem, known.latency_ms, "cache"))
+
+    def _selectable(self, problem: Problem, latency_ms: Iterable[tuple[int, float]], why: Why) -> Iterator[Selection]:
         supported = self.supported(problem)
-        return [Selection(*self._kernel(i), None, "cache", ms) for i, ms in known.latency_ms if supported[i]]
+        return (Selection(*self._kernel(i), None, why, ms) for i, ms in latency_ms if supported[i])
 
     def _by_model(self, problem: Problem, top_k: int | None) -> tuple[Selection, ...]:
         assert self.model is not None

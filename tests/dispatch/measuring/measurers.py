@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 
 from tilewise.collect import Outcome, Samples
-from tilewise.dispatch.measuring import Machine, MeasurementJob
-from tilewise.dispatch.measuring._measure import Outcomes
+from tilewise.dispatch.measuring import Machine, MeasurementJob, Outcomes
 from tilewise.errors import MeasurementError
 from tilewise.ops import Problem, Target
 

@@ -11,13 +11,15 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from kernels.ck.stubs import gemm_name, needs_compiler, stub
+from tilewise.collect.engines import ReplayTable
 from tilewise.dispatch import Dispatcher, Switches
-from tilewise.dispatch.measuring import LibraryMeasurer, local_measurer
+from tilewise.dispatch.measuring import LibraryMeasurer, MeasurementJob, local_measurer
+from tilewise.dispatch.measuring._measure import measure_apart
 from tilewise.errors import UnknownTargetError
 from tilewise.kernels import Pool
 from tilewise.kernels.ck import CK_TILE, parse_name
 from tilewise.kernels.triton import TRITON
-from tilewise.ops import GemmProblem, Target
+from tilewise.ops import GemmProblem, Problem, Target
 
 pytestmark = needs_compiler
 TARGET = Target.parse("gemm_universal_fp16_gfx942")
@@ -64,6 +66,23 @@ def test_a_kernel_without_a_library_is_not_selected(libraries: Path) -> None:
     pool = Pool(TARGET.op, TARGET.variant, TARGET.dtype, tuple(parse_name(n).kernel for n in (ABSENT, SLOW)))
     with Dispatcher(TARGET, pool, None, switches=Switches.read(measure="missing")) as dispatcher:
         assert dispatcher.select(PROBLEM).kernel_name == SLOW
+
+
+@pytest.mark.long
+def test_problems_are_measured_together_by_one_process(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[Problem]] = []
+
+    def counted(job: MeasurementJob) -> ReplayTable:
+        calls.append(list(job.kernels))
+        return measure_apart(job)
+
+    monkeypatch.setattr("tilewise.dispatch.measuring._library_measurer.measure_apart", counted)
+    others = [GemmProblem(16, 16, 32), GemmProblem(64, 32, 32)]
+    with Dispatcher.from_pool(TARGET) as dispatcher:
+        dispatcher.measure(others)
+        assert [dispatcher.select(p).kernel_name for p in others] == [FAST, FAST]
+        assert {dispatcher.select(p).why for p in others} == {"cache"}
+    assert calls == [others]
 
 
 def test_without_libraries_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

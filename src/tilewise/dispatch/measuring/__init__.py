@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewise.dispatch.measuring._measure import GpuMeasurer as GpuMeasurer
     from tilewise.dispatch.measuring._measure import MeasurementJob as MeasurementJob
     from tilewise.dispatch.measuring._measure import Measurer as Measurer
+    from tilewise.dispatch.measuring._measure import Outcomes as Outcomes
     from tilewise.dispatch.measuring._measure import ReplayMeasurer as ReplayMeasurer
     from tilewise.dispatch.measuring._measure import is_capturing as is_capturing
     from tilewise.dispatch.measuring._measure import local_measurer as local_measurer
@@ -48,6 +49,7 @@ __all__, __getattr__ = lazy_face(
             "GpuMeasurer",
             "MeasurementJob",
             "Measurer",
+            "Outcomes",
             "ReplayMeasurer",
             "is_capturing",
             "local_measurer",

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewise.dispatch.measuring._measure import MeasurementJob, Outcomes, measure_apart
 from tilewise.errors import ConfigError
 from tilewise.kernels.ck import CkLibraries
-from tilewise.ops import Problem, Target
+from tilewise.ops import Target
 
 if TYPE_CHECKING:
-    from tilewise.collect import Outcome
     from tilewise.dispatch.measuring._machine import Machine
 
 
@@ -48,24 +46,23 @@ class LibraryMeasurer:
         Raises:
             ConfigError: a library cannot be used, or none runs the problem.
         """
-        libraries = CkLibraries.find(job.target.op)
-        return {problem: _measure_one(job, libraries, problem) for problem in job.kernels}
+        from tilewise.collect import Outcome
+        from tilewise.collect.engines import find_library_kernels
 
-
-def _measure_one(job: MeasurementJob, libraries: CkLibraries, problem: Problem) -> Mapping[int, Outcome]:
-    from tilewise.collect import Outcome
-    from tilewise.collect.engines import find_library_kernels
-
-    files = find_library_kernels(job.target, libraries, [problem]).files
-    names, pool, wanted = job.pool.names, job.pool, job.kernels[problem]
-    held = [k for k in wanted if names[k] in files]
-    missing = Outcome("unsupported", "no library runs this kernel for the problem; name one that does")
-    outcomes = {k: missing for k in wanted if names[k] not in files}
-    if held:
-        some = replace(pool, kernels=tuple(pool.kernels[k] for k in held))
-        measured = measure_apart(job._replace(pool=some, kernels={problem: range(len(held))}))
-        outcomes |= {k: measured.outcome(problem, names[k]) for k in held}
-    return outcomes
+        files = find_library_kernels(job.target, CkLibraries.find(job.target.op), list(job.kernels)).files
+        names, pool = job.pool.names, job.pool
+        held = [k for k, name in enumerate(names) if name in files]
+        place = {k: i for i, k in enumerate(held)}
+        wanted = {problem: [place[k] for k in kernels if k in place] for problem, kernels in job.kernels.items()}
+        wanted = {problem: kernels for problem, kernels in wanted.items() if kernels}
+        missing = Outcome("unsupported", "no library runs this kernel for the problem; name one that does")
+        outcomes = {problem: dict.fromkeys(kernels, missing) for problem, kernels in job.kernels.items()}
+        if wanted:
+            some = replace(pool, kernels=tuple(pool.kernels[k] for k in held))
+            measured = measure_apart(job._replace(pool=some, kernels=wanted))
+            for problem, places in wanted.items():
+                outcomes[problem] |= {held[i]: measured.outcome(problem, names[held[i]]) for i in places}
+        return outcomes
 
 
 def _state_of(libraries: CkLibraries) -> str:

@@ -49,7 +49,7 @@ class MeasurementJob(NamedTuple):
     kernels: Mapping[Problem, Sequence[int]]
 
 
-Outcomes = Mapping["Problem", Mapping[int, "Outcome"]]  # by problem and index into the pool
+Outcomes = Mapping[Problem, Mapping[int, "Outcome"]]  # by problem and index into the pool
 
 
 class Measurer(Protocol):
