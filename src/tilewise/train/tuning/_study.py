@@ -242,13 +242,17 @@ def _storage(url: str) -> optuna.storages.RDBStorage:
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
-        return optuna.storages.RDBStorage(
+        storage = optuna.storages.RDBStorage(
             url,
             engine_kwargs={"connect_args": {"timeout": _LOCK_S}} if sqlite else None,
             heartbeat_interval=HEARTBEAT_S,
             grace_period=GRACE_S,
             heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
         )
+    if sqlite:
+        # SQLite ignores SELECT ... FOR UPDATE, by which Optuna keeps two workers from taking the same queued trial.
+        sqlalchemy.event.listen(storage.engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
+    return storage
 
 
 @contextmanager
