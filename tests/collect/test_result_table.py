@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ import pytest
 from collect.test_journal import DEVICES, outcomes
 from tilewise.collect import Plan, measurement_table, write_measurement_table
 from tilewise.collect._journal import Journal
-from tilewise.data import DERIVED_COLUMNS, measurement_columns, read_measurements
+from tilewise.data import DERIVED_COLUMNS, PROGRAMS_COLUMN, measurement_columns, read_measurements
 from tilewise.errors import DataError
+from tilewise.kernels import PROGRAM_VERSIONS
+from tilewise.kernels.triton import TRITON_DTYPES
+from tilewise.kernels.vendor import VendorCall
 
 
 @pytest.fixture
@@ -26,7 +30,8 @@ def journal(plan: Plan, tmp_path: Path) -> Journal:
 
 def test_rows_carry_every_column_that_is_not_derived(plan: Plan, journal: Journal) -> None:
     rows = measurement_table(plan, journal.entries.values())
-    assert rows.column_names == [c.name for c in measurement_columns("grouped_conv") if c.name not in DERIVED_COLUMNS]
+    omitted = {*DERIVED_COLUMNS, PROGRAMS_COLUMN}  # no version is known here
+    assert rows.column_names == [c.name for c in measurement_columns("grouped_conv") if c.name not in omitted]
     assert [(r["N"], r["kernel_name"]) for r in rows.to_pylist()] == [
         (plan.items[i].problem.to_dict()["N"], name) for i in (0, 2) for name in plan.pool.names
     ]
@@ -41,6 +46,25 @@ def test_rows_carry_every_column_that_is_not_derived(plan: Plan, journal: Journa
         "arch": "sm90",
     }
     assert row["tile_m"] == plan.pool.kernels[0].tile_m
+
+
+def test_rows_of_own_programs_state_the_version_that_the_problem_was_measured_with(plan: Plan, tmp_path: Path) -> None:
+    call = VendorCall("cudnn")
+    pool = dataclasses.replace(plan.pool, kernels=(*plan.pool.kernels[:5], call))
+    mixed = dataclasses.replace(plan, pool=pool, items=tuple(dataclasses.replace(i, kernels=None) for i in plan.items))
+    devices = [DEVICES[0], dataclasses.replace(DEVICES[0], programs_version=2)]
+    for i, device in enumerate(devices):  # a run that a later version of the sources goes on with
+        with Journal(tmp_path / "j", mixed) as journal:
+            journal.add(i, "2026-01-01T00:00:00+00:00", device, outcomes(i))
+    rows = measurement_table(mixed, journal.entries.values()).to_pylist()
+    assert [row[PROGRAMS_COLUMN] for row in rows] == [*[None] * 6, *[2] * 5, None]
+    assert rows[11]["kernel_name"].endswith("vendor_cudnn")
+    assert rows[8]["status"] == "ok"
+    assert rows[10]["status"] == "runtime_error"
+
+
+def test_every_op_of_own_programs_has_a_version() -> None:
+    assert PROGRAM_VERSIONS.keys() == TRITON_DTYPES.keys()
 
 
 def test_a_failure_keeps_its_reason_and_has_no_figures(plan: Plan, journal: Journal) -> None:

@@ -62,7 +62,7 @@ def test_real_lines_come_through(tmp_path: Path, pack: Any) -> None:
         **{"latency_ms": 0.373917, "status": "ok", "error": None, "is_valid": True, "run_id": ""},
         **{"origin": "gfx90a68.HIP.fdb.txt.bz2", "hw_device": "gfx90a with 104 compute units"},
         **dict.fromkeys(("hw_uuid", "driver", "libraries", "measured_at", "regime", "unrolled", "repeats")),
-        **dict.fromkeys(("latency_min_ms", "latency_p20_ms", "latency_p80_ms", "sm_clock_mhz")),
+        **dict.fromkeys(("latency_min_ms", "latency_p20_ms", "latency_p80_ms", "sm_clock_mhz", "programs_version")),
     }
     assert rows[0]["run_id"].startswith("gfx90a68-")
 

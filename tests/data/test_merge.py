@@ -138,7 +138,10 @@ def test_tables_of_other_targets_are_passed_over(tmp_path: Path) -> None:
         ("a: 1", "exclusions must be a list of entries with rule, key, reason, decided_by, got mapping"),
         ("- 5", "entry 1: needs exactly rule, key, reason, decided_by, got number"),
         ("- {rule: outlier}", "entry 1: needs exactly .*, got rule"),
-        ("- {rule: x, key: {N: 1}, reason: r, decided_by: d}", "rule must be one of row, above_peak, .*, got 'x'"),
+        (
+            "- {rule: x, key: {N: 1}, reason: r, decided_by: d}",
+            "rule must be one of row, superseded, .*, got 'x'",
+        ),
         ("- {rule: any, key: {}, reason: r, decided_by: d}", "key must name columns and their values"),
         ("- {rule: any, key: {N: [1]}, reason: r, decided_by: d}", "key must name columns and their values"),
         ("- {rule: any, key: {N: 1}, reason: '', decided_by: d}", "reason must be filled in"),

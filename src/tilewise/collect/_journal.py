@@ -30,6 +30,7 @@ from tilewise.collect.engines import Device
 from tilewise.errors import DataError, UsageError
 
 FORMAT = 3
+_MOST_PROGRAMS = 1 << 31  # versions of programs
 Values = Mapping[str, Any]  # of a line
 
 _DAMAGE = (UsageError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -201,10 +202,7 @@ class Journal:
 
     def _apply(self, values: Values) -> None:
         if "device" in values:
-            device = Device(**values["device"])
-            for text in dataclasses.astuple(device):
-                if text is not None:
-                    _require_text(text)
+            device = read_device(values["device"])
             self._devices[int(values["number"])] = device
         elif "broke" in values:
             index, broken = read_broken_line(values, self._plan)
@@ -216,6 +214,22 @@ class Journal:
             self.broken.pop(entry.index, None)
         elif "journal" not in values:
             raise ValueError("it holds neither a device, nor a broken kernel, nor a measured problem")
+
+
+def read_device(values: Values) -> Device:
+    """Return a device of its JSON values; those of earlier versions lack the version of the programs.
+
+    Raises:
+        TypeError, ValueError: the values are of another kind.
+    """
+    device = Device(**values)
+    *texts, version = dataclasses.astuple(device)
+    for text in texts:
+        if text is not None:
+            _require_text(text)
+    if version is not None and (type(version) is not int or not 1 <= version < _MOST_PROGRAMS):
+        raise ValueError(f"a version of programs must be a whole number from 1, got {version!r:.60}")
+    return device
 
 
 def problem_line(index: int, measured_at: str, outcomes: Sequence[Outcome]) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tilewise.collect._journal import JournalEntry
 from tilewise.collect._plan import Plan
-from tilewise.data import DERIVED_COLUMNS, Column, measurement_columns
+from tilewise.data import DERIVED_COLUMNS, PROGRAMS_COLUMN, Column, measurement_columns
 from tilewise.errors import DataError
 from tilewise.files import create_bytes
 
@@ -28,12 +28,14 @@ def measurement_table(plan: Plan, entries: Iterable[JournalEntry]) -> pa.Table:
 
     Returns:
         One row per (problem, kernel) that the plan asks for, failures included, in the plan's order of problems and
-        kernels.
+        kernels. The version of the programs is a column only if one is known.
     """
     done = sorted(entries, key=lambda e: e.index)
     cells = _problem_columns(plan, done) | _kernel_columns(plan, len(done)) | _outcome_columns(plan, done)
+    cells |= _program_versions(plan, done)
     every = measurement_columns(plan.target.op, plan.pool.backend.name)
-    columns = [column for column in every if column.name not in DERIVED_COLUMNS]
+    omitted = {*DERIVED_COLUMNS, PROGRAMS_COLUMN} - cells.keys()
+    columns = [column for column in every if column.name not in omitted]
     arrays = [_array(column, cells.get(column.name), len(done) * len(plan.pool)) for column in columns]
     full = pa.Table.from_arrays(arrays, schema=pa.schema([_field(c) for c in columns]))
     if all(item.kernels is None for item in plan.items):
@@ -101,7 +103,7 @@ def _problem_columns(plan: Plan, done: Sequence[JournalEntry]) -> dict[str, pa.A
         {
             **dataclasses.asdict(plan.target),
             **plan.items[entry.index].problem.to_dict(),
-            **dataclasses.asdict(entry.device),
+            **{name: value for name, value in dataclasses.asdict(entry.device).items() if name != PROGRAMS_COLUMN},
             "run_id": plan.run_id,
             "origin": plan.items[entry.index].origin,
             "measured_at": entry.measured_at,
@@ -118,6 +120,13 @@ def _kernel_columns(plan: Plan, problems: int) -> dict[str, pa.Array]:
     columns = {name: values.tolist() for name, values in plan.pool.columns.items()}
     named: Mapping[str, Sequence[object]] = {"kernel_name": plan.pool.names, **columns}
     return {name: pa.array(values).take(kernel_of_row) for name, values in named.items()}
+
+
+def _program_versions(plan: Plan, done: Sequence[JournalEntry]) -> dict[str, pa.Array]:
+    """Return the version of the project's own programs, empty in rows of other kernels; nothing if none is known."""
+    is_own = [plan.pool.backend.source_of(kernel).compiled_here for kernel in plan.pool.kernels]
+    versions = [entry.device.programs_version if own else None for entry in done for own in is_own]
+    return {PROGRAMS_COLUMN: pa.array(versions, pa.int64())} if any(versions) else {}
 
 
 def _outcome_columns(plan: Plan, done: Sequence[JournalEntry]) -> dict[str, np.ndarray]:

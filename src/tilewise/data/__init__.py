@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilewise.data._backends import backend_of_frame as backend_of_frame
     from tilewise.data._ck_files import to_ck_text as to_ck_text
     from tilewise.data._columns import DERIVED_COLUMNS as DERIVED_COLUMNS
+    from tilewise.data._columns import PROGRAMS_COLUMN as PROGRAMS_COLUMN
     from tilewise.data._columns import TARGET_COLUMNS as TARGET_COLUMNS
     from tilewise.data._columns import Column as Column
     from tilewise.data._columns import measurement_columns as measurement_columns
@@ -58,6 +59,7 @@ __all__, __getattr__ = lazy_face(
         "_columns": (
             "Column",
             "DERIVED_COLUMNS",
+            "PROGRAMS_COLUMN",
             "TARGET_COLUMNS",
             "measurement_columns",
         ),

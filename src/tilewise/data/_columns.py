@@ -44,6 +44,8 @@ RESULT = (
 # Columns that follow from latency_ms and the problem: a file may omit them, and reading adds them.
 DERIVED_COLUMNS = ("tflops", "bandwidth_gb_s")
 
+PROGRAMS_COLUMN = "programs_version"  # a later column: files omit it where all rows of a table have an empty cell
+
 PROVENANCE = (
     Column("run_id", "str", "", "the collecting run; equal rows of two runs are repeats, not contradictions"),
     Column("origin", "str", "", "source of the problem: a network's name, a generator, an imported file"),
@@ -62,6 +64,13 @@ PROVENANCE = (
     Column("latency_p80_ms", "float", "ms", "80th percentile", nullable=True),
     Column(
         "sm_clock_mhz", "int", "MHz", "clock of the multiprocessors, median over the samples' rounds", nullable=True
+    ),
+    Column(
+        PROGRAMS_COLUMN,
+        "int",
+        "",
+        "version of tilewise's programs of the op; empty: 1, or none of them",
+        nullable=True,
     ),
 )
 

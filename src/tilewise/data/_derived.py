@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data._backends import backend_of_frame
+from tilewise.data._columns import PROGRAMS_COLUMN
 from tilewise.data._rows import numbered
 from tilewise.errors import ProblemError, UsageError
 from tilewise.kernels import Backend, KernelValue
@@ -63,10 +65,22 @@ def with_rates(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 def with_later_columns(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     """Return the table with any missing later column added: each row has the default.
 
-    Later columns are those of :attr:`Problem.later_columns` and :attr:`Backend.later_columns`.
+    Later columns are those of :attr:`Problem.later_columns` and :attr:`Backend.later_columns`, and the version of
+    programs.
     """
     implied = implied_columns(op, backend_of_frame(frame)).items()
-    return frame.assign(**{name: value for name, value in implied if name not in frame})
+    return with_constants(frame, {name: value for name, value in implied if name not in frame})
+
+
+def with_constants(frame: pd.DataFrame, values: Mapping[str, KernelValue | None]) -> pd.DataFrame:
+    """Return the table with columns that have one value each; None stands for empty cells of integers."""
+    empty = pd.Series(pd.NA, index=frame.index, dtype="Int64")
+    return frame.assign(**{name: empty if value is None else value for name, value in values.items()})
+
+
+def holds_only(values: pd.Series, value: KernelValue | None) -> bool:
+    """Return whether all cells have this value; None stands for empty cells."""
+    return bool((values.isna() if value is None else values == value).all())
 
 
 def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
@@ -75,13 +89,13 @@ def without_implied(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     So files and digests of a table stay as they were before the op or the backend had these columns.
     """
     implied = implied_columns(op, backend_of_frame(frame)).items()
-    return frame.drop(columns=[name for name, value in implied if name in frame and (frame[name] == value).all()])
+    return frame.drop(columns=[name for name, value in implied if name in frame and holds_only(frame[name], value)])
 
 
-def implied_columns(op: str, backend: Backend) -> dict[str, KernelValue]:
-    """Return the later columns of the op and of a backend's kernels, with their defaults."""
+def implied_columns(op: str, backend: Backend) -> dict[str, KernelValue | None]:
+    """Return the later columns of the op, of a backend's kernels and of all tables, with their defaults."""
     defaults = OPS[op].defaults()
-    return {n: defaults[n] for n in OPS[op].later_columns} | backend.later_columns
+    return {**{n: defaults[n] for n in OPS[op].later_columns}, **backend.later_columns, PROGRAMS_COLUMN: None}
 
 
 @lru_cache(maxsize=1 << 15)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise._ahead import ahead
+from tilewise.data._columns import PROGRAMS_COLUMN
 from tilewise.data._derived import implied_columns
 from tilewise.data._digest import begin_digest, digest_column
 from tilewise.data._row_source import CHUNK_ROWS, FileSource, open_rows, row_count
@@ -87,8 +88,9 @@ def chunks_of(
     Args:
         rows: a measurement table that may hold other targets, or opened measurements of `target`.
         target: the target.
-        columns: those to keep, of those that there are; None keeps all.
+        columns: those to keep besides the version of the programs, of those that there are; None keeps all.
     """
+    columns = None if columns is None else (*columns, PROGRAMS_COLUMN)
     if isinstance(rows, pd.DataFrame):
         yield TargetTable.of(rows if columns is None else rows[[name for name in columns if name in rows]], target)
     else:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tilewise.data._backends import backend_of_frame, joined, tags_of, widened
 from tilewise.data._columns import TARGET_COLUMNS, Column, table_columns
-from tilewise.data._derived import implied_columns
+from tilewise.data._derived import holds_only, implied_columns, with_constants
 from tilewise.data._rows import is_of, taken
 from tilewise.data._schema import (
     backend_tags,
@@ -66,7 +66,7 @@ class RowSource(Protocol):
     def select(self, rows: _Bools) -> Iterator[pd.DataFrame]:
         """Yield the rows selected by a mask of shape (rows,), in order and in parts."""
 
-    def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
+    def used(self, defaults: Mapping[str, KernelValue | None], rows: _Bools) -> set[str]:
         """Return the columns in which a row selected by a mask has another value than this."""
 
 
@@ -101,10 +101,10 @@ class FrameSource:
         """Yield the selected rows."""
         yield taken(self.frame, rows)
 
-    def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
+    def used(self, defaults: Mapping[str, KernelValue | None], rows: _Bools) -> set[str]:
         """Return the columns in which a selected row has another value than this."""
         frame = taken(self.frame, rows)
-        return {name for name, value in defaults.items() if name in frame and not (frame[name] == value).all()}
+        return {name for name, value in defaults.items() if name in frame and not holds_only(frame[name], value)}
 
 
 def open_rows(path: Path, target: Target, chunk_rows: int = CHUNK_ROWS) -> RowSource:
@@ -212,7 +212,7 @@ class FileSource:
     def is_complete(self) -> bool:
         """True for one file that holds these rows alone, with every column that does not have defaults only."""
         stored = pq.read_schema(self.groups[0].file).names
-        later = (*OPS[self.target.op].later_columns, *self.backend.later_columns)
+        later = implied_columns(self.target.op, self.backend)
         is_one = all(g.file == self.groups[0].file and g.rows is None for g in self.groups)
         return is_one and {c.name for c in self.columns} <= {*stored, *later}
 
@@ -223,9 +223,9 @@ class FileSource:
             stored = pq.read_schema(group.file).names
             found = [column for column in columns if column.name in names and column.name in stored]
             left_out = {n: value for n, value in implied.items() if n in names and n not in stored}
-            yield typed_columns(group.file, group.number, found, places).assign(**left_out)
+            yield with_constants(typed_columns(group.file, group.number, found, places), left_out)
 
-    def used(self, defaults: Mapping[str, KernelValue], rows: _Bools) -> set[str]:
+    def used(self, defaults: Mapping[str, KernelValue | None], rows: _Bools) -> set[str]:
         """Return the columns in which a selected row has another value than this; reads these columns only."""
         found = set[str]()
         for group, places, _ in self._places(rows):

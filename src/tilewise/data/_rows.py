@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as arrow
 
-from tilewise.data._columns import TARGET_COLUMNS
+from tilewise.data._columns import PROGRAMS_COLUMN, TARGET_COLUMNS
 from tilewise.kernels import Pool
 from tilewise.ops import OPS, Problem, Target
 
@@ -22,6 +22,24 @@ def is_of(frame: pd.DataFrame, target: Target) -> Bools:
     """Return which rows belong to `target`, of shape (rows,)."""
     of_column = [frame[c.name] == getattr(target, c.name) for c in TARGET_COLUMNS]
     return cast(Bools, np.logical_and.reduce([mask.to_numpy(dtype=bool, na_value=False) for mask in of_column]))
+
+
+def superseded(frame: pd.DataFrame, of_problem: Sequence[str]) -> Bools:
+    """Return which rows a later version of the programs supersedes, of shape (rows,).
+
+    A row is superseded if its kernel was measured on its problem with a later version; the outcome does not matter.
+
+    Args:
+        frame: rows of one target, all of each problem.
+        of_problem: columns that tell problems apart.
+    """
+    version = frame[PROGRAMS_COLUMN].fillna(1).to_numpy(dtype=np.int64)
+    if not len(frame) or version.min() == version.max():
+        return np.zeros(len(frame), dtype=bool)
+    number = numbered(frame, [*of_problem, "kernel_name"])[0]
+    latest = np.zeros(number.max() + 1, dtype=np.int64)
+    np.maximum.at(latest, number, version)
+    return cast(Bools, version < latest[number])
 
 
 def taken(rows: pd.DataFrame, mask: Bools) -> pd.DataFrame:

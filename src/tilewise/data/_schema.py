@@ -30,7 +30,7 @@ from tilewise.data._columns import (
     measurement_columns,
     table_columns,
 )
-from tilewise.data._derived import with_later_columns, with_rates, work_of
+from tilewise.data._derived import implied_columns, with_later_columns, with_rates, work_of
 from tilewise.data._rows import is_of, numbered, picked, taken
 from tilewise.data._text import categories, in_words
 from tilewise.errors import ConfigError, DataError, KernelError
@@ -331,7 +331,7 @@ def typed(
     if repeated:
         raise DataError(f"{file}: column names must be unique, got {', '.join(repeated)} more than once")
     stored = [c for c in columns if c.name in table.column_names]
-    later = (*OPS[op].later_columns, *backend_of_columns(table.column_names, tags).later_columns)
+    later = implied_columns(op, backend_of_columns(table.column_names, tags))
     missing = [c.name for c in columns if c not in stored and c.name not in (*DERIVED_COLUMNS, *later)]
     if missing:
         raise DataError(f"{file}: column {', '.join(missing)} is missing; a table of {op} has {len(columns)} columns")

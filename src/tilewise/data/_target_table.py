@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.data._labels import valid_labels
-from tilewise.data._rows import is_of, pool_index, problem_index, problems_of, sort_rows, support, taken
+from tilewise.data._rows import is_of, pool_index, problem_index, problems_of, sort_rows, superseded, support, taken
 from tilewise.data._splits import group_keys, held_out, split_keys
 from tilewise.kernels import Pool
 from tilewise.ops import OPS, Problem, Target
@@ -45,8 +45,13 @@ class TargetTable:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, target: Target) -> Self:
-        """Return the rows of `target` in a measurement table that may hold other targets."""
-        return cls(target, taken(frame, is_of(frame, target)))
+        """Return the rows of `target` in a measurement table that may hold other targets.
+
+        Times of programs that a later version has superseded are left out, as preparation does, so that a table gives
+        the same labels whether it was prepared or not.
+        """
+        rows = taken(frame, is_of(frame, target))
+        return cls(target, taken(rows, ~superseded(rows, OPS[target.op].column_names())))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -13,6 +13,7 @@ from tilewise._lazy import lazy_face
 
 if TYPE_CHECKING:
     from tilewise.kernels._backends import BACKENDS as BACKENDS
+    from tilewise.kernels._backends import PROGRAM_VERSIONS as PROGRAM_VERSIONS
     from tilewise.kernels._backends import backend as backend
     from tilewise.kernels._backends import backend_of as backend_of
     from tilewise.kernels._backends import backend_of_columns as backend_of_columns
@@ -75,6 +76,7 @@ __all__, __getattr__ = lazy_face(
     {
         "_backends": (
             "BACKENDS",
+            "PROGRAM_VERSIONS",
             "backend",
             "backend_of",
             "backend_of_columns",

@@ -36,7 +36,8 @@ RESERVED_COLUMNS = frozenset(
         "op", "variant", "dtype", "arch", "target", "kernel", "kernel_name", "backend", "config", "problem",
         "latency_ms", "tflops", "bandwidth_gb_s", "status", "error", "is_valid", "run_id", "origin", "hw_device",
         "hw_uuid", "driver", "libraries", "measured_at", "regime", "unrolled", "repeats", "latency_min_ms",
-        "latency_p20_ms", "latency_p80_ms", "sm_clock_mhz", "source_file", "source_row", "label", "fault",
+        "latency_p20_ms", "latency_p80_ms", "sm_clock_mhz", "programs_version", "source_file", "source_row", "label",
+        "fault",
         # Attributes of problems and kernels.
         "variants", "layouts", "later_columns", "definition", "values", "defaults", "stated", "in_words", "group_key",
         "layer_keys", "flops", "min_bytes", "implicit_gemm", "column_names", "column_kinds", "from_dict", "to_dict",

@@ -75,6 +75,14 @@ def test_the_first_valid_of_repeated_rows_counts(tmp_path: Path) -> None:
     assert recorded.latency_ms(recorded.problems[0], recorded.pool.names[0]) == valid["latency_ms"].iloc[0]
 
 
+def test_the_latest_programs_of_repeated_rows_count(tmp_path: Path) -> None:
+    valid = FRAME[FRAME["is_valid"]].iloc[[0]]
+    later = valid.assign(latency_ms=valid["latency_ms"] / 2, programs_version=2)
+    pd.concat([valid, later, valid.assign(programs_version=1)]).to_parquet(tmp_path / "t.parquet")
+    recorded = ReplayTable.load(tmp_path, TARGET)
+    assert recorded.latency_ms(recorded.problems[0], recorded.pool.names[0]) == later["latency_ms"].iloc[0]
+
+
 @given(
     times=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12),
     clocks=st.lists(st.integers(1, 2000), min_size=1, max_size=3),

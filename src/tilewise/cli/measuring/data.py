@@ -153,6 +153,8 @@ def _merge(cfg: DictConfig) -> None:
     _show_decisions(merged.applied, console)
     if merged.repeats:
         console.print(f"{merged.repeats} rows repeat another and were left out", highlight=False)
+    if merged.superseded:
+        console.print(f"{merged.superseded} rows of earlier programs were left out: measured again", highlight=False)
     undecided = path.with_suffix(".faults.yaml")
     if len(merged.faults):
         for rule, count in merged.faults["rule"].value_counts().items():

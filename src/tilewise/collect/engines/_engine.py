@@ -20,13 +20,18 @@ BeginCallback = Callable[[int | None], None]  # announces a kernel by its index,
 
 @dataclass(frozen=True)
 class Device:
-    """Origin of measurements, as columns of the measurement table."""
+    """Origin of measurements, as columns of the measurement table.
+
+    `programs_version` is that of the project's own programs (:data:`tilewise.kernels.PROGRAM_VERSIONS`) and concerns
+    their rows alone; None where the engine runs none of them, or the version is unknown.
+    """
 
     hw_device: str
     hw_uuid: str | None
     driver: str | None
     libraries: str
     regime: str
+    programs_version: int | None = None
 
 
 class EngineLostError(Exception):

@@ -23,6 +23,7 @@ from tilewise.collect.engines._engine import REGIME, BeginCallback, Device, Engi
 from tilewise.collect.engines._nvml import driver_version
 from tilewise.collect.engines._stopwatch import HEAD_START_CLEARS, GraphStopwatch, L2Cache, capture_graph
 from tilewise.errors import one_line
+from tilewise.kernels import PROGRAM_VERSIONS
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import (
     Program,
@@ -130,7 +131,8 @@ class GpuEngine:
     def device(self) -> Device:
         """Describe the device."""
         libraries = f"torch {torch.__version__}, triton {triton.__version__}, CUDA {torch.version.cuda}"
-        return Device(self._name, self._uuid, driver_version(), libraries, REGIME)
+        version = PROGRAM_VERSIONS.get(self._plan.target.op)
+        return Device(self._name, self._uuid, driver_version(), libraries, REGIME, version)
 
     def measure(
         self, item: Item, known: Mapping[int, Outcome], begin: BeginCallback, careful: bool = False

@@ -21,14 +21,14 @@ from tilewise.arch import HardwareProfile, load_arch
 from tilewise.collect._outcomes import Outcome, Samples
 from tilewise.collect._plan import Item, Plan, Timing
 from tilewise.collect.engines._engine import BeginCallback, Device, EngineFactory
-from tilewise.data import TARGET_COLUMNS
+from tilewise.data import PROGRAMS_COLUMN, TARGET_COLUMNS
 from tilewise.errors import DataError
 from tilewise.kernels import BACKEND_COLUMN, FILL, Backend, FieldKind, KernelBase, Pool, backend_of_columns, together
 from tilewise.ops import OPS, Problem, Target
 
 _RESULTS = (
     *("status", "error", "latency_ms", "latency_min_ms", "latency_p20_ms", "latency_p80_ms"),
-    *("repeats", "unrolled", "sm_clock_mhz", "origin", "hw_device"),
+    *("repeats", "unrolled", "sm_clock_mhz", "origin", "hw_device", PROGRAMS_COLUMN),
 )
 _NEEDED = ("kernel_name", "status", "latency_ms")
 
@@ -43,7 +43,8 @@ class Oracle(NamedTuple):
 class ReplayTable:
     """Measurements of the kernels and problems of one target, read from a table.
 
-    If a problem and kernel have several rows, the first valid one counts, or else the first.
+    If a problem and kernel have several rows, those of the latest version of the programs count: the first valid one,
+    or else the first.
 
     Args:
         target: the target of the rows.
@@ -60,6 +61,8 @@ class ReplayTable:
         backend, names = backend_of_columns(columns, columns.get(BACKEND_COLUMN, ())), OPS[target.op].column_names()
         problems: dict[tuple[Any, ...], Problem] = {}
         status, kernel_columns = columns["status"], backend.column_kinds()
+        versions = columns.get(PROGRAMS_COLUMN, [None] * len(status))
+        rank = [(version or 1, outcome == "ok") for version, outcome in zip(versions, status, strict=True)]
         for row, (name, *key) in enumerate(zip(*(columns[n] for n in ("kernel_name", *names)), strict=True)):
             problem = problems.get(tuple(key))
             if problem is None:
@@ -67,7 +70,7 @@ class ReplayTable:
             if name not in self._kernels:
                 self._kernels[name] = backend.read_kernel({n: columns[n][row] for n in kernel_columns})
             row_of = self._rows.setdefault(problem, {})
-            if name not in row_of or (status[row] == "ok" and status[row_of[name]] != "ok"):
+            if name not in row_of or rank[row] > rank[row_of[name]]:
                 row_of[name] = row
 
     @classmethod

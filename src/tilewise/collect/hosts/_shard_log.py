@@ -16,6 +16,7 @@ from tilewise.collect._journal import (
     broken_line,
     problem_line,
     read_broken_line,
+    read_device,
     read_problem_line,
 )
 from tilewise.collect._outcomes import Outcome
@@ -87,6 +88,6 @@ def read_entry(store: Store, name: str, plan: Plan) -> JournalEntry:
     """
     try:
         values = json.loads(store.read(name) or b"")
-        return read_problem_line(values, Device(**values["device"]), plan)
+        return read_problem_line(values, read_device(values["device"]), plan)
     except (UsageError, ValueError, LookupError, TypeError, AttributeError) as e:
         raise DataError(f"{name}: a damaged object of the shared storage ({e}); remove it to measure again") from e

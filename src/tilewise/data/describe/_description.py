@@ -161,10 +161,11 @@ def describe(frame: pd.DataFrame, target: Target, fraction: float) -> Descriptio
         target: target of all rows.
         fraction: share of the group keys that is held out for validation.
     """
-    labels = labelled(frame, target.op)
+    current = TargetTable.of(frame, target).rows
+    labels = labelled(current, target.op)
     number = problem_index(labels, target.op)
     efficiency, kernels = efficiencies(labels, number)
-    pairs = repeated_pairs(frame, target.op)
+    pairs = repeated_pairs(current, target.op)
     return Description(
         target,
         problem_table(labels, number, target, fraction),
@@ -174,7 +175,7 @@ def describe(frame: pd.DataFrame, target: Target, fraction: float) -> Descriptio
         failures(frame),
         samples(frame),
         tuple(_run(str(run_id), rows, target.op) for run_id, rows in frame.groupby("run_id", sort=True)),
-        repeats(pairs, judge_runs(frame, target.op)),
+        repeats(pairs, judge_runs(current, target.op)),
         pairs,
     )
 

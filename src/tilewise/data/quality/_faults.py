@@ -15,7 +15,8 @@ import pandas as pd
 from tilewise._ahead import ahead
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.data._backends import backend_of_frame
-from tilewise.data._rows import problem_index, taken
+from tilewise.data._columns import PROGRAMS_COLUMN
+from tilewise.data._rows import problem_index, superseded, taken
 from tilewise.data._schema import row_faults, to_measurements
 from tilewise.data.quality._outliers import RelativeTimes, outliers
 from tilewise.ops import OPS, Target, definition_of
@@ -26,10 +27,13 @@ COLD_SPREAD = 3.0  # a median this far above the fastest sample did not time the
 COLD_REPEAT = 2.0  # a latency this far above another run's is a cold start
 
 _READ = ("kernel_name", "run_id", "status", "is_valid", "latency_ms", "latency_min_ms", "repeats", "tflops",
-         "bandwidth_gb_s")  # columns that the rules read, besides the problem's  # fmt: skip
+         "bandwidth_gb_s", PROGRAMS_COLUMN)  # columns that the rules read, besides the problem's  # fmt: skip
 _Check = Callable[[pd.DataFrame, "_Limits"], pd.Series]
 
-HARMLESS = "repeat"  # rows that break this rule need no decision: the table holds an equal row, or a faster call
+REPEAT = "repeat"
+SUPERSEDED = "superseded"
+# Rows that break these rules need no decision: the table holds an equal row, a faster call, or one of today's programs.
+HARMLESS = (REPEAT, SUPERSEDED)
 
 
 def find_faults(chunks: Iterable[pd.DataFrame], target: Target) -> pd.DataFrame:
@@ -96,7 +100,7 @@ def _faults_of_problems(
 
 def _broken(rule: str, reasons: pd.Series) -> pd.DataFrame:
     """Return rule and reason of faulty rows. Two checks find repeats as well."""
-    rules = np.where(reasons.astype(str).str.startswith("repeats"), HARMLESS, rule)
+    rules = np.where(reasons.astype(str).str.startswith("repeats"), REPEAT, rule)
     return pd.DataFrame({"rule": rules, "reason": reasons}, index=reasons.index, dtype=object)
 
 
@@ -119,6 +123,14 @@ class _Limits:
         """Return the limits of a target."""
         unknown = definition_of(target.op) is not None and target.dtype not in arch.peak_tflops
         return cls(arch, None if unknown else arch.peak(target.dtype) * ROOFLINE_SLACK, lists_fastest)
+
+
+def _superseded(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
+    late = pd.Series(superseded(frame, ["problem"]), index=frame.index)
+    version = frame[PROGRAMS_COLUMN].fillna(1)
+    return _reasons(
+        late, version, lambda v: f"superseded: version {v} of the programs, measured again with a later one"
+    )
 
 
 def _above_peak(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
@@ -177,10 +189,11 @@ def _reasons(bad: pd.Series, values: pd.Series, reason: Callable[[float], str]) 
 
 # In this order. RelativeTimes judges the rows that these leave, by all problems together.
 _CHECKS: dict[str, _Check] = {
+    SUPERSEDED: _superseded,  # first, as the other rules compare rows with each other
     "above_peak": _above_peak,
     "above_bandwidth": _above_bandwidth,
     "contradiction": _duplicates,
     "cold_samples": _cold_samples,
     "cold_repeat": _cold_repeats,
 }
-RULES = ("row", *_CHECKS, "outlier", HARMLESS)
+RULES = ("row", *_CHECKS, "outlier", REPEAT)

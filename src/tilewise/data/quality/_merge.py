@@ -21,7 +21,7 @@ from tilewise.data._rows import is_of
 from tilewise.data._schema import parquet_files, read_raw_measurements, to_measurements
 from tilewise.data.importers import content_hash, open_parquet
 from tilewise.data.quality._exclusions import EXCLUSIONS_METADATA, Exclusion, find_exclusions, template
-from tilewise.data.quality._faults import HARMLESS
+from tilewise.data.quality._faults import HARMLESS, REPEAT, SUPERSEDED
 from tilewise.data.quality._screen import screen
 from tilewise.errors import DataError
 from tilewise.ops import OPS, Target
@@ -40,6 +40,7 @@ class Merged:
         faults: columns `rule` and `reason` of undecided faulty rows. Unless it is empty, the merge is blocked.
         template: an exclusions file for `faults`.
         repeats: number of rows left out because an equal row of the same run, problem and kernel precedes them.
+        superseded: number of rows left out because the same problem and kernel was measured with later programs.
         applied: each decision with the number of rows that it left out, which may be 0.
         metadata: sources and decisions, for the parquet file.
     """
@@ -48,6 +49,7 @@ class Merged:
     faults: pd.DataFrame
     template: str
     repeats: int
+    superseded: int
     applied: tuple[tuple[Exclusion, int], ...]
     metadata: dict[bytes, bytes]
 
@@ -72,8 +74,8 @@ def merge_measurements(inputs: Sequence[Path], target: Target) -> Merged:
         raise DataError(f"{', '.join(map(str, inputs))}: no row of {target.name}")
     rows = joined(list(frames.values())).reset_index(drop=True)
     screened = screen(FrameSource(rows), target, exclusions)
-    harmless = screened.faults["rule"] == HARMLESS
-    blocking = screened.faults[~harmless]
+    rules = screened.faults["rule"]
+    blocking = screened.faults[~rules.isin(HARMLESS)]
     if not screened.n_good:
         raise DataError(f"all {len(rows)} rows of {target.name} are bad or excluded")
     key = [*OPS[target.op].column_names(), "kernel_name", "run_id", "latency_ms"]
@@ -81,7 +83,8 @@ def merge_measurements(inputs: Sequence[Path], target: Target) -> Merged:
         to_measurements(rows[screened.good]),
         blocking,
         template(rows, blocking, key),
-        int(harmless.sum()),
+        int((rules == REPEAT).sum()),
+        int((rules == SUPERSEDED).sum()),
         screened.applied,
         _metadata(frames, screened.applied),
     )

@@ -66,8 +66,8 @@ class Prepared:
 
     @property
     def quarantined_share(self) -> float:
-        """Share of the rows that is in quarantine, not counting repeats of other rows."""
-        doubtful = int((self.screened.faults["rule"] != HARMLESS).sum())
+        """Share of the rows that is in quarantine, not counting repeats of other rows and superseded ones."""
+        doubtful = int((~self.screened.faults["rule"].isin(HARMLESS)).sum())
         return doubtful / (self.screened.n_good + len(self.screened.faults))
 
     def _with(self, cells: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from tilewise.dispatch.measuring._measure import RUN_ID
 from tilewise.dispatch.measuring._measured_cache import MeasuredContext, MeasuredEntry
 from tilewise.dispatch.sources import pool_without_model
 from tilewise.errors import DataError, TilewiseError
-from tilewise.kernels import Pool
+from tilewise.kernels import PROGRAM_VERSIONS, Pool
 from tilewise.ops import OPS, Problem, Target
 
 
@@ -120,7 +120,7 @@ def _pools(target: Target, models: Iterable[Path]) -> Iterator[Pool]:
 
 def _table(entries: Sequence[MeasuredEntry], target: Target, pool: Pool, run_id: str) -> pa.Table:
     items = tuple(Item(e.problem, RUN_ID, tuple(sorted(e.tried))) for e in entries)
-    device = _device(entries[0].context.machine)
+    device = _device(entries[0].context.machine, target.op)
     journal = [
         JournalEntry(i, e.measured_at, device, e.ok, [FailedKernels(*group) for group in e.failed])
         for i, e in enumerate(entries)
@@ -128,9 +128,12 @@ def _table(entries: Sequence[MeasuredEntry], target: Target, pool: Pool, run_id:
     return measurement_table(Plan(target, load_arch(target.arch), pool, items, Timing(), run_id), journal)
 
 
-def _device(machine: Machine) -> Device:
-    """Return the device columns of a machine; a machine without torch took its figures from a replay table."""
+def _device(machine: Machine, op: str) -> Device:
+    """Return the device columns of a machine; one without torch took its figures from a replay table.
+
+    The kernels' code is today's (:func:`export_measurements`), and so is the version of an op's programs.
+    """
     if not machine.torch:
         return Device(machine.device, None, None, "", "recorded")
     libraries = f"torch {machine.torch}, triton {machine.triton}"
-    return Device(machine.device, None, machine.driver or None, libraries, REGIME)
+    return Device(machine.device, None, machine.driver or None, libraries, REGIME, PROGRAM_VERSIONS.get(op))
