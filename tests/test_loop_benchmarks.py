@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks.measuring import closed_loop, value
+from benchmarks.measuring.candidate_plan import candidate_plan, is_half_aligned, measured_pool, vendor_calls
 from benchmarks.results import RESULTS, load
 
+from synthetic import CONV, measurements
+from tilewise.data import TargetTable
+from tilewise.kernels import Pool
 from tilewise.markdown import fill
-from tilewise.ops import GemmProblem, Problem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 
 def test_calls_follow_zipfs_law() -> None:
@@ -49,3 +53,28 @@ def test_the_pages_show_the_results(benchmark: object, results: str, block: str)
     found = [load(p) for p in sorted(RESULTS.glob(results))]
     assert found
     assert fill(page, {block: table(found)}) == page
+
+
+@pytest.mark.parametrize(
+    ("c", "k", "g", "expected"),
+    [(8, 16, 1, False), (12, 16, 1, True), (16, 6, 1, True), (3, 64, 1, False), (32, 32, 16, True)],
+)
+def test_channels_that_2_divides_and_8_does_not(c: int, k: int, g: int, expected: bool) -> None:
+    assert is_half_aligned(GroupedConvProblem(1, c, k, g, 8, 8, 3, 3)) == expected
+
+
+def test_a_plan_of_measuring_again_has_every_valid_kernel_and_the_vendors_calls() -> None:
+    target = Target.parse(CONV)
+    table = TargetTable.of(measurements(n_problems=4, n_kernels=8, seed=1), target).labelled()
+    few = Pool(target.op, target.variant, target.dtype, measured_pool(table).kernels[:2])
+    for pool in (measured_pool(table), few):
+        plan = candidate_plan(table, pool, [2, 0], "again", anchors=None)
+        assert [item.problem for item in plan.items] == [table.problems[2], table.problems[0]]
+        for item in plan.items:
+            valid = {
+                n
+                for n, p in zip(table.rows["kernel_name"], table.problem, strict=True)
+                if table.problems[p] == item.problem
+            }
+            calls = {call.name(target.op, target.variant, target.dtype) for call in vendor_calls(target)}
+            assert {plan.pool.names[k] for k in item.kernels or ()} == (valid & set(pool.names)) | calls

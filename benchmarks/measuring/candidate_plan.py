@@ -1,14 +1,20 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
-        [--kind grouped|3d] [--kernels FILE]
+        [--kind grouped|3d|half_aligned] [--kernels FILE] [--again]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
 budget cuts off is a random part. ``--kind`` takes convolutions of several channels a group, or in three dimensions,
-alone: they are rare in the sets, and the vendor's calls for them differ most. ``--kernels`` also measures the kernels
-of a file that the pool lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them
-supports, whether or not these have rows of the vendor's calls.
+alone: they are rare in the sets, and the vendor's calls for them differ most; or those whose channels 2 divides and 8
+does not. ``--kernels`` also measures the kernels of a file that the pool lacks, one configuration a line
+(``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
+vendor's calls.
+
+``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
+calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::
+
+    python -m benchmarks.measuring.candidate_plan TARGET PLAN.json --kind half_aligned --again --run-id programs-2
 """
 
 from __future__ import annotations
@@ -26,8 +32,10 @@ from tilewise.kernels import Pool, illegal, load_pool
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
 from tilewise.ops import GroupedConvProblem, Problem, Target
+from tilewise.train import pool_of
 
 ANCHORS = 4  # fastest kernels that a run measures again; labels need three in common
+PROBLEMS = 3000
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
 
 
@@ -41,11 +49,23 @@ def is_3d(problem: Problem) -> bool:
     return isinstance(problem, GroupedConvProblem) and max(problem.Di, problem.Z) > 1
 
 
-KINDS: dict[str, Callable[[Problem], bool]] = {"grouped": is_grouped, "3d": is_3d}
+def is_half_aligned(problem: Problem) -> bool:
+    """Return whether 2 divides a group's input or output channels and 8 does not."""
+    if not isinstance(problem, GroupedConvProblem):
+        return False
+    return any(n // problem.G % 2 == 0 and n // problem.G % 8 != 0 for n in (problem.C, problem.K))
+
+
+KINDS: dict[str, Callable[[Problem], bool]] = {"grouped": is_grouped, "3d": is_3d, "half_aligned": is_half_aligned}
 
 
 def candidate_plan(
-    table: TargetTable, pool: Pool, wanted: Sequence[int], run_id: str, kernels: Sequence[Kernel] = ()
+    table: TargetTable,
+    pool: Pool,
+    wanted: Sequence[int],
+    run_id: str,
+    kernels: Sequence[Kernel] = (),
+    anchors: int | None = ANCHORS,
 ) -> Plan:
     """Return a plan of the vendor's calls, of further kernels, and of the kernels that were fastest.
 
@@ -55,6 +75,7 @@ def candidate_plan(
         wanted: numbers of the problems, in the order in which they are measured.
         run_id: of the run.
         kernels: further kernels; if there are any, problems that they do not support are left out.
+        anchors: how many of the fastest kernels are measured again; None for all.
     """
     target, arch = table.target, load_arch(table.target.arch)
     calls = vendor_calls(target)
@@ -72,7 +93,7 @@ def candidate_plan(
         if further and not any(runs[mixed.kernels.index(kernel)] for kernel in further):
             continue
         candidates = (mixed.kernels.index(candidate) for candidate in (*further, *calls))
-        chosen = {*fastest.get(int(index), [])[:ANCHORS], *candidates}
+        chosen = {*fastest.get(int(index), [])[:anchors], *candidates}
         if indices := tuple(sorted(k for k in chosen if runs[k])):
             items.append(Item(problem, "candidates", indices))
     return Plan(target, arch, mixed, tuple(items), Timing(), run_id)
@@ -88,6 +109,13 @@ def read_kernels(file: Path, target: Target) -> tuple[Kernel, ...]:
     """Return the kernels of a file, one configuration a line, that are legal for a target."""
     arch, kernels = load_arch(target.arch), map(Kernel.from_config, file.read_text().split())
     return tuple(kernel for kernel in kernels if illegal(kernel, target, arch) is None)
+
+
+def measured_pool(table: TargetTable) -> Pool:
+    """Return the kernels with a valid row that still run on the target's arch, those of the shipped pool first."""
+    target, arch = table.target, load_arch(table.target.arch)
+    kernels = (kernel for kernel in pool_of(table.rows, target).kernels if illegal(kernel, target, arch) is None)
+    return Pool(target.op, target.variant, target.dtype, tuple(kernels))
 
 
 def in_order(table: TargetTable, seed: int, called_too: bool) -> list[int]:
@@ -110,18 +138,20 @@ def main() -> None:
     parser.add_argument("target", type=Target.parse)
     parser.add_argument("output", type=Path)
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--problems", type=int, default=3000)
+    parser.add_argument("--problems", type=int, help="the most problems; 3000, but all of them with --again")
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=list(KINDS), help="measure convolutions of this kind alone")
     parser.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
+    parser.add_argument("--again", action="store_true", help="measure every kernel with a valid row again")
     args = parser.parse_args()
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
-    pool = load_pool(args.target)
+    pool = measured_pool(table) if args.again else load_pool(args.target)
     kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
-    order = in_order(table, args.seed, called_too=bool(kernels))
+    order = in_order(table, args.seed, called_too=args.again or bool(kernels))
     wanted = [i for i in order if args.kind is None or KINDS[args.kind](table.problems[i])]
-    plan = candidate_plan(table, pool, wanted[: args.problems], args.run_id, kernels)
+    most, anchors = (args.problems, None) if args.again else (args.problems or PROBLEMS, ANCHORS)
+    plan = candidate_plan(table, pool, wanted[:most], args.run_id, kernels, anchors)
     args.output.write_text(plan.dumps())
     print(f"{args.output}: {len(plan.items)} problems, {sum(len(i.kernels or ()) for i in plan.items)} pairs")
 
