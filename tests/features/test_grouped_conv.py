@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_MERGED, TINY_STRIPS
 from strategies import CONV_POOL, conv_kernels, conv_problems
@@ -17,12 +18,15 @@ from tilewise.arch import load_arch
 from tilewise.errors import KernelError
 from tilewise.features import feature_table
 from tilewise.features._block_inputs import CLASSES_PER_PIPELINE
+from tilewise.features._conv_inputs import ConvInputs
 from tilewise.kernels import Pool, unsupported
 from tilewise.kernels.ck import CkKernel
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton._limits import RESULT_BYTES
 from tilewise.kernels.triton._rules import shared_memory_bytes, stores_tiles
+from tilewise.kernels.triton._shapes import merged_groups
 from tilewise.kernels.triton.programs import family_of
+from tilewise.kernels.triton.programs.conv._merged import merged_constants
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import GroupedConvProblem
 
@@ -37,6 +41,7 @@ TABLE = feature_table("grouped_conv")
 GROUPED = GroupedConvProblem(N=8, C=96, K=192, G=2, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
 # a strided depthwise 3x3 layer: 4 x 14 x 14 = 784 pixels, 64 channels
 DEPTHWISE = GroupedConvProblem(N=4, C=64, K=64, G=64, Hi=28, Wi=28, Y=3, X=3, pad_h=1, pad_w=1, stride_h=2, stride_w=2)
+MERGED = [kernel for kernel in CONV_POOL.kernels if kernel.pipeline == "merged"]
 # a 1x1 layer with few pixels and many channels
 POINT = GroupedConvProblem(N=1, C=2048, K=512, G=1, Hi=7, Wi=7, Y=1, X=1)
 
@@ -373,7 +378,7 @@ def test_a_third_dimension_is_seen() -> None:
 
 def test_the_schema_is_pinned() -> None:
     """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
-    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (186, "c184014c6c5e")
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (186, "65a3a1904244")
 
 
 def test_the_grid_of_a_strided_gradient_has_residue_classes() -> None:
@@ -465,6 +470,19 @@ def test_another_alignment_is_another_program() -> None:
     assert len({aligned, program("taps", C=2 * 12), program("taps", K=2 * 12), program("flat")}) == 4
 
 
+@given(st.sampled_from(MERGED), conv_problems(max_size=16))
+def test_the_program_of_merged_groups_tells_what_loads_take_at_once(
+    kernel: Kernel, problem: GroupedConvProblem
+) -> None:
+    assume(merged_groups(kernel, problem, "forward") > 1)
+    rows = TABLE.rows_of(problem.to_dict(), kernel.to_dict(), variant="forward", dtype="bf16", arch=SM90)
+    number = int(rows.program_class[0]) % CLASSES_PER_PIPELINE
+    constants = merged_constants(kernel, problem, "forward")
+    assert [2 ** (number // base % 4) for base in (16, 4, 1)] == [constants[n] for n in ("RUN", "INPUTS", "OUTPUTS")]
+    assert isinstance(rows, ConvInputs)
+    assert bool(rows.widest("a")[0]) == (constants["INPUTS"] == 8)
+
+
 def test_a_call_of_the_vendor_has_a_program_for_each_kind_of_convolution() -> None:
     columns = Pool("grouped_conv", "forward", "bf16", (VendorCall("cudnn"),)).columns
 
@@ -473,11 +491,15 @@ def test_a_call_of_the_vendor_has_a_program_for_each_kind_of_convolution() -> No
         return int(TABLE.rows_of(values, columns, variant="forward", dtype="bf16", arch=SM90).program_class[0])
 
     dense = program(GROUPED, G=1)
-    kinds = [dense, program(GROUPED), program(GROUPED, dilation_w=2), program(DEPTHWISE), program(DEPTHWISE, Di=9, Z=3)]
-    assert len(set(kinds)) == 5
+    volume, square = program(GROUPED, G=1, Di=9, Z=3), program(GROUPED, C=64, K=64, G=4)
+    kinds = [dense, volume, square, program(GROUPED), program(GROUPED, dilation_w=2), program(DEPTHWISE)]
+    kinds.append(program(DEPTHWISE, Di=9, Z=3))
+    assert len(set(kinds)) == 7
     for change in ({"dilation_h": 3, "pad_h": 3}, {"Y": 9, "pad_h": 4}, {"K": 2 * DEPTHWISE.K}):
         assert program(DEPTHWISE, **change) == kinds[-1]  # cuDNN has no kernel of its own for these either
-    assert kinds[1] == program(GROUPED, Hi=30, stride_w=2)
+    assert square == program(GROUPED, C=256, K=256, G=4) == program(GROUPED, C=256, K=256, G=32, stride_w=2)
+    for width in (24, 48, 128):  # as many inputs as outputs, but there are no kernels for so many
+        assert program(GROUPED, C=4 * width, K=4 * width, G=4) == program(GROUPED, C=64, K=128, G=4)
     assert max(kinds) - dense < CLASSES_PER_PIPELINE
 
 

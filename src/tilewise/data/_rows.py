@@ -30,9 +30,11 @@ def superseded(frame: pd.DataFrame, of_problem: Sequence[str]) -> Bools:
     A row is superseded if its kernel was measured on its problem with a later version; the outcome does not matter.
 
     Args:
-        frame: rows of one target, all of each problem.
+        frame: rows of one target, all of each problem; without the column, all have the first version.
         of_problem: columns that tell problems apart.
     """
+    if PROGRAMS_COLUMN not in frame:
+        return np.zeros(len(frame), dtype=bool)
     version = frame[PROGRAMS_COLUMN].fillna(1).to_numpy(dtype=np.int64)
     if not len(frame) or version.min() == version.max():
         return np.zeros(len(frame), dtype=bool)

@@ -8,6 +8,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
 from tilewise.kernels.triton._limits import RESULT_ELEMENTS
 
+LOAD_WIDTHS = 4  # loads of 1, 2, 4 or 8 elements
 HALF_TILE = 128 * 128  # most results that four warps keep in registers
 
 
@@ -42,6 +43,12 @@ def class_taps(problem: ProblemLike) -> Array:
     for size, stride, dilation in axes:
         taps = taps * -(-size // (stride // np.gcd(stride, dilation)))
     return taps
+
+
+def load_width(size: Array) -> Array:
+    """Return the number of the widest load that a size divides by: 0 to 3 for 1, 2, 4 and 8 elements."""
+    elements = np.gcd(size, RESULT_ELEMENTS)
+    return elements // 2 - elements // 8
 
 
 def merged_groups(kernel: KernelLike, problem: ProblemLike, variant: str) -> Array:

@@ -25,6 +25,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "grouped_conv": ("cudnn",),
     "gemm": ("cublas", "cublaslt", SCALED),
 }
+LEAST_SQUARE, MOST_SQUARE = 4, 64  # channels of groups with kernels of their own
 DEPTHWISE_FILTER = 7  # largest height and width with kernels of their own
 PROGRAMS_OF_A_KIND = 8  # numbers for the alignments of one kind of convolution
 FP8_ALIGNMENT = 16  # elements; cuBLASLt's rule for the rows of fp8 operands
@@ -92,18 +93,21 @@ def leaves(call: VendorCall, problem: Problem, target: Target, kind: EpilogueKin
 def _program(inputs: FeatureInputs, program: Array) -> Array:
     """Return program numbers that tell the kinds of convolutions apart for which cuDNN has kernels of their own.
 
-    These are groups of several channels, and depthwise filters of one filter a channel, up to 7 x 7. A dilation or a
-    third dimension takes slower kernels, by a factor of up to 20. Few rows of the sets have such shapes, so trees alone
-    did not learn it. (Times of cuDNN 9.19 in the tables of sm90, beside those of the fastest kernel of the pool.)
+    These are volumes, groups with as many outputs as inputs, a power of two, and depthwise filters of one filter a
+    channel, up to 7 x 7. Other groups take four times as long in the median, dilated ones and volumes up to 20 times;
+    trees alone did not learn it. (Times of cuDNN 9.19 in the tables of sm90, beside those of the fastest kernel of the
+    pool; docs/learnings.md.)
     """
     if inputs.op != "grouped_conv":
         return program
     p = inputs.p
-    grouped, single = p.G > 1, (p.G > 1) & (p.C == p.G)
+    volume, width = p.Di * p.Z > 1, p.C // p.G
     usual = (p.Di * p.Z == 1) & (p.dilation_d * p.dilation_h * p.dilation_w == 1)
+    square = (p.C == p.K) & (width >= LEAST_SQUARE) & (np.gcd(width, MOST_SQUARE) == width)
     small = (p.K == p.C) & (p.Y <= DEPTHWISE_FILTER) & (p.X <= DEPTHWISE_FILTER)
-    own = grouped & usual & (~single | small)
-    return program + PROGRAMS_OF_A_KIND * (2 * grouped + 2 * single - own)
+    grouped = np.where(usual, np.where(square, 3, 2), 4)
+    kind = np.where(p.G == 1, np.where(volume, 1, 0), np.where(p.C == p.G, np.where(usual & small, 6, 5), grouped))
+    return program + PROGRAMS_OF_A_KIND * kind
 
 
 VENDOR = Backend(

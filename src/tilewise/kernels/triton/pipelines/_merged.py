@@ -14,7 +14,7 @@ from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
-from tilewise.kernels.triton._shapes import merged_groups
+from tilewise.kernels.triton._shapes import LOAD_WIDTHS, load_width, merged_groups
 from tilewise.ops import Target, implicit_gemm
 
 
@@ -66,6 +66,18 @@ class Merging:
         """Replace the groups that a tile computes; the features of an unsupported problem count one."""
         return np.where(i.k.pipeline == self.name, np.maximum(merged_groups(i.k, i.p, i.variant), 1), merged)
 
+    def program(self, i: FeatureInputs, program: Array) -> Array:
+        """Replace the number of the program: loads take the channels of the merged groups, or of a group's filter."""
+        here = i.k.pipeline == self.name
+        if not np.any(here):
+            return program
+        p, groups = i.p, i.merged
+        filters, inputs, outputs = (
+            load_width(size)
+            for size in (p.C // p.G, np.gcd(groups * (p.C // p.G), p.C), np.gcd(groups * (p.K // p.G), p.K))
+        )
+        return np.where(here, (filters * LOAD_WIDTHS + inputs) * LOAD_WIDTHS + outputs, program)
+
 
 def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
     return "merged takes group_m 1" if kernel.group_m != 1 else None
@@ -83,5 +95,5 @@ MERGED = Pipeline(
     needs={"grouped_conv": _MERGING.needs},
     padded_k=_MERGING.padded_k,
     padded_work=_MERGING.padded_work,
-    formulas=Formulas("merged", steps=_MERGING.steps, merged=_MERGING.merged),
+    formulas=Formulas("merged", steps=_MERGING.steps, merged=_MERGING.merged, program=_MERGING.program),
 )

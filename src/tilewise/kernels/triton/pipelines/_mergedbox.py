@@ -58,5 +58,11 @@ MERGEDBOX = Pipeline(
     padded_rows=_BOXING.padded_rows,
     padded_k=_MERGING.padded_k,
     padded_work=_MERGING.padded_work,
-    formulas=Formulas("mergedbox", steps=_MERGING.steps, tiles_m=_BOXING.tiles_m, merged=_MERGING.merged),
+    formulas=Formulas(
+        "mergedbox",
+        steps=_MERGING.steps,
+        tiles_m=_BOXING.tiles_m,
+        merged=_MERGING.merged,
+        program=_MERGING.program,
+    ),
 )
