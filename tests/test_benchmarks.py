@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from benchmarks import report
 from benchmarks.learning import blocks, runs
@@ -20,7 +21,7 @@ from benchmarks.runtime import run_overhead
 from benchmarks.scale import figures
 from benchmarks.vendor import compare as vendor
 from benchmarks.vendor import figures as vendor_figures
-from benchmarks.vendor import picks, rival
+from benchmarks.vendor import groups, picks, rival
 
 from fake_rival import FakeRival
 from small_model import write_model
@@ -32,7 +33,7 @@ from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
 from tilewise.kernels import load_pool, unsupported
 from tilewise.markdown import fill
-from tilewise.ops import GroupedConvProblem, Problem, Target
+from tilewise.ops import OPS, GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
 
@@ -438,3 +439,21 @@ class TestTwoVersions:
 
 def conv(c: int, k: int, groups: int) -> GroupedConvProblem:
     return GroupedConvProblem(2, c, k, groups, 8, 8, 3, 3)
+
+
+def test_groups_are_compared_by_their_kind() -> None:
+    """The call takes three times as long as the fastest kernel, on each of four kinds of groups."""
+    frame = measurements(n_problems=8, n_kernels=4)
+    dimensions = list(OPS["grouped_conv"].column_names())
+    shapes = {"C": [64, 96, 64, 60], "K": [64, 96, 128, 48], "G": [4, 4, 4, 4]}
+    usual = {"Y": 3, "X": 3, "pad_h": 1, "pad_w": 1, "dilation_h": 1, "dilation_w": 1, "Di": 1, "Z": 1}
+    some = frame.drop_duplicates(dimensions)[dimensions].head(4)
+    frame = frame.merge(some, on=dimensions)
+    place = frame.groupby(dimensions, sort=False).ngroup()
+    frame = frame.assign(**{n: place.map(dict(enumerate(v))) for n, v in shapes.items()}, **usual, backend="triton")
+    calls = frame.loc[frame.groupby(place)["latency_ms"].idxmin()]
+    calls = calls.assign(backend="vendor", kernel_name="vendor_cudnn", latency_ms=3 * calls["latency_ms"])
+    found = groups.summary(groups.slowness(pd.concat([frame, calls]), Target.parse(CONV)))
+    by_kind = {row["kind"]: (row["problems"], row["median"]) for row in found}
+    kinds = ("16 to 16 channels", "24 to 24 channels", "another number, 8 divides both", "another number")
+    assert by_kind == dict.fromkeys(kinds, (1, 3.0))
