@@ -94,9 +94,9 @@ def _program(inputs: FeatureInputs, program: Array) -> Array:
     """Return program numbers that tell the kinds of convolutions apart for which cuDNN has kernels of their own.
 
     These are volumes, groups with as many outputs as inputs, a power of two, and depthwise filters of one filter a
-    channel, up to 7 x 7. Other groups take two to five times as long in the median, dilated ones up to 20 times; trees
-    alone did not learn it. (Times of cuDNN 9.19 in the tables of sm90, beside those of the fastest kernel of the pool;
-    docs/learnings.md.)
+    channel, up to 7 x 7. Other groups whose channels 8 divides take two to five times as long in the median, dilated
+    ones up to 20 times; trees alone did not learn it. (Times of cuDNN 9.19 in the tables of sm90, beside those of the
+    fastest kernel of the pool; docs/learnings.md.)
     """
     if inputs.op != "grouped_conv":
         return program
