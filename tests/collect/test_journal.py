@@ -151,6 +151,15 @@ def test_a_lost_device_is_not_mistaken_for_a_later_one(plan: Plan, path: Path) -
         assert {i: entry.device for i, entry in again.entries.items()} == {0: DEVICES[0], 2: DEVICES[1]}
 
 
+def test_a_resumed_run_keeps_the_version_of_the_programs_of_each_problem(plan: Plan, path: Path) -> None:
+    later = dataclasses.replace(DEVICES[0], programs_version=2)
+    for index, device in enumerate((DEVICES[0], later)):
+        with Journal(path, plan) as journal:
+            journal.add(index, AT, device, outcomes(index))
+    with Journal(path, plan) as again:
+        assert [entry.device.programs_version for _, entry in sorted(again.entries.items())] == [None, 2]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -160,6 +169,11 @@ def test_a_lost_device_is_not_mistaken_for_a_later_one(plan: Plan, path: Path) -
         '{"broke":0,"kernels":[[true,"timeout","no answer"]]}',
         '{"broke":0,"kernels":[[6,"timeout","no answer"]]}',
         '{"device":{"hw_device":"\\ud800","hw_uuid":null,"driver":null,"libraries":"","regime":""},"number":3}',
+        *(
+            '{"device":{"hw_device":"a","hw_uuid":null,"driver":null,"libraries":"","regime":"","programs_version":'
+            f'{version}}},"number":3}}'
+            for version in ("0", "2.0", '"2"', "true", "2147483648")
+        ),
         '{"done":true,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
         '{"done":9,"at":"now","on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
         '{"done":0,"at":1,"on":0,"ok":{"kernel":[]},"failed":[["timeout","t",[0,1,2,3,4,5]]]}',
