@@ -13,19 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from benchmarks.results import RESULTS, save
-from tilewise.data import labelled, problem_index, problems_of, read_measurements
+from benchmarks.results import RESULTS, quantiles, save
+from tilewise.data import TargetTable, read_measurements
 from tilewise.ops import GroupedConvProblem, Problem, Target
 
 WIDTHS = (2, 3, 4, 8, 16, 24, 32, 48, 56, 64)  # channels of a group that at least a dozen problems of a target have
 SQUARE = {width: f"{width} to {width} channels" for width in WIDTHS}
 OTHER_SQUARE, ALIGNED, OTHERS = "as many, another number", "another number, 8 divides both", "another number"
 KINDS = (*SQUARE.values(), OTHER_SQUARE, ALIGNED, OTHERS)
-QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
+SHOWN = ("p10", "median", "p90")
 
 
 def slowness(frame: pd.DataFrame, target: Target) -> pd.DataFrame:
@@ -35,14 +33,12 @@ def slowness(frame: pd.DataFrame, target: Target) -> pd.DataFrame:
         frame: a measurement table of `target`.
         target: a target of grouped convolution.
     """
-    rows = labelled(frame, target.op)
-    rows = rows[rows["is_valid"].to_numpy(dtype=bool)]
-    number, is_call = problem_index(rows, target.op), rows["backend"].to_numpy() == "vendor"
-    fastest = [
-        pd.Series(rows["latency_ms"].to_numpy()[side]).groupby(number[side]).min() for side in (is_call, ~is_call)
-    ]
-    ratio = (fastest[0] / fastest[1]).dropna()
-    kinds = [_kind(problem) for problem in np.array(problems_of(rows, target), dtype=object)[ratio.index]]
+    labels = TargetTable.of(frame, target).labelled()
+    times = {"ms": labels.rows["latency_ms"].to_numpy(), "is_call": labels.rows["backend"].to_numpy() == "vendor"}
+    valid = pd.DataFrame({"problem": labels.problem, **times})[labels.rows["is_valid"].to_numpy(dtype=bool)]
+    fastest = valid.groupby(["problem", "is_call"])["ms"].min().unstack()
+    ratio = (fastest[True] / fastest[False]).dropna()
+    kinds = [_kind(labels.problems[number]) for number in ratio.index]
     return pd.DataFrame({"kind": kinds, "slowness": ratio.to_numpy()}).dropna()
 
 
@@ -61,8 +57,8 @@ def _kind(problem: Problem) -> str | None:
 def summary(ratios: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the number of problems and the quantiles of each kind."""
     for kind, values in ratios.groupby(pd.Categorical(ratios["kind"], KINDS), observed=True)["slowness"]:
-        figures: npt.NDArray[np.float64] = values.quantile(list(QUANTILES.values())).round(2).to_numpy()
-        yield {"kind": kind, "problems": len(values), **dict(zip(QUANTILES, figures.tolist(), strict=True))}
+        figures = quantiles(values.tolist())
+        yield {"kind": kind, "problems": len(values), **{name: round(figures[name], 2) for name in SHOWN}}
 
 
 def main() -> None:

@@ -14,7 +14,16 @@ import pandas as pd
 
 from tilewise.arch import load_arch
 from tilewise.collect import Item, Plan, Timing
-from tilewise.data import group_keys, holdout_mask, labelled, problem_index, problems_of, read_measurements, split_rule
+from tilewise.data import (
+    TargetTable,
+    group_keys,
+    holdout_mask,
+    labelled,
+    problem_index,
+    problems_of,
+    read_measurements,
+    split_rule,
+)
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
 from tilewise.evaluate import slice_labels
@@ -44,6 +53,7 @@ def pick(
     """
     if dispatcher and dispatcher.target != target:
         raise ConfigError(f"the model is of {dispatcher.target.name}, not of {target.name}")
+    frame = TargetTable.of(frame, target).rows
     held = frame[holdout_mask(target.op, group_keys(target.op, frame), fraction)]
     if not len(held):
         raise DataError(f"no validation problem of {target.name}: {split_rule(target, fraction)}")

@@ -195,17 +195,17 @@ class ConvInputs(TileInputs):
     @cached_property
     def contiguous(self) -> dict[str, Array]:
         """Neighbouring elements of the operands: the channels of a group, the last axis of images and filters."""
-        inputs, outputs = (self._neighbours(channels) for channels in (self.p.C, self.p.K))
+        inputs, outputs = (self.neighbours(channels) for channels in (self.p.C, self.p.K))
         return {
             "forward": {"a": inputs, "b": self.p.C // self.p.G},
             "bwd_data": {"a": outputs, "b": self.p.C // self.p.G},
             "bwd_weight": {"a": outputs, "b": inputs},
         }[self.variant]
 
-    def _neighbours(self, channels: Array) -> Array:
+    def neighbours(self, channels: Array) -> Array:
         """Return the channels of a tile's groups, as far as those of every pixel begin at multiples of as many."""
         size = channels // self.p.G
-        return np.where(self.merged > 1, np.gcd(size * self.merged, channels), size) if self.merging else size
+        return np.gcd(size * self.merged, channels) if self.merging else size
 
     @cached_property
     def alignment_class(self) -> Array:

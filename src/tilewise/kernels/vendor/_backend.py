@@ -101,12 +101,14 @@ def _program(inputs: FeatureInputs, program: Array) -> Array:
     if inputs.op != "grouped_conv":
         return program
     p = inputs.p
-    volume, width = p.Di * p.Z > 1, p.C // p.G
-    usual = (p.Di * p.Z == 1) & (p.dilation_d * p.dilation_h * p.dilation_w == 1)
-    square = (p.C == p.K) & (width >= LEAST_SQUARE) & (np.gcd(width, MOST_SQUARE) == width)
-    small = (p.K == p.C) & (p.Y <= DEPTHWISE_FILTER) & (p.X <= DEPTHWISE_FILTER)
+    image, as_many, width = p.Di * p.Z == 1, p.C == p.K, p.C // p.G
+    usual = image & (p.dilation_d * p.dilation_h * p.dilation_w == 1)
+    square = as_many & (width >= LEAST_SQUARE) & (np.gcd(width, MOST_SQUARE) == width)
+    small = as_many & (p.Y <= DEPTHWISE_FILTER) & (p.X <= DEPTHWISE_FILTER)
+    whole = np.where(image, 0, 1)
     grouped = np.where(usual, np.where(square, 3, 2), 4)
-    kind = np.where(p.G == 1, np.where(volume, 1, 0), np.where(p.C == p.G, np.where(usual & small, 6, 5), grouped))
+    single = np.where(usual & small, 6, 5)
+    kind = np.where(p.G == 1, whole, np.where(p.C == p.G, single, grouped))
     return program + PROGRAMS_OF_A_KIND * kind
 
 

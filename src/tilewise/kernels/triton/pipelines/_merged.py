@@ -71,11 +71,8 @@ class Merging:
         here = i.k.pipeline == self.name
         if not np.any(here):
             return program
-        p, groups = i.p, i.merged
-        filters, inputs, outputs = (
-            load_width(size)
-            for size in (p.C // p.G, np.gcd(groups * (p.C // p.G), p.C), np.gcd(groups * (p.K // p.G), p.K))
-        )
+        sizes = (i.p.C // i.p.G, i.neighbours(i.p.C), i.neighbours(i.p.K))
+        filters, inputs, outputs = (load_width(size) for size in sizes)
         return np.where(here, (filters * LOAD_WIDTHS + inputs) * LOAD_WIDTHS + outputs, program)
 
 
