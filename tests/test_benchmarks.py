@@ -18,7 +18,7 @@ from benchmarks.learning import blocks, runs
 from benchmarks.measuring import collect_rate, do_bench, two_versions
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 from benchmarks.runtime import run_overhead
-from benchmarks.scale import figures
+from benchmarks.scale import figures, made_up
 from benchmarks.vendor import compare as vendor
 from benchmarks.vendor import figures as vendor_figures
 from benchmarks.vendor import groups, picks, rival
@@ -29,6 +29,7 @@ from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.collect import Item, Outcome, Plan, Samples, Timing
 from tilewise.collect.engines import Device
+from tilewise.data.quality import prepare_files
 from tilewise.dispatch import Dispatcher
 from tilewise.errors import ConfigError, DataError
 from tilewise.kernels import load_pool, unsupported
@@ -362,6 +363,13 @@ def test_scripts_need_nothing_but_the_measuring_side() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+def test_made_up_rows_break_no_rule(tmp_path: Path) -> None:
+    rows = made_up.write_table(tmp_path, 1000)
+    prepared = prepare_files(tmp_path, made_up.TARGET)
+    assert len(prepared.frame) == rows
+    assert not len(prepared.quarantined)
 
 
 class TestReport:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tilewise.arch import load_arch
-from tilewise.data import measurement_columns, parquet_bytes
+from tilewise.data import PROGRAMS_COLUMN, measurement_columns, parquet_bytes
 from tilewise.files import write_bytes
 from tilewise.kernels import Pool, load_pool
 from tilewise.ops import Target
@@ -73,6 +73,7 @@ def _part(pool: Pool, number: Ints) -> pd.DataFrame:
         **{"measured_at": "2026-01-01T00:00:00Z", "regime": "cold_l2+graph", "unrolled": 4, "repeats": 12},
         **{"latency_min_ms": latency * 0.99, "latency_p20_ms": latency * 0.995, "latency_p80_ms": latency * 1.005},
         "sm_clock_mhz": 1980,
+        PROGRAMS_COLUMN: None,
     }
     columns = measurement_columns(TARGET.op, pool.backend.name)
     frame = pd.DataFrame({c.name: values[c.name] for c in columns})
