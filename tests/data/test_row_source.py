@@ -130,3 +130,11 @@ def test_a_file_without_the_columns_of_a_problem_is_refused(tmp_path: Path) -> N
     frame.drop(columns="arch").to_parquet(tmp_path / "t.parquet", index=False)
     with pytest.raises(DataError, match="not a readable measurement table"):
         open_rows(tmp_path, TARGET, 2)
+
+
+def test_rows_of_other_targets_are_no_reason_to_read_in_chunks(tmp_path: Path) -> None:
+    frame = measurements(n_problems=4, n_kernels=5)
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    measurements(GEMM, n_problems=6, n_kernels=8).to_parquet(tmp_path / "other.parquet", index=False)
+    assert isinstance(open_rows(tmp_path, TARGET, len(frame)), FrameSource)
+    assert isinstance(open_rows(tmp_path, TARGET, len(frame) - 1), FileSource)

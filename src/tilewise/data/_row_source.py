@@ -113,23 +113,23 @@ def open_rows(path: Path, target: Target, chunk_rows: int = CHUNK_ROWS) -> RowSo
     Args:
         path: as for :func:`tilewise.data.read_raw_measurements`.
         target: the target.
-        chunk_rows: rows to hold in memory; tables with fewer are read as a whole. One row group, and all rows of one
-            problem, must fit in addition.
+        chunk_rows: rows to hold in memory; if the target's files have no more, they are read as a whole. One row group,
+            and all rows of one problem, must fit in addition.
 
     Raises:
         DataError: as for :func:`tilewise.data.read_raw_measurements`. Reading chunks raises it for files that are
             damaged beyond their first columns.
     """
-    files = parquet_files(Path(path))
+    # Files of other targets do not count: a folder of many small targets is no reason to read any in chunks.
+    files = [file for file in parquet_files(Path(path)) if not other_targets(file, target)]
     if sum(row_count(file) for file in files) <= chunk_rows:
         return FrameSource(read_raw_measurements(path, target))
     codes = _Numbering()
     groups, numbers = list[_Group](), list[_Codes]()
     for file in files:
-        if not other_targets(file, target):
-            for group, hashes in _scan(file, target):
-                groups.append(group)
-                numbers.append(codes.of(hashes))
+        for group, hashes in _scan(file, target):
+            groups.append(group)
+            numbers.append(codes.of(hashes))
     if not groups:
         return FrameSource(read_raw_measurements(path, target))  # raises: it tells which targets there are
     problem = np.concatenate(numbers)

@@ -269,11 +269,11 @@ def targets_in(file: Path) -> frozenset[str]:
     names = [c.name for c in TARGET_COLUMNS]
     try:
         groups = open_groups(file)
-        parts = (groups.read_row_group(i, columns=names).to_pandas()[names] for i in range(groups.num_row_groups))
-        distinct = [row for part in parts for row in part.drop_duplicates().itertuples(index=False, name=None)]
+        parts = (groups.read_row_group(i, columns=names).unify_dictionaries() for i in range(groups.num_row_groups))
+        distinct = [row for part in parts for row in part.combine_chunks().group_by(names).aggregate([]).to_pylist()]
     except (*_READ_ERRORS, KeyError):
         return frozenset()
-    return frozenset("_".join(map(str, row)) for row in distinct)
+    return frozenset("_".join(str(row[name]) for name in names) for row in distinct)
 
 
 def other_targets(file: Path, target: Target) -> set[str]:
