@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewise.registry._rollback import roll_back as roll_back
     from tilewise.registry._tracking import connect as connect
     from tilewise.registry._tracking import hide_password as hide_password
+    from tilewise.registry._tracking import holds_registry as holds_registry
     from tilewise.registry._tracking import is_missing_store as is_missing_store
     from tilewise.registry._tracking import prepare_reader as prepare_reader
     from tilewise.registry._tracking import registry_reader as registry_reader
@@ -67,6 +68,7 @@ __all__, __getattr__ = lazy_face(
         "_tracking": (
             "connect",
             "hide_password",
+            "holds_registry",
             "is_missing_store",
             "prepare_reader",
             "registry_reader",

@@ -165,6 +165,11 @@ def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
             _session_lock.release()
 
 
+def holds_registry() -> bool:
+    """Return whether this thread is in a session or a reader, whose end the readers of other threads wait for."""
+    return bool(_session_lock._is_owned())  # type: ignore[attr-defined]
+
+
 def prepare_reader(uri: str) -> None:
     """Import MLflow now if a :func:`registry_reader` of `uri` will need it, so that no deadline counts the import."""
     with open_reader(uri) as plain:

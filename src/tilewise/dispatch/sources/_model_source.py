@@ -4,6 +4,7 @@ The local copies live below ``TILEWISE_CACHE`` (default ``~/.cache/tilewise``)::
 
     models/<registry>/<target>/<content hash>/   the model's folder
     models/<registry>/<target>/<alias>.json      the content and version that the alias last named
+    models/<registry>/<target>/lock              held by the process that downloads, while others wait for its copy
 
 A copy is complete and verified before it is renamed into place, so a reader never sees a partial one.
 """
@@ -15,15 +16,19 @@ import json
 import logging
 import re
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tilewise.dispatch.sources._cache_folders import cache_folder, compiled_folder
 from tilewise.dispatch.sources._deadline import call_within
+from tilewise.dispatch.sources._shared_answers import SharedAnswers
 from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseError, UnknownTargetError
-from tilewise.files import replace_folder, write_text
+from tilewise.files import locked, replace_folder, write_text
 from tilewise.model import TrainedModel, load_artefact, write_files
 from tilewise.registry import (
     CANARY,
@@ -35,6 +40,7 @@ from tilewise.registry import (
     find_by_number,
     gate_standing,
     hide_password,
+    holds_registry,
     is_canary,
     is_missing_store,
     list_aliases,
@@ -46,10 +52,14 @@ from tilewise.registry import (
 )
 
 ANSWER_S, DOWNLOAD_S = 20.0, 120.0  # deadlines for finding a version, and for fetching its files
+TURN_S = DOWNLOAD_S  # to wait for another process of the host that fetches them
 
 _log = logging.getLogger(__name__)
 _HASH = re.compile("[0-9a-f]{64}")  # the hash names a folder, so any other text is refused
 _MAX_NOTE_BYTES = 4096  # a note takes 100 bytes
+_POLL_S = 0.02  # between looks whether another process has downloaded
+
+_Identity: TypeAlias = tuple[str | None, int | None]  # content hash and version
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,9 @@ class FetchedModel:
     version: int
     from_registry: bool
     registered_ms: int = 0
+
+
+_answers = SharedAnswers[FetchedModel]()
 
 
 class _AliasNote(NamedTuple):
@@ -105,7 +118,7 @@ def fetch_model(target: str, alias: str = PRODUCTION, *, uri: str | None = None)
 
 
 def fetch_newer_model(
-    target: str, alias: str, *, uri: str | None = None, than: tuple[str | None, int | None]
+    target: str, alias: str, *, uri: str | None = None, than: _Identity
 ) -> FetchedModel | None:  # fmt: skip
     """Load the model that an alias names, or return None if it is the one in use; then nothing is downloaded.
 
@@ -148,29 +161,55 @@ def last_good_copy(target: str, alias: str = PRODUCTION, *, uri: str | None = No
 
 
 def _fetch(
-    copies: LocalCopies, target: str, alias: str, uri: str, than: tuple[str | None, int | None] = (None, None)
-) -> FetchedModel | None:
-    """Load the version that the alias names now, from its local copy or the registry; return None if it is `than`."""
+    copies: LocalCopies, target: str, alias: str, uri: str, than: _Identity = (None, None)
+) -> FetchedModel | None:  # fmt: skip
+    """Load the version that the alias names now, from its local copy or the registry; return None if it is `than`.
+
+    Threads that ask for the same at once share the requests and the loaded model.
+    """
+
+    def look(known: FetchedModel | None) -> FetchedModel | None:
+        return _look(copies, target, alias, uri, than, known)
+
+    if holds_registry():  # those who look for others may wait for this thread
+        return look(None)
+    return _answers.ask((copies.folder, uri, alias, than), look)
+
+
+def _look(
+    copies: LocalCopies, target: str, alias: str, uri: str, than: _Identity, known: FetchedModel | None
+) -> FetchedModel | None:  # fmt: skip
+    """Do what :func:`_fetch` says; `known` was found, checked and loaded while the caller waited."""
+    verified = (None, None) if known is None else (known.model.content_hash, known.version)
 
     def find() -> Version | None:
         version = _version_named(target, alias)
-        if than == (version.content_hash, version.number):
+        identity = (version.content_hash, version.number)
+        if identity == than:
             return None
-        if alias == PRODUCTION:
-            _require_gate(version)
-        elif alias == CANARY and not is_canary(version):
-            raise ArtefactError(f"{version} is a canary that the gate did not let pass: tilewise promote canary")
+        if identity != verified:
+            _require_standing(version, alias)
         return version
 
     prepare_reader(uri)
     version = call_within(ANSWER_S, uri, find, f"the version of {target} with alias {alias} cannot be read")
     if version is None:
         return None
-    fetched = copies.load(version) or call_within(
-        DOWNLOAD_S, uri, partial(copies.download, version), f"{version} cannot be downloaded", patient=True
-    )
+    if (version.content_hash, version.number) == verified:
+        return known
+    fetched = copies.load(version) or _download_once(copies, version, uri)
     copies.note_alias(alias, version)
     return fetched
+
+
+def _download_once(copies: LocalCopies, version: Version, uri: str) -> FetchedModel:
+    """Download a version, or wait until another process of this host has done so; see :meth:`LocalCopies.download`."""
+    with copies.turn_to_download(version) as waited:
+        if waited and (copy := copies.load(version)) is not None:
+            return copy
+        return call_within(
+            DOWNLOAD_S, uri, partial(copies.download, version), f"{version} cannot be downloaded", patient=True
+        )
 
 
 def _version_named(target: str, alias: str) -> Version:
@@ -180,12 +219,16 @@ def _version_named(target: str, alias: str) -> Version:
     return version
 
 
-def _require_gate(version: Version) -> None:
-    """Refuse a version that got into production past the gate.
+def _require_standing(version: Version, alias: str) -> None:
+    """Refuse a version that got into production, or became the canary, past the gate.
 
     Raises:
         ArtefactError: the gate promoted other versions or files, and not these.
     """
+    if alias == CANARY and not is_canary(version):
+        raise ArtefactError(f"{version} is a canary that the gate did not let pass: tilewise promote canary")
+    if alias != PRODUCTION:
+        return
     standing = gate_standing(version)
     if standing.kind == "bypassed":
         raise ArtefactError(
@@ -238,6 +281,26 @@ class LocalCopies:
             except OSError as e:  # a full or read-only disk costs the copy, not the selection
                 _log.warning("%s: no local copy could be kept: %s", version, e)
         return FetchedModel(model, folder, version.number, True, version.created_ms)
+
+    @contextmanager
+    def turn_to_download(self, version: Version) -> Iterator[bool]:
+        """Let processes of this host wait while one of them downloads, until it is done or its time is over.
+
+        Yields:
+            Whether this process waited, so that there may be a copy now.
+        """
+        end, waited = time.monotonic() + TURN_S, False
+        with ExitStack() as stack:
+            while not (waited and (self.folder / version.content_hash).is_dir()) and time.monotonic() < end:
+                try:
+                    stack.enter_context(locked(self.folder / "lock", wait=False))
+                    break
+                except BlockingIOError:
+                    waited = True
+                    time.sleep(_POLL_S)
+                except (OSError, ImportError):  # a cache that cannot be written; or Windows, which has no such locks
+                    break
+            yield waited
 
     def note_alias(self, alias: str, version: Version) -> None:
         """Note the content that the alias names, for times when the registry is unavailable."""
