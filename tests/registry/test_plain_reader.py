@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
+import json
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import mlflow
 import pytest
@@ -20,6 +26,7 @@ from tilewise.errors import RegistryUnavailableError
 from tilewise.registry import (
     PRODUCTION,
     Version,
+    _plain_reader,
     find_by_alias,
     find_by_hash,
     find_by_number,
@@ -93,7 +100,80 @@ def test_a_server_is_read_as_mlflow_reads_it(tmp_path: Path) -> None:
     with mlflow_server(tmp_path) as uri:
         fill(uri, tmp_path)
         plain, by_mlflow = both(uri)
+        assert without_mlflow(["select", PROBLEM], tmp_path, uri) == "0 False", "nor do files need it"
     assert plain == by_mlflow
+
+
+class FileServer(http.server.BaseHTTPRequestHandler):
+    """Answers as MLflow's server with the files of one version would."""
+
+    place = "mlflow-artifacts:/7"
+    folders: ClassVar[dict[str, list[dict[str, object]]]] = {}
+    content = b"12345"
+
+    def do_GET(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        path = dict(urllib.parse.parse_qsl(url.query)).get("path")
+        if url.path.endswith("get-download-uri"):
+            answer = json.dumps({"artifact_uri": self.place}).encode()
+        elif path is not None:
+            answer = json.dumps({"files": self.folders.get(path, [])}).encode()
+        else:
+            answer = self.content
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+class TestCopyingFiles:
+    @pytest.fixture
+    def copy(self, tmp_path: Path) -> Iterator[Callable[..., Path | None]]:
+        """Return a function that copies a version's files from a server with these folders."""
+        (tmp_path / "copy").mkdir()
+
+        def _copy(files: list[dict[str, object]], data: str = "model", **attributes: object) -> Path | None:
+            folders = {"7/data": [{"path": data, "is_dir": True}], f"7/data/{data}": files}
+            handler = type("Handler", (FileServer,), {"folders": folders, **attributes})
+            with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+                threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+                with open_reader(f"http://127.0.0.1:{server.server_port}") as reader:
+                    assert reader is not None
+                    try:
+                        return reader.copy_data(CONV, 1, tmp_path / "copy")
+                    finally:
+                        server.shutdown()
+
+        yield _copy
+        assert {p.name for p in tmp_path.iterdir()} == {"copy"}, "nothing is written outside of the folder"
+
+    def test_all_are_copied(self, copy: Callable[..., Path | None]) -> None:
+        copied = copy([{"path": "a.json", "file_size": 5}, {"path": "b.lgbm.gz", "file_size": "5"}])
+        assert copied is not None
+        assert {p.name: p.read_bytes() for p in copied.iterdir()} == {"a.json": b"12345", "b.lgbm.gz": b"12345"}
+
+    @pytest.mark.parametrize("name", ["../../a", "/a", "..", ".a", "a/b", "", [], "a\n"])
+    def test_a_name_that_tilewise_does_not_give(self, copy: Callable[..., Path | None], name: object) -> None:
+        assert copy([{"path": name, "file_size": 5}]) is None
+        assert copy([{"path": "a", "file_size": 5}], data="../a") is None
+
+    @pytest.mark.parametrize("size", [4, 6, None, "x", [5]])
+    def test_a_file_that_is_cut_off_or_too_long(self, copy: Callable[..., Path | None], size: object) -> None:
+        assert copy([{"path": "a", "file_size": size}]) is None
+
+    def test_too_many_files_or_none(self, copy: Callable[..., Path | None]) -> None:
+        assert copy([]) is None
+        assert copy([{"path": f"a{i}", "file_size": 5} for i in range(100)]) is None
+
+    def test_a_file_that_is_too_large(self, copy: Callable[..., Path | None], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_plain_reader, "_MAX_FILE_BYTES", 4)
+        assert copy([{"path": "a", "file_size": 5}]) is None
+
+    @pytest.mark.parametrize("place", ["s3://bucket/7", "mlflow-artifacts://elsewhere/7", "/7", "file:///7", None])
+    def test_other_stores_are_left_to_mlflow(self, copy: Callable[..., Path | None], place: str | None) -> None:
+        assert copy([{"path": "a", "file_size": 5}], place=place) is None
 
 
 class TestOnlyMlflowCan:

@@ -1,5 +1,7 @@
 """Reading registered models without importing MLflow, which takes seconds: by SQL from its SQLite file, or by REST.
 
+A server's files are read through the server, where it keeps them for its clients (``mlflow-artifacts:``).
+
 It knows the ordinary cases only: a local SQLite file with the tables of this MLflow version, or a server that needs
 at most a user and password or a token. In any other case :func:`open_reader` returns None, and MLflow's own client
 serves. Nothing is ever written here.
@@ -11,7 +13,9 @@ import base64
 import http.client
 import json
 import os
+import re
 import sqlite3
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -52,6 +56,10 @@ _CLIENT_ONLY = (
 _CLIENT_FILES = ("~/.mlflow/credentials", "~/.netrc")
 _TIMEOUT_S = 5.0
 _PAGE = 200
+_PROXIED = re.compile("mlflow-artifacts:/(?!/)")  # with two slashes it names a server, which may be another one
+_NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a file that may be copied
+_ODD = (ValueError, KeyError, TypeError, AttributeError)  # JSON of another shape
+_MAX_FILES, _MAX_FILE_BYTES = 64, 64 << 20  # a model has at most 13 files, and none is larger
 
 
 class PlainReader(Protocol):
@@ -74,6 +82,12 @@ class PlainReader(Protocol):
 
     def run_parameter(self, run_id: str, key: str) -> str | None:
         """Return a parameter of a run, or None."""
+
+    def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
+        """Copy the files of a version's only data folder into a new folder below `folder`, and return that.
+
+        None, where MLflow's client has to do it, which knows other stores, repeats requests and tells what is wrong.
+        """
 
 
 @contextmanager
@@ -170,6 +184,9 @@ class _File:
         found = self._rows("SELECT value FROM params WHERE run_uuid = ? AND key = ?", run_id, key)
         return found[0]["value"] if found else None
 
+    def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
+        return None
+
 
 class _Server:
     """An MLflow server, asked by REST."""
@@ -200,6 +217,47 @@ class _Server:
         run = (self._get("runs/get", {"run_id": run_id}) or {}).get("run", {})
         return next((p["value"] for p in run.get("data", {}).get("params", []) if p["key"] == key), None)
 
+    def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
+        try:
+            found = self._get("model-versions/get-download-uri", {"name": name, "version": str(number)}) or {}
+            root, is_proxied = _PROXIED.subn("", str(found.get("artifact_uri")), count=1)
+            return self._copy(f"{root}/data", folder) if is_proxied else None
+        except (*_ODD, OSError, http.client.HTTPException, RegistryUnavailableError):
+            return None
+
+    def _copy(self, data: str, folder: Path) -> Path:
+        """Copy the files of the only folder in `data`."""
+        ((inner, _),) = self._stored(data)
+        copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
+        for file, size in self._stored(f"{data}/{inner}"):
+            (copy / file).write_bytes(self._read(f"{data}/{inner}/{file}", size))
+        return copy
+
+    def _stored(self, path: str) -> list[tuple[str, int]]:
+        """Return the names and sizes of the files and folders in a folder of the artefact store.
+
+        Raises:
+            ValueError: There are none, or more than a model has, or a name is none that tilewise gives.
+        """
+        entries = (self._get("artifacts", {"path": path}, api="mlflow-artifacts") or {}).get("files", [])
+        names = [str(entry["path"]) for entry in entries]
+        if not 0 < len(names) <= _MAX_FILES or not all(map(_NAME.fullmatch, names)):
+            raise ValueError(f"{path}: must have up to {_MAX_FILES} files, with names {_NAME.pattern}, got {names}")
+        return [(name, int(entry.get("file_size") or 0)) for name, entry in zip(names, entries, strict=True)]
+
+    def _read(self, path: str, size: int) -> bytes:
+        """Return a file of the artefact store.
+
+        Raises:
+            ValueError: It is too large, or has another size than its folder states, as after a broken connection.
+        """
+        url = f"{self._uri}/api/2.0/mlflow-artifacts/artifacts/{urllib.parse.quote(path)}"
+        with _open(url) as answer:
+            data: bytes = answer.read(_MAX_FILE_BYTES + 1)
+        if len(data) != size or size > _MAX_FILE_BYTES:
+            raise ValueError(f"{path}: must have {size} bytes, at most {_MAX_FILE_BYTES}, got {len(data)}")
+        return data
+
     def _pages(self, path: str, key: str, **query: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         token = ""
@@ -210,18 +268,20 @@ class _Server:
             if not token:
                 return rows
 
-    def _get(self, path: str, query: Mapping[str, str], missing: str = _MISSING) -> dict[str, Any] | None:
+    def _get(
+        self, path: str, query: Mapping[str, str], missing: str = _MISSING, api: str = "mlflow"
+    ) -> dict[str, Any] | None:
         """Return the answer to one request, or None if there is no such model or version.
 
         Args:
             path: below MLflow's API.
             query: the parameters.
             missing: a further code by which the server reports a missing one.
+            api: one of MLflow's.
         """
-        url = f"{self._uri}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
-        timeout = float(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT") or _TIMEOUT_S)
+        url = f"{self._uri}/api/2.0/{api}/{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=_credentials()), timeout=timeout) as answer:
+            with _open(url) as answer:
                 values = json.load(answer)
             if not isinstance(values, dict):
                 raise ValueError("the answer is not a JSON object")
@@ -257,6 +317,12 @@ class _Server:
         return RegistryUnavailableError(
             f"the MLflow tracking server does not answer as MLflow does ({self._uri}): HTTP status {error.code} {code}"
         )
+
+
+def _open(url: str) -> Any:
+    """Return the answer to a request, to be closed; the errors are those of :func:`urllib.request.urlopen`."""
+    timeout = float(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT") or _TIMEOUT_S)
+    return urllib.request.urlopen(urllib.request.Request(url, headers=_credentials()), timeout=timeout)
 
 
 def _credentials() -> dict[str, str]:
