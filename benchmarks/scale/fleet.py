@@ -38,7 +38,7 @@ from tilewise.registry.promotion import publish
 from tilewise.servers import run_stack
 
 EACH = 10  # dispatchers of a process
-WAIT_S = 120.0
+WAIT_S, START_S = 120.0, 600.0
 
 
 def fill(database: str, targets: int, versions: int) -> None:
@@ -106,11 +106,12 @@ class Fleet:
             self._processes = [
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output) for _ in range(count // EACH)
             ]
-        self.wait("ready", 0.0, count // EACH)
+        ready = self.wait("ready", 0.0, count // EACH, START_S)
+        assert len(ready) == count // EACH, f"{len(ready)} processes are ready after {START_S:g} s"
 
-    def wait(self, what: str, since: float, count: int) -> list[float]:
+    def wait(self, what: str, since: float, count: int, seconds: float = WAIT_S) -> list[float]:
         """Return the times of `count` notes after `since`, as soon as they are there; fewer after a long wait."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + seconds
         while True:
             notes = [json.loads(line) for line in self._log.read_text().splitlines() if line.endswith("]")]
             times = sorted(when for kind, when in notes if kind == what and when > since)

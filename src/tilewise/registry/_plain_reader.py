@@ -59,7 +59,7 @@ _PAGE = 200
 _PROXIED = re.compile("mlflow-artifacts:/(?!/)")  # with two slashes it names a server, which may be another one
 _NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a file that may be copied
 _ODD = (ValueError, KeyError, TypeError, AttributeError)  # JSON of another shape
-_MAX_FILES, _MAX_FILE_BYTES = 64, 64 << 20  # a model has at most 13 files, and none is larger
+_MAX_FILES, _MAX_FILE_BYTES = 64, 64 << 20  # a model has at most 13 files of up to this size
 
 
 class PlainReader(Protocol):
@@ -228,6 +228,7 @@ class _Server:
     def _copy(self, data: str, folder: Path) -> Path:
         """Copy the files of the only folder in `data`."""
         ((inner, _),) = self._stored(data)
+        folder.mkdir(parents=True, exist_ok=True)
         copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
         for file, size in self._stored(f"{data}/{inner}"):
             (copy / file).write_bytes(self._read(f"{data}/{inner}/{file}", size))
@@ -237,7 +238,7 @@ class _Server:
         """Return the names and sizes of the files and folders in a folder of the artefact store.
 
         Raises:
-            ValueError: There are none, or more than a model has, or a name is none that tilewise gives.
+            ValueError: The folder is empty, has more files than a model, or names that tilewise never gives.
         """
         entries = (self._get("artifacts", {"path": path}, api="mlflow-artifacts") or {}).get("files", [])
         names = [str(entry["path"]) for entry in entries]

@@ -1,4 +1,4 @@
-"""Threads share an answer that was asked for after each of them came; nobody gets an older one, or another's error."""
+"""Threads share an answer that was asked for after each of them came, never an older one or another question's."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class TestMovesDuringALook:
         assert [look.result() for look in others] == [None, None]
 
     def test_an_alias_moved_by_hand_is_refused_in_all(self, after: Any, uri: str, versions: list[Version]) -> None:
-        """What the first look checked stands for no other version."""
+        """The first look's checks stand for no other version."""
 
         def move() -> None:
             with registry_session(uri):
