@@ -323,8 +323,10 @@ def load_version(version: Version) -> TrainedModel:
             raise ArtefactError(str(e).replace(f"{scratch}/", "")) from e
 
 
-def load_downloaded(version: Version, folder: Path) -> TrainedModel:
+def load_downloaded(version: Version, folder: Path, keep: Path | None = None) -> TrainedModel:
     """Load a downloaded version, and verify before parsing that its files are those that were published.
+
+    `keep` is as for :func:`tilewise.model.load_artefact`.
 
     Raises:
         ArtefactError: The files are damaged, belong to another target, or were changed after publishing.
@@ -340,7 +342,7 @@ def load_downloaded(version: Version, folder: Path) -> TrainedModel:
             f"{version}: its files have content hash {found[:12]}; they were changed or damaged after publishing; "
             "publish the model again"
         )
-    model = load_artefact(folder)
+    model = load_artefact(folder, keep=keep)
     if model.target.name != version.target:
         raise ArtefactError(
             f"{version}: its files must be a model of {version.target}, got a model of {model.target.name}; "

@@ -201,6 +201,21 @@ def test_a_thread_in_a_session_does_not_wait_for_those_that_wait_for_it(
 
 
 class TestDownloads:
+    def test_the_compiled_form_is_there_before_the_copy(
+        self, uri: str, versions: list[Version], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """So that those who wait for the copy need not all compile it."""
+        forms: list[Path] = []
+        write_files = _model_source.write_files
+
+        def write(folder: Path, files: Any) -> None:
+            forms.extend((tmp_path / "tilewise-cache" / "compiled").iterdir())
+            write_files(folder, files)
+
+        monkeypatch.setattr(_model_source, "write_files", write)
+        fetch_model(CONV, uri=uri)
+        assert len(forms) == 1
+
     def test_a_process_waits_for_the_copy_that_another_one_downloads(
         self, uri: str, versions: list[Version], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

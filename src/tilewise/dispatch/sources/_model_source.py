@@ -273,7 +273,8 @@ class LocalCopies:
             RegistryUnavailableError: the download failed.
         """
         with tempfile.TemporaryDirectory() as scratch:
-            model = load_downloaded(version, download_version(version, scratch))
+            # Compiled before the copy is there, so that those who wait for it need not all compile.
+            model = load_downloaded(version, download_version(version, scratch), keep=compiled_folder())
             folder = self.folder / model.content_hash
             try:
                 with replace_folder(folder) as fresh:
