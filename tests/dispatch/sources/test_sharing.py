@@ -20,6 +20,7 @@ from tilewise.dispatch.sources import FetchedModel, _model_source, fetch_model
 from tilewise.dispatch.sources._model_source import fetch_newer_model
 from tilewise.errors import ArtefactError
 from tilewise.files import locked
+from tilewise.model import write_files
 from tilewise.registry import PRODUCTION, Version, commit_change, registry_session, set_alias, settle_history
 from tilewise.registry.promotion import publish
 
@@ -206,7 +207,6 @@ class TestDownloads:
     ) -> None:
         """So that those who wait for the copy need not all compile it."""
         forms: list[Path] = []
-        write_files = _model_source.write_files
 
         def write(folder: Path, files: Any) -> None:
             forms.extend((tmp_path / "tilewise-cache" / "compiled").iterdir())
