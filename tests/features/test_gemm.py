@@ -72,7 +72,7 @@ def test_rows_beyond_the_precision_of_floats_are_told_apart() -> None:
     loads = [
         TABLE.rows_of(
             GemmProblem(M=8, N=8, K=2**53 + i).to_dict(), kernel.to_dict(), variant="universal", dtype="bf16", arch=SM90
-        ).widest("a")  # type: ignore[attr-defined]
+        ).fills("a", 16)  # type: ignore[attr-defined]
         for i in (0, 1, 8)
     ]
     assert [bool(fits) for fits in loads] == [True, False, True]

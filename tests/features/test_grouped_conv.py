@@ -467,7 +467,19 @@ def test_another_alignment_is_another_program() -> None:
 
     aligned = program("taps")
     assert aligned == program("taps", C=64, K=16) == program("taps", Hi=5)
-    assert len({aligned, program("taps", C=2 * 12), program("taps", K=2 * 12), program("flat")}) == 4
+    others = [program("taps", **{side: 2 * group}) for side in "CK" for group in (12, 6, 3)]
+    assert len({aligned, program("flat"), *others}) == 8
+    assert program("taps", C=2 * 20) == program("taps", C=2 * 12)  # 4 divides both, 8 neither
+
+
+def test_operands_whose_neighbours_fill_four_bytes_are_staged() -> None:
+    def shared(group: int) -> float:
+        problem = dataclasses.replace(GROUPED, C=GROUPED.G * group)
+        rows = TABLE.rows_of(problem.to_dict(), CONV_POOL.default.to_dict(), variant="forward", dtype="bf16", arch=SM90)
+        assert isinstance(rows, ConvInputs)
+        return float(rows.shared_bytes[0])
+
+    assert shared(8) == shared(4) == shared(6) > shared(3)
 
 
 @given(st.sampled_from(MERGED), conv_problems(max_size=16))
@@ -480,7 +492,7 @@ def test_the_program_of_merged_groups_tells_what_loads_take_at_once(
     constants = merged_constants(kernel, problem, "forward")
     assert [2 ** (number // base % 4) for base in (16, 4, 1)] == [constants[n] for n in ("RUN", "INPUTS", "OUTPUTS")]
     assert isinstance(rows, ConvInputs)
-    assert bool(rows.widest("a")[0]) == (constants["INPUTS"] == 8)
+    assert bool(rows.fills("a", 16)[0]) == (constants["INPUTS"] == 8)
 
 
 def test_a_call_of_the_vendor_has_a_program_for_each_kind_of_convolution() -> None:

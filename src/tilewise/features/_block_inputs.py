@@ -35,7 +35,7 @@ FMA_LANES = 128  # fp32 multiply-adds per clock and compute unit outside the mat
 UNIT_BYTES_PER_CLOCK = 64  # between a compute unit and L2
 LATENCY_CLOCKS = 800  # one trip to memory
 LAUNCH_CLOCKS = 4000  # a launch, and likewise each further one
-VECTOR = 8  # elements of 16 bits in the widest load; sizes that divide by it compile to other programs
+WIDEST_LOAD = 16  # bytes
 CLASSES_PER_PIPELINE = 64  # numbers for the program classes that an op distinguishes within a pipeline
 
 
@@ -58,6 +58,7 @@ class BlockInputs(Inputs):
     """Intermediates of one block. Ops fill in the matrix product and the tensors."""
 
     op: ClassVar[str]
+    least_copy: ClassVar[int]  # bytes of the narrowest asynchronous copy that the op's programs are compiled for
 
     def check_kernels(self) -> None:
         """Check that the backend has every pipeline for the op.
@@ -225,14 +226,13 @@ class BlockInputs(Inputs):
     def staged(self, matrix: str) -> Array:
         """Return where operand ``a`` or ``b`` goes to shared memory ahead of its use, not through registers.
 
-        Triton's asynchronous copies of 16 bytes count, which neighbouring elements have to fill. Programs copy 8 or 4
-        bytes, too, since the committed tables were measured (docs/learnings.md, "Channels that 4 or 2 divide").
+        Triton's asynchronous copies count, which neighbouring elements have to fill.
         """
-        return self.traits.staged | self.widest(matrix)
+        return self.traits.staged | self.fills(matrix, self.least_copy)
 
-    def widest(self, matrix: str) -> Array:
-        """Return whether neighbouring elements of operand ``a`` or ``b`` fill the widest load."""
-        return self.contiguous[matrix] % (VECTOR * 2 // operand_bytes(self.dtype)) == 0
+    def fills(self, matrix: str, size: int) -> Array:
+        """Return whether neighbouring elements of operand ``a`` or ``b`` fill loads of so many bytes."""
+        return self.contiguous[matrix] % (size // operand_bytes(self.dtype)) == 0
 
     @cached_property
     def buffers(self) -> Array:

@@ -11,10 +11,10 @@ from operator import or_
 
 import numpy as np
 
-from tilewise.features._block_inputs import PIXEL_SUM_REGISTERS, UNIT_BYTES_PER_CLOCK, VECTOR, ceil_div
+from tilewise.features._block_inputs import PIXEL_SUM_REGISTERS, UNIT_BYTES_PER_CLOCK, WIDEST_LOAD, ceil_div
 from tilewise.features._tile_inputs import TileInputs
 from tilewise.kernels import Array, Formulas, unchanged
-from tilewise.kernels.triton import tapwise_columns
+from tilewise.kernels.triton import LOAD_WIDTHS, load_width, tapwise_columns
 from tilewise.ops import (
     GemmDims,
     OutputSizes,
@@ -34,6 +34,7 @@ class ConvInputs(TileInputs):
     """Intermediates of grouped convolution; see :class:`TileInputs`."""
 
     op = "grouped_conv"
+    least_copy = 4
 
     @cached_property
     def out(self) -> OutputSizes:
@@ -209,16 +210,16 @@ class ConvInputs(TileInputs):
 
     @cached_property
     def alignment_class(self) -> Array:
-        """Number of the compiler's hints, which are the channel counts that the widest load divides.
+        """Number of the compiler's hints, which are the widest loads that divide the channel counts.
 
         The pipeline ``strip`` also has a program per filter width, which is left out: the cost model's terms cover it.
         """
         p, direct = self.p, self.direct
         cg, kg = p.C // p.G, p.K // p.G
-        inputs = np.where(direct, p.C, cg) % VECTOR == 0
-        outputs = np.where(direct, p.K, kg) % VECTOR == 0
+        inputs = load_width(np.where(direct, p.C, cg))
+        outputs = load_width(np.where(direct, p.K, kg))
         several = direct & (kg > 1)  # channels are not neighbours then
-        return 4 * several + 2 * inputs + outputs
+        return (several * LOAD_WIDTHS + inputs) * LOAD_WIDTHS + outputs
 
     def repeated_clocks(self, name: str) -> Array:
         """Return the clocks of the one slice of L2 that serves all repeated reads of the last row, or column."""
@@ -233,7 +234,8 @@ class ConvInputs(TileInputs):
     def run_aligned(self, elements: int) -> Array:
         """Return 1.0 where a pixel's channels begin at multiples of exactly so many elements, else 0.0."""
         aligned = self.channels & -self.channels
-        return (np.clip(aligned, VECTOR, 8 * VECTOR) == elements) * 1.0
+        widest = WIDEST_LOAD // 2  # elements of 16 bits
+        return (np.clip(aligned, widest, 8 * widest) == elements) * 1.0
 
     @cached_property
     def run_bytes(self) -> Array:

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Goes up when the formula of a cost or driver, or the evaluation, changes without a change of name or meaning.
-VERSION = 4
+VERSION = 5
 
 INTERCEPT = 3.0  # a constant driver, large so that shrinking its weight shrinks it little
 MOST_DEVIATIONS = 3.0  # drivers beyond the measured range count as at its edge

@@ -6,7 +6,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from tilewise.features._block_inputs import UNIT_BYTES_PER_CLOCK, alignment, log2
+from tilewise.features._block_inputs import UNIT_BYTES_PER_CLOCK, WIDEST_LOAD, alignment, log2
 from tilewise.features._ck_features import CK_FEATURES, GEMM_LAYOUT_FEATURES, STREAMK_FEATURES
 from tilewise.features._feature_table import Feature, FeatureTable, Term
 from tilewise.features._tile_features import (
@@ -29,6 +29,7 @@ class GemmInputs(TileInputs):
     """Intermediates of the matrix product; see :class:`TileInputs`."""
 
     op = "gemm"
+    least_copy = WIDEST_LOAD
 
     @cached_property
     def gemm(self) -> GemmDims:
@@ -95,7 +96,8 @@ class GemmInputs(TileInputs):
     @cached_property
     def alignment_class(self) -> Array:
         """Number of the compiled properties: how A and B are stored, and whether rows allow the widest loads."""
-        return 4 * self.stored["a"] + 2 * self.stored["b"] + (self.widest("a") & self.widest("b"))
+        wide = self.fills("a", WIDEST_LOAD) & self.fills("b", WIDEST_LOAD)
+        return 4 * self.stored["a"] + 2 * self.stored["b"] + wide
 
 
 _PROBLEM = (

@@ -27,7 +27,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 }
 LEAST_SQUARE, MOST_SQUARE = 4, 64  # channels of groups with kernels of their own
 DEPTHWISE_FILTER = 7  # largest height and width with kernels of their own
-PROGRAMS_OF_A_KIND = 8  # numbers for the alignments of one kind of convolution
+ALIGNMENT = 8  # channels of a group; cuDNN is slower with others
 FP8_ALIGNMENT = 16  # elements; cuBLASLt's rule for the rows of fp8 operands
 
 
@@ -96,7 +96,7 @@ def _program(inputs: FeatureInputs, program: Array) -> Array:
     These are volumes, groups with as many outputs as inputs, a power of two, and depthwise filters of one filter a
     channel, up to 7 x 7. Other groups whose channels 8 divides take two to five times as long in the median, dilated
     ones up to 20 times; trees alone did not learn it. (Times of cuDNN 9.19 in the tables of sm90, beside those of the
-    fastest kernel of the pool; docs/learnings.md.)
+    fastest kernel of the pool; docs/learnings.md.) Of a kind, whether 8 divides the inputs and the outputs of a group.
     """
     if inputs.op != "grouped_conv":
         return program
@@ -109,7 +109,7 @@ def _program(inputs: FeatureInputs, program: Array) -> Array:
     grouped = np.where(usual, np.where(square, 3, 2), 4)
     single = np.where(usual & small, 6, 5)
     kind = np.where(p.G == 1, whole, np.where(p.C == p.G, single, grouped))
-    return program + PROGRAMS_OF_A_KIND * kind
+    return 4 * kind + 2 * (width % ALIGNMENT == 0) + (p.K // p.G % ALIGNMENT == 0)
 
 
 VENDOR = Backend(
