@@ -37,7 +37,16 @@ from tilewise.dispatch import Dispatcher
 from tilewise.features import feature_table, log_work, terms_of
 from tilewise.kernels import Pool, load_pool
 from tilewise.kernels.triton import Kernel, illegal
-from tilewise.model import SCORES, ArtefactParts, TrainedModel, load_artefact, put_behind, read_parts, write_artefact
+from tilewise.model import (
+    SCORES,
+    ArtefactParts,
+    TrainedModel,
+    load_artefact,
+    put_behind,
+    read_parts,
+    shortlisted,
+    write_artefact,
+)
 from tilewise.ops import Problem, Target
 from tilewise.train import ModelSettings
 from tilewise.train.cost_model import calibrate
@@ -140,7 +149,8 @@ def lightgbm_us(model: TrainedModel, folder: Path, problems: Sequence[Problem]) 
         can = np.flatnonzero(model.pool.supported(problem))
         total = scores[can] if rates is None else (rates + scores)[can]
         if rates is not None and model.shortlist:
-            total = put_behind(np.zeros_like(can), rates[can], total, model.shortlist)
+            listed = shortlisted(np.zeros_like(can), rates[can], model.shortlist)
+            total = put_behind(np.zeros_like(can), rates[can], total, listed)
         same &= model.best(problem, 5)[0] == tuple(can[np.argsort(-total, kind="stable")[:5]].tolist())
     return statistics.median(taken), same
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from alone import run_alone
 from tilewise.evaluate import evaluate, write_evaluation_report
 from tilewise.evaluate._evaluation_report import (
     METRICS_FILE,
@@ -81,3 +82,12 @@ def test_dvc_gets_a_few_columns(model: TrainedModel, frame: pd.DataFrame, tmp_pa
     assert written["holdout"]["p10"] == pytest.approx(evaluation.metrics["p10_efficiency"], abs=1e-5)
     assert evaluation.noise_ceiling is not None
     assert written["ceiling"] == pytest.approx(evaluation.noise_ceiling.mean_efficiency, abs=1e-5)
+
+
+def test_reports_and_promotions_do_without_the_training_library() -> None:
+    run_alone("""
+        import sys
+        from tilewise.evaluate import evaluate, write_evaluation_report
+        from tilewise.registry.promotion import promote
+        assert not {"lightgbm", "optuna", "sklearn"} & set(sys.modules)
+    """)

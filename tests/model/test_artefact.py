@@ -15,6 +15,7 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from tilewise.model import (
     LABELS,
     SCALED_LABELS,
     ArtefactParts,
+    Ensemble,
     TrainedModel,
     load_artefact,
     ranked,
@@ -202,6 +204,23 @@ def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
         if parts.scale_text is not None:
             scale = np.asarray(lgb.Booster(model_str=parts.scale_text).predict(problem_rows)).item()
         assert predicted[can] == pytest.approx(np.exp(scores + scale)[can])
+
+
+def test_trees_score_the_shortlist_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_artefact(tmp_path / "m", make_parts("residual", shortlist=3))
+    model, scored = load_artefact(tmp_path / "m"), list[int]()
+    predict = Ensemble.predict
+
+    def counted(trees: Ensemble, matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        scored.append(len(matrix))
+        return predict(trees, matrix)
+
+    monkeypatch.setattr(Ensemble, "predict", counted)
+    can = np.flatnonzero(model.supported(LAYER))
+    kernels = {n: column[can] for n, column in POOL.columns.items()}
+    scores = model.score_candidates(np.zeros_like(can), LAYER.to_dict(), kernels)
+    assert len(scores) == len(can) > 3
+    assert scored == [3]
 
 
 def test_extra_models_predict_their_own_quantity(model: TrainedModel) -> None:

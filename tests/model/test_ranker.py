@@ -23,7 +23,7 @@ from tilewise.errors import ConfigError
 from tilewise.features import CostModel, feature_table, log_work, terms_of
 from tilewise.kernels import Pool, load_pool
 from tilewise.kernels.ck import CkKernel
-from tilewise.model import Ensemble, compile_parts, load_artefact, put_behind
+from tilewise.model import Ensemble, compile_parts, load_artefact, put_behind, shortlisted
 from tilewise.model._ranker import Ranker, RankerInputs
 from tilewise.ops import CONV_LAYOUTS, GemmProblem, GroupedConvProblem, Problem, Target
 
@@ -135,7 +135,8 @@ def assert_bit_for_bit(name: str, shortlist: int, problem: Problem) -> None:
     scores, can = np.full(len(pool), -np.inf), np.flatnonzero(supported)
     scores[can] = (rates + trees.predict(matrix))[can]
     if shortlist:
-        scores[can] = put_behind(np.zeros_like(can), rates[can], scores[can], shortlist)
+        listed = shortlisted(np.zeros_like(can), rates[can], shortlist)
+        scores[can] = put_behind(np.zeros_like(can), rates[can], scores[can], listed)
     assert ranker.score(problem, len(pool)).tobytes() == scores.tobytes()
     expected = [i for i in np.argsort(-scores, kind="stable").tolist() if supported[i]]
     for most in (1, 3, shortlist + 5, len(pool)):

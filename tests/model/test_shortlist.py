@@ -24,7 +24,8 @@ def test_each_problem_has_its_shortlist_first_and_the_others_in_the_estimates_or
     counts: list[int], most: int, seed: int
 ) -> None:
     problem, rates, scores = drawn(counts, seed)
-    listed, final = shortlisted(problem, rates, most), put_behind(problem, rates, scores, most)
+    listed = shortlisted(problem, rates, most)
+    final = put_behind(problem, rates, scores, listed)
     assert (final[listed] == scores[listed]).all()
     for number, count in enumerate(counts):
         own = problem == number
@@ -40,10 +41,10 @@ def test_each_problem_has_its_shortlist_first_and_the_others_in_the_estimates_or
 
 def test_the_gaps_of_the_others_are_the_estimates() -> None:
     rates, scores = np.array([3.0, 2.0, 1.5, 1.0]), np.array([0.1, 0.4, 9.0, 9.0])
-    final = put_behind(np.zeros(4, dtype=np.int64), rates, scores, 2)
+    final = put_behind(np.zeros(4, dtype=np.int64), rates, scores, np.array([True, True, False, False]))
     assert final == pytest.approx([0.1, 0.4, 0.1 - 0.5 - BEHIND, 0.1 - 1.0 - BEHIND])
 
 
 def test_nothing_is_ranked_among_no_rows() -> None:
     none = np.empty(0)
-    assert put_behind(np.empty(0, dtype=np.int64), none, none, 3).size == 0
+    assert put_behind(np.empty(0, dtype=np.int64), none, none, np.empty(0, dtype=bool)).size == 0

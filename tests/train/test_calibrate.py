@@ -98,7 +98,8 @@ class TestShortlist:
         baselines, learnt = Baselines(table, shortlist_of(4), 0), np.arange(20)
         rows = table.rows_of(np.array([22, 25]))
         added = np.random.default_rng(0).normal(size=len(rows))
-        scores, known = baselines.ranking(learnt, rows, added), baselines.of(learnt)
+        ranking, known = baselines.ranking(learnt, rows), baselines.of(learnt)
+        scores = ranking.scores(added[ranking.listed])
         assert known.rates is not None
         for problem in (22, 25):
             own = table.problem[rows] == problem
@@ -119,7 +120,9 @@ class TestShortlist:
         rows = table.rows_of(problems)
         assert baselines.training_rows(problems).tolist() == rows.tolist()
         added = np.random.default_rng(0).normal(size=len(rows))
-        assert (baselines.ranking(problems, rows, added) == baselines.of(problems).scores[rows] + added).all()
+        ranking = baselines.ranking(problems, rows)
+        assert ranking.listed.all()
+        assert (ranking.scores(added) == baselines.of(problems).scores[rows] + added).all()
 
 
 def test_too_many_rows_are_calibrated_on_evenly_spread_problems(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

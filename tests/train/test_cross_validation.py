@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 
+from tilewise.cluster import Executor
 from tilewise.errors import DataError
 from tilewise.metrics import METRICS
 from tilewise.model import COST_MODEL_LABELS
@@ -24,8 +26,9 @@ from tilewise.train import (
     make_labels,
 )
 from tilewise.train import _cross_validation as cross_validation
-from tilewise.train._boosting import lightgbm_params, model_text
+from tilewise.train._boosting import Growth, lightgbm_params, model_text
 from tilewise.train.cost_model import Baselines
+from tilewise.train.hosts import Learning, grow_model
 
 MODEL = ModelSettings(label="relative", n_estimators=25, num_leaves=15, learning_rate=0.2)
 
@@ -110,6 +113,29 @@ def test_every_row_is_predicted_once_and_metrics_add_up(table: Table, bins: Bins
     assert done.metrics["r2"] > 0.3
     # Two dozen problems say little about the TFLOPS of another where no cost model does.
     assert done.metrics["tflops_error"] < (0.25 if label in COST_MODEL_LABELS else 0.6)
+
+
+def test_folds_score_the_shortlists_of_their_test_problems_only(
+    table: Table, bins: Bins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ModelSettings(label="lambdarank", shortlist=4, n_estimators=3, num_leaves=15)
+    data = TrainingData(table, bins, Baselines(table, model, 0), TrainSettings(model, n_splits=3, threads=1))
+    fold, tested = make_folds(table, 3, 0)[0], list[np.ndarray]()
+
+    def watched(executor: Executor, bins: Bins, learning: Learning, *, every: int) -> Iterator[Growth]:
+        tested.append(learning.test)
+        return grow_model(executor, bins, learning, every=every)
+
+    monkeypatch.setattr(cross_validation, "grow_model", watched)
+    score = cross_validation.fold_score(data, fold, model)
+    rows = table.measured_rows_of(fold.test)
+    assert len(score) == len(rows)
+    assert np.bincount(table.problem[tested[0]])[fold.test].tolist() == [4] * len(fold.test)
+    # Rows that trees do not score have the place that they have if trees score every row.
+    labels = make_labels(table, model, data.baselines.of(fold.train).scores)
+    every = bins.fit_predict(model, labels, data.baselines.training_rows(fold.train), rows, data.fit)
+    ranking = data.baselines.ranking(fold.train, rows)
+    assert score.tobytes() == ranking.scores(every[ranking.listed]).tobytes()
 
 
 def test_the_scale_takes_up_a_level_that_the_scores_have_wrong(table: Table) -> None:

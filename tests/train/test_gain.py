@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 
@@ -24,6 +25,8 @@ from tilewise.train import (
     select_features,
     train,
 )
+from tilewise.train.cost_model import Baselines
+from tilewise.train.cost_model._baseline import Baseline
 
 SETTINGS = TrainSettings(ModelSettings(n_estimators=20, num_leaves=15), TuneSettings(n_trials=0), n_splits=3)
 
@@ -56,6 +59,18 @@ def test_those_of_most_gain_stay_in_the_tables_order(table: Table) -> None:
 def test_none_goes_where_all_are_wanted(table: Table) -> None:
     assert select_features(table, SETTINGS) is table
     assert select_features(table, fewer(10_000)) is table
+
+
+def test_a_choice_of_problems_is_calibrated_once(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, calibrated, calibrate = Target.parse(CONV), list[bytes](), Baselines._calibrate
+
+    def counted(baselines: Baselines, problems: npt.NDArray[np.int64]) -> Baseline:
+        calibrated.append(problems.tobytes())
+        return calibrate(baselines, problems)
+
+    monkeypatch.setattr(Baselines, "_calibrate", counted)
+    train(frame, target, pool_of(frame, target), load_arch("sm90"), fewer(12))
+    assert len(set(calibrated)) == len(calibrated) > SETTINGS.n_splits
 
 
 def test_a_model_with_few_features_is_written_and_ranks(frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -45,8 +45,9 @@ def digest_column(digest: hashlib._Hash, name: str, parts: Sequence[pd.Series]) 
         elif pd.api.types.is_numeric_dtype(values):
             digest.update(values.fillna(0).to_numpy(dtype="<f8").tobytes())
         else:
-            text = "".join(f"{len(v)}:{v}" for v in values[~is_empty].astype(str))
-            digest.update(text.encode())
+            codes, distinct = pd.factorize(values[~is_empty].astype(str))
+            texts = np.array([f"{len(v)}:{v}" for v in distinct], dtype=object)
+            digest.update("".join(texts[codes].tolist()).encode())
 
 
 def keys_digest(keys: npt.NDArray[np.int64]) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tilewise.data import Measurements, TargetTable, chunks_of, is_primary, judge_runs
+from tilewise.data import TARGET_COLUMNS, Measurements, chunks_of, is_primary, judge_runs
 from tilewise.evaluate._evaluation import NoiseCeiling
 from tilewise.metrics import Floats, Ints
 from tilewise.ops import OPS, Target
 
 MIN_REPEATED = 3  # repeated kernels that a problem needs for a noise figure
 PERCENTILE = 90
+# Columns that repeats are judged by, besides those of target and problem: to sort all columns takes seconds.
+_JUDGED = ("kernel_name", "run_id", "measured_at", "is_valid", "latency_ms", "tflops")
 
 
 def noise_ceiling(rows: pd.DataFrame | Measurements, target: Target) -> NoiseCeiling | None:
@@ -24,7 +26,7 @@ def noise_ceiling(rows: pd.DataFrame | Measurements, target: Target) -> NoiseCei
     Returns:
         None where no problem was measured by two runs.
     """
-    judged = pd.concat([judge_runs(chunk.rows, target.op) for chunk in chunks_of(rows, target)])
+    judged = pd.concat([judge_runs(chunk.rows, target.op) for chunk in chunks_of(rows, target, _columns(target))])
     if not len(judged):
         return None
     p10, p50 = np.percentile(judged["efficiency"], [10, 50])
@@ -41,7 +43,7 @@ def measured_apart(rows: pd.DataFrame, frame: pd.DataFrame, target: Target) -> t
         target: target of the rows.
     """
     names = [*OPS[target.op].column_names(), "kernel_name"]
-    known = TargetTable.of(frame, target).rows
+    (known,) = (chunk.rows for chunk in chunks_of(frame, target, _columns(target)))
     first = is_primary(known, target.op)
     known = known[[*names, "tflops"]].assign(first=first)[known["is_valid"].to_numpy()].sort_values("tflops")
 
@@ -71,3 +73,7 @@ def repeat_noise(problem: Ints, measured: Floats, again: Floats) -> Floats:
     spread = deviation.quantile(PERCENTILE / 100)[deviation.size() >= MIN_REPEATED]
     noise[spread.index.to_numpy(dtype=np.int64)] = spread.to_numpy()
     return noise
+
+
+def _columns(target: Target) -> tuple[str, ...]:
+    return (*(c.name for c in TARGET_COLUMNS), *OPS[target.op].column_names(), *_JUDGED)

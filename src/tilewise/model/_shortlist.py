@@ -27,16 +27,15 @@ def shortlisted(problem: Numbers, rates: Floats, most: int) -> npt.NDArray[np.bo
     return place_within(problem, rates) < most
 
 
-def put_behind(problem: Numbers, rates: Floats, scores: Floats, most: int) -> Floats:
+def put_behind(problem: Numbers, rates: Floats, scores: Floats, listed: npt.NDArray[np.bool_]) -> Floats:
     """Return the scores of the shortlisted rows, and scores behind them in the cost model's order for others: (rows,).
 
     Args:
         problem: (rows,) problem of each row, numbered from 0 without gaps.
         rates: (rows,) log(TFLOPS) by the cost model.
         scores: (rows,) log(TFLOPS) by cost model and trees; values outside the shortlist are ignored.
-        most: rows of each problem's shortlist, at least 1.
+        listed: (rows,) whether each row is shortlisted, from :func:`shortlisted`.
     """
-    listed = shortlisted(problem, rates, most)
     last, lowest = np.full((2, int(problem.max(initial=-1)) + 1), np.inf)
     np.minimum.at(last, problem[listed], rates[listed])
     np.minimum.at(lowest, problem[listed], scores[listed])

@@ -42,7 +42,7 @@ from tilewise.model._artefact_files import (
 )
 from tilewise.model._confidence import LEVEL, TOLERANCE, Calibration, Confidence
 from tilewise.model._ranker import Ranker, RankerInputs, RankerParts, compile_parts
-from tilewise.model._shortlist import put_behind
+from tilewise.model._shortlist import put_behind, shortlisted
 from tilewise.model._trees import Ensemble
 from tilewise.ops import Problem, Target
 
@@ -179,7 +179,9 @@ class TrainedModel:
 
         Higher is faster. Scores are comparable within one problem. The shortlist does not apply.
         """
-        return self._scored(self._rows(problem_columns, kernel_columns), kernel_columns)[1]
+        rows = self._rows(problem_columns, kernel_columns)
+        scores, rates = self.scores.predict(self.features.compute(rows)), self._log_rates(rows, kernel_columns)
+        return scores if rates is None else rates + scores
 
     def score_candidates(self, problem: Ints, problem_columns: Columns, kernel_columns: Columns) -> Floats:
         """Return the scores that rank the rows of each problem in whole tables: float64, (rows,).
@@ -189,14 +191,13 @@ class TrainedModel:
             problem_columns: columns of the problems, by name.
             kernel_columns: columns of the kernels, by name.
         """
-        rates, scores = self._scored(self._rows(problem_columns, kernel_columns), kernel_columns)
-        return scores if rates is None or not self.shortlist else put_behind(problem, rates, scores, self.shortlist)
-
-    def _scored(self, rows: Inputs, kernel: Columns) -> tuple[Floats | None, Floats]:
-        """Return log(TFLOPS) of rows by the cost model alone, None without one, and their scores."""
-        scores = self.scores.predict(self.features.compute(rows))
-        rates = self._log_rates(rows, kernel)
-        return rates, scores if rates is None else rates + scores
+        rates = self.log_rates(problem_columns, kernel_columns) if self.shortlist else None
+        if rates is None:
+            return self.score_rows(problem_columns, kernel_columns)
+        listed, scores = shortlisted(problem, rates, self.shortlist), rates.copy()
+        some = self._rows(_taken(problem_columns, listed), _taken(kernel_columns, listed))
+        scores[listed] += self.scores.predict(self.features.compute(some))
+        return put_behind(problem, rates, scores, listed)
 
     def log_rates(self, problem_columns: Columns, kernel_columns: Columns) -> Floats | None:
         """Return log(TFLOPS) of whole tables by the cost model alone: float64, (rows,); None without a cost model."""
@@ -355,6 +356,12 @@ class TrainedModel:
         every = self.score(problem)
         order = ranked(every)[:top_k]
         return order.tolist(), self.tflops_of_scores(problem, every)[order].tolist()
+
+
+def _taken(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
+    """Return some rows of columns; single values stand for all rows."""
+    arrays = {name: np.atleast_1d(column) for name, column in columns.items()}
+    return {name: column[rows] if len(column) == len(rows) else column for name, column in arrays.items()}
 
 
 def ranked(scores: Floats) -> Ints:

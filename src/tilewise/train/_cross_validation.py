@@ -19,7 +19,6 @@ from tilewise.train._dataset import Floats, Ints, Table, renumbered
 from tilewise.train._settings import ModelSettings, TrainSettings
 from tilewise.train._training_labels import Labels, make_labels, to_tflops
 from tilewise.train._training_result import FoldResult, OutOfFold
-from tilewise.train._warm_start import BaseModel
 from tilewise.train.cost_model import Baselines
 from tilewise.train.hosts import Learning, grow_model
 
@@ -52,11 +51,11 @@ class TrainingData:
     settings: TrainSettings
 
     @classmethod
-    def prepare(cls, table: Table, settings: TrainSettings, base: BaseModel | None = None) -> Self:
-        """Bin the features of `table` and set up its baselines; `base` is the model to continue, if any."""
+    def prepare(cls, table: Table, settings: TrainSettings, baselines: Baselines | None = None) -> Self:
+        """Bin the features of `table`; `baselines` are those of its rows, set up here for None."""
         settings = settings.sized_for(len(table.problem))
         bins = Bins(table.feature_rows, table.features.names, settings.model.max_bin, settings.threads)
-        return cls(table, bins, Baselines(table, settings.model, settings.seed, base), settings)
+        return cls(table, bins, baselines or Baselines(table, settings.model, settings.seed), settings)
 
     @property
     def fit(self) -> Fit:
@@ -187,10 +186,12 @@ def fold_growth(
         executor: where several processes learn the model together.
     """
     table, baselines = data.table, data.baselines
-    train, test = baselines.training_rows(fold.train), table.measured_rows_of(fold.test)
+    ranking = baselines.ranking(fold.train, table.measured_rows_of(fold.test))
     labels = make_labels(table, model, baselines.of(fold.train).scores)
-    for growth in grow_model(executor, data.bins, Learning(table, model, data.fit, labels, train, test), every=every):
-        yield growth._replace(scores=baselines.ranking(fold.train, test, growth.scores))
+    train, test = baselines.training_rows(fold.train), ranking.listed_rows  # the ranking needs no tree for other rows
+    learning = Learning(table, model, data.fit, labels, train, test)
+    for growth in grow_model(executor, data.bins, learning, every=every):
+        yield growth._replace(scores=ranking.scores(growth.scores))
 
 
 def selections_by_score(table: Table, rows: Ints, score: Floats) -> Selections:

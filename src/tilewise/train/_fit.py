@@ -40,6 +40,7 @@ from tilewise.train._training_labels import Labels, make_labels
 from tilewise.train._training_pool import pool_of
 from tilewise.train._training_result import CurvePoint, FoldResult, TrainingResult, TrialResult, TuningResult
 from tilewise.train._warm_start import BaseModel, append_trees, raw_scores
+from tilewise.train.cost_model import Baselines
 from tilewise.train.hosts import Learning, fit_model
 from tilewise.train.tuning import tune
 
@@ -84,12 +85,14 @@ def train(
         DataError: there are too few rows to train on.
         KernelError: the features do not distinguish two kernels of the pool.
     """
-    table = select_features(_table(rows, target, pool, arch, settings), settings)
+    table = _table(rows, target, pool, arch, settings)
+    baselines = Baselines(table, settings.model, settings.seed)  # no feature changes them, so they are calibrated once
+    table = select_features(table, settings, baselines)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits)
     if table.judges_calls:
         rule += ", judged where PyTorch's own calls were measured"
     callbacks = callbacks or Callbacks()
-    fit = _tune_and_fit(TrainingData.prepare(table, settings), callbacks, rule, _hash(rows))
+    fit = _tune_and_fit(TrainingData.prepare(table, settings, baselines), callbacks, rule, _hash(rows))
     model = fit.model
     parts = fit.parts(
         booster_text=model_text(fit.booster),
@@ -130,7 +133,8 @@ def continue_training(
     settings, known = base.settings(settings), base.model
     table = build_table(rows, target, known.pool, known.arch, settings.holdout_fraction, known.features)
     rule = split_rule(target, settings.holdout_fraction, settings.n_splits) + "; the continued model may have seen them"
-    fit = _tune_and_fit(TrainingData.prepare(table, settings, base), callbacks or Callbacks(), rule, _hash(rows))
+    data = TrainingData.prepare(table, settings, Baselines(table, settings.model, settings.seed, base))
+    fit = _tune_and_fit(data, callbacks or Callbacks(), rule, _hash(rows))
     parts = fit.parts(
         booster_text=append_trees(base.parts.booster_text, model_text(fit.booster)),
         scale_text=base.parts.scale_text,

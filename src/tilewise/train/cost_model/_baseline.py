@@ -7,10 +7,12 @@ each training row gets the prediction of a calibration that left its problem out
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from tilewise.data import Bools
 from tilewise.features import CostModel
 from tilewise.model import COST_MODEL_LABELS, put_behind, shortlisted
 from tilewise.train._dataset import Floats, Ints, Table, renumbered
@@ -35,6 +37,40 @@ class Baseline(NamedTuple):
     cost_model: CostModel | None
     rates: Floats | None
     scores: Floats
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ranking of some rows by a model, which needs trees for the shortlisted ones alone; arrays of shape (rows,).
+
+    Attributes:
+        rows: ascending rows of whole problems.
+        problem: number of each row's problem, from 0 without gaps.
+        listed: whether the row is shortlisted; all are where there is no shortlist.
+        rates: log(TFLOPS) by the cost model; None where there is no shortlist.
+        baseline: scores that the trees are added to.
+    """
+
+    rows: Ints
+    problem: Ints
+    listed: Bools
+    rates: Floats | None
+    baseline: Floats
+
+    @property
+    def listed_rows(self) -> Ints:
+        """The rows that trees rank, ascending."""
+        return self.rows[self.listed]
+
+    def scores(self, added: Floats) -> Floats:
+        """Return the scores of all rows, of shape (rows,).
+
+        Args:
+            added: sum of the trees for each of :attr:`listed_rows`, in their order.
+        """
+        scores = self.baseline.copy()
+        scores[self.listed] += added
+        return scores if self.rates is None else put_behind(self.problem, self.rates, scores, self.listed)
 
 
 class Baselines:
@@ -66,24 +102,14 @@ class Baselines:
 
     def training_rows(self, problems: Ints) -> Ints:
         """Return the ascending row indices used for training: those of the problems' shortlisted kernels."""
-        rows, rates = self._table.rows_of(problems), self.of(problems).rates
-        if rates is None or not self._shortlist:
-            return rows
-        return rows[shortlisted(self._table.problem[rows], rates[rows], self._shortlist)]
+        return self.ranking(problems, self._table.rows_of(problems)).listed_rows
 
-    def ranking(self, problems: Ints, rows: Ints, added: Floats) -> Floats:
-        """Return the scores by which a model trained on `problems` ranks `rows`.
-
-        Args:
-            problems: training problems.
-            rows: ascending rows of whole problems.
-            added: sum of the trees for each of them, of shape (len(rows),).
-        """
-        baseline = self.of(problems)
-        scores: Floats = baseline.scores[rows] + added
-        if baseline.rates is None or not self._shortlist:
-            return scores
-        return put_behind(renumbered(self._table.problem[rows]), baseline.rates[rows], scores, self._shortlist)
+    def ranking(self, problems: Ints, rows: Ints) -> Ranking:
+        """Return the ranking of `rows`, ascending rows of whole problems, by a model trained on `problems`."""
+        baseline, problem = self.of(problems), renumbered(self._table.problem[rows])
+        rates = None if baseline.rates is None or not self._shortlist else baseline.rates[rows]
+        listed = np.ones(len(rows), bool) if rates is None else shortlisted(problem, rates, self._shortlist)
+        return Ranking(rows, problem, listed, rates, baseline.scores[rows])
 
     def _calibrate(self, problems: Ints) -> Baseline:
         whole = self._fit(problems)

@@ -47,8 +47,9 @@ def calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats,
 
 def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
     used = weight > 0
-    terms = terms.take(np.flatnonzero(used))
-    kernel, log_clocks, weight = kernel[used], log_clocks[used], weight[used]
+    if not used.all():
+        terms = terms.take(np.flatnonzero(used))
+        kernel, log_clocks, weight = kernel[used], log_clocks[used], weight[used]
     binaries, place = np.unique(terms.program, return_inverse=True)
     group = kernel * len(binaries) + place
     mean = np.zeros(len(kernel))
@@ -60,17 +61,17 @@ def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats
     values = correction_columns(terms, clocks)
     centre, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale > 1e-9 * np.maximum(np.abs(centre), MOST_SHARE), scale, 1.0)
-    x = correction_basis(values, centre, scale)
-    weights = np.zeros((n_kernels + 1, len(binaries) + 1, x.shape[1]))
+    weights: Floats = np.zeros((n_kernels + 1, len(binaries) + 1, 1 + 2 * values.shape[1]))
     left = np.clip(log_clocks - np.log(clocks) - mean, -MOST_ERROR, MOST_ERROR)
-    for number, rows in _groups(place):
-        beta = _ridge(x[rows], left[rows], weight[rows])
+    for number, rows in _groups(place):  # one at a time: the basis of all rows takes several times as much memory
+        x, y, w = correction_basis(values[rows], centre, scale), left[rows], weight[rows]
+        beta = _ridge(x, y, w)
         weights[:, number] += beta
-        left[rows] -= (x[rows] * beta).sum(axis=1)
-    for number, rows in _groups(group):
-        beta = _ridge(x[rows], left[rows], weight[rows])
-        beta[0] += mean[rows[0]] / INTERCEPT
-        weights[number // len(binaries), number % len(binaries)] += beta
+        y -= (x * beta).sum(axis=1)
+        for own, some in _groups(kernel[rows]):
+            beta = _ridge(x[some], y[some], w[some])
+            beta[0] += mean[rows[some[0]]] / INTERCEPT
+            weights[own, number] += beta
     return CostModel(binaries.astype(np.int64), factors, centre, scale, np.round(weights, WEIGHT_DIGITS))
 
 
@@ -115,7 +116,7 @@ def _significant(values: Floats) -> Floats:
     return np.round(values * 10.0**digits) / 10.0**digits
 
 
-def _groups(number: Ints) -> list[tuple[int, Ints]]:
+def _groups(number: Numbers) -> list[tuple[int, Ints]]:
     """Return the number and rows of each group, groups ascending."""
     order = np.argsort(number, kind="stable")
     starts = np.flatnonzero(np.diff(number[order], prepend=-1))
