@@ -71,7 +71,8 @@ def run(models: Path, names: Sequence[str], batches: Sequence[int], output: Path
         problems = computations(names, batches)
     empty: dict[str, Any] = {"benchmark": "layers", "machine": machine(), "entries": []}
     result = load(output) if output.exists() else empty
-    for target in sorted(problems.keys() - {entry["target"] for entry in result["entries"]}):
+    done = {entry["target"] for entry in result["entries"]}
+    for target in sorted(problems.keys() & dispatchers.keys() - done):
         print(f"{target}: {len(problems[target])} problems", file=sys.stderr, flush=True)
         result["entries"] += measured(dispatchers[target], problems[target])
         save(output, result)

@@ -118,3 +118,14 @@ def test_without_a_second_run_the_judgement_is_an_empty_one() -> None:
     assert not len(none)
     assert none.dtypes.to_dict() == some.dtypes.to_dict()
     assert none.index.name == some.index.name == "problem"
+
+
+def test_a_run_that_has_only_unsupported_rows_left_takes_no_label_away() -> None:
+    """So runs are left whose times were superseded: pairs that do not run were not measured again."""
+    unsupported = pd.concat([ONE] * 3, ignore_index=True).assign(
+        kernel_name=[f"another_{i}" for i in range(3 * len(ONE))], is_valid=False, run_id="a"
+    )
+    found = together(unsupported, run("b"))
+    pd.testing.assert_frame_equal(
+        found[found["is_valid"]].reset_index(drop=True), run("b").reset_index(drop=True), check_dtype=False
+    )

@@ -97,8 +97,8 @@ def split_rule(target: Target, fraction: float, n_splits: int | None = None) -> 
 def is_primary(frame: pd.DataFrame, op: str) -> Bools:
     """Return which rows belong to the primary run of their problem, of shape (rows,). Other runs are compared with it.
 
-    The primary run has the most rows of the problem; ties go to the earliest ``measured_at``, then to the first
-    ``run_id`` by name.
+    The primary run has the most valid rows of the problem; ties go to the earliest ``measured_at``, then to the first
+    ``run_id`` by name. Others do not count: a run whose times are superseded keeps rows of unsupported kernels.
 
     Args:
         frame: a measurement table of one target.
@@ -111,8 +111,8 @@ def primary_of(problem: Ints, frame: pd.DataFrame) -> Bools:
     """Return the mask of :func:`is_primary`, given the number of each row's problem, of shape (rows,)."""
     run, at = (pd.factorize(frame[name], sort=True)[0] for name in ("run_id", "measured_at"))
     at = np.where(at < 0, len(at), at)  # unknown times come last
-    rows = pd.DataFrame({"problem": problem, "run": run, "at": at})
-    runs = rows.groupby(["problem", "run"], as_index=False).agg(n=("at", "size"), at=("at", "min"))
+    rows = pd.DataFrame({"problem": problem, "run": run, "at": at, "valid": frame["is_valid"].to_numpy()})
+    runs = rows.groupby(["problem", "run"], as_index=False).agg(n=("valid", "sum"), at=("at", "min"))
     runs = runs.sort_values(["problem", "n", "at", "run"], ascending=[True, False, True, True])
     primary = runs.drop_duplicates("problem")["run"].to_numpy()
     return cast(Bools, primary[problem] == run)
