@@ -123,7 +123,7 @@ def primary_runs(frame: pd.DataFrame) -> list[str]:
     return sorted(set(frame.loc[is_primary(frame, "grouped_conv"), "run_id"]))
 
 
-def test_the_run_with_most_rows_is_primary() -> None:
+def test_the_run_with_most_valid_rows_is_primary() -> None:
     one = FRAME[(FRAME["N"] == FRAME["N"].iloc[0]) & (FRAME["C"] == FRAME["C"].iloc[0])].reset_index(drop=True)
     assert primary_runs(one.drop(index=0)) == ["synthetic-2"]
     assert primary_runs(one) == ["synthetic-1"]  # a tie: the earlier
