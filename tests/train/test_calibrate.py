@@ -44,11 +44,13 @@ def test_the_order_of_the_sums_does_not_matter(table: Table) -> None:
     weight = np.where(table.efficiency > 0.1, table.efficiency, 0.0)
     log_clocks, n = table.log_work - np.log(table.tflops), len(table.pool)
     one = calibrate(table.terms, table.kernel, log_clocks, weight, n)
-    other = np.random.default_rng(0).permutation(len(weight))
-    two = calibrate(table.terms.take(other), table.kernel[other], log_clocks[other], weight[other], n)
-    assert one.factors.tobytes() == two.factors.tobytes()
-    assert np.abs(one.weights - two.weights).max() < 1e-3  # centre and scale are sums in the order given
-    assert np.allclose(one.centre, two.centre)
+    for seed in range(6):
+        other = np.random.default_rng(seed).permutation(len(weight))
+        two = calibrate(table.terms.take(other), table.kernel[other], log_clocks[other], weight[other], n)
+        # The non-negative fit may leave 1e-16 in place of 0, which no clock can show.
+        assert np.array_equal(*(np.where(model.factors < 1e-9, 0.0, model.factors) for model in (one, two)))
+        assert np.abs(one.weights - two.weights).max() < 1e-3  # centre and scale are sums in the order given
+        assert np.allclose(one.centre, two.centre)
 
 
 def test_the_estimate_is_close_to_what_is_measured(table: Table) -> None:
