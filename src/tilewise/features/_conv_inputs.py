@@ -14,7 +14,7 @@ import numpy as np
 from tilewise.features._block_inputs import PIXEL_SUM_REGISTERS, UNIT_BYTES_PER_CLOCK, WIDEST_LOAD, ceil_div
 from tilewise.features._tile_inputs import TileInputs
 from tilewise.kernels import Array, Formulas, unchanged
-from tilewise.kernels.triton import LOAD_WIDTHS, load_width, tapwise_columns
+from tilewise.kernels.triton import load_widths, tapwise_columns
 from tilewise.ops import (
     GemmDims,
     OutputSizes,
@@ -216,10 +216,8 @@ class ConvInputs(TileInputs):
         """
         p, direct = self.p, self.direct
         cg, kg = p.C // p.G, p.K // p.G
-        inputs = load_width(np.where(direct, p.C, cg))
-        outputs = load_width(np.where(direct, p.K, kg))
         several = direct & (kg > 1)  # channels are not neighbours then
-        return (several * LOAD_WIDTHS + inputs) * LOAD_WIDTHS + outputs
+        return 16 * several + load_widths(np.where(direct, p.C, cg), np.where(direct, p.K, kg))
 
     def repeated_clocks(self, name: str) -> Array:
         """Return the clocks of the one slice of L2 that serves all repeated reads of the last row, or column."""

@@ -10,12 +10,11 @@ from tilewise.kernels.triton._backend import TRITON
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import BARRIER_BYTES, WARPGROUP_ROWS
 from tilewise.kernels.triton._rules import OP_RULES, TRITON_DTYPES, illegal, tapwise_columns
-from tilewise.kernels.triton._shapes import LOAD_WIDTHS, load_width
+from tilewise.kernels.triton._shapes import load_widths
 from tilewise.kernels.triton.pipelines import PIPELINES, Implementation, Pipeline, pipelines_of
 
 __all__ = [
     "BARRIER_BYTES",
-    "LOAD_WIDTHS",
     "OP_RULES",
     "PIPELINES",
     "TRITON",
@@ -25,7 +24,7 @@ __all__ = [
     "Kernel",
     "Pipeline",
     "illegal",
-    "load_width",
+    "load_widths",
     "pipelines_of",
     "tapwise_columns",
 ]

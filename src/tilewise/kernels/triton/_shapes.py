@@ -45,10 +45,13 @@ def class_taps(problem: ProblemLike) -> Array:
     return taps
 
 
-def load_width(size: Array) -> Array:
-    """Return the number of the widest load that a size divides by: 0 to 3 for 1, 2, 4 and 8 elements."""
-    elements = np.gcd(size, RESULT_ELEMENTS)
-    return elements // 2 - elements // 8
+def load_widths(*sizes: Array) -> Array:
+    """Return one number for the widest loads that the sizes divide by, each 1, 2, 4 or 8 elements."""
+    number: Array = 0
+    for size in sizes:
+        elements = np.gcd(size, RESULT_ELEMENTS)
+        number = number * LOAD_WIDTHS + elements // 2 - elements // 8
+    return number
 
 
 def merged_groups(kernel: KernelLike, problem: ProblemLike, variant: str) -> Array:

@@ -26,6 +26,7 @@ MOST_ERROR = 1.0  # of the logarithm; a line does not explain larger errors
 # so that equal measurements give equal models.
 FACTOR_DIGITS = 4  # significant
 WEIGHT_DIGITS = 4  # decimals, of a logarithm
+LEAST_SHARE = 1e-9  # of a cost in the sum; the fit may leave 1e-16 in place of 0, by the order of the sums
 ROUNDS = 2  # factors are fitted again once the mean error of each kernel is known
 
 
@@ -94,7 +95,7 @@ def _relative_fit(relative: Floats, weight: Floats, prior: Floats, prior_rows: f
         lower = np.linalg.cholesky(gram)
         factors = nnls(lower.T, np.linalg.solve(lower, wanted))[0]
         w = weight / np.maximum(x @ factors, 0.2)
-    return cast(Floats, factors / size)
+    return cast(Floats, np.where(factors < LEAST_SHARE, 0.0, factors) / size)
 
 
 def _means(left: Floats, weight: Floats, group: Ints) -> Floats:

@@ -14,7 +14,7 @@ from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
-from tilewise.kernels.triton._shapes import LOAD_WIDTHS, load_width, merged_groups
+from tilewise.kernels.triton._shapes import load_widths, merged_groups
 from tilewise.ops import Target, implicit_gemm
 
 
@@ -71,9 +71,8 @@ class Merging:
         here = i.k.pipeline == self.name
         if not np.any(here):
             return program
-        sizes = (i.p.C // i.p.G, i.neighbours(i.p.C), i.neighbours(i.p.K))
-        filters, inputs, outputs = (load_width(size) for size in sizes)
-        return np.where(here, (filters * LOAD_WIDTHS + inputs) * LOAD_WIDTHS + outputs, program)
+        own = load_widths(i.p.C // i.p.G, i.neighbours(i.p.C), i.neighbours(i.p.K))
+        return np.where(here, own, program)
 
 
 def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | None:
