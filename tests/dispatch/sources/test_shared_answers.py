@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
+from shared_looks import WAIT_S, wait_for_threads
 from tilewise.dispatch.sources._shared_answers import SharedAnswers
-
-WAIT_S = 20.0
 
 
 class Looks:
@@ -30,26 +30,24 @@ class Looks:
         return number
 
 
-def wait_for_threads(answers: SharedAnswers[int], key: str, count: int) -> None:
-    """Wait until so many threads ask the question."""
-    end = threading.Event()
-    for _ in range(int(WAIT_S / 0.005)):
-        with answers._changed:
-            if answers._questions[key].threads == count:
-                return
-        end.wait(0.005)
-    raise AssertionError("the threads did not come")
+@contextmanager
+def waiting(
+    answers: SharedAnswers[int], looks: Looks, look: Callable[[int | None], int], count: int
+) -> Iterator[tuple[Future[int | None], list[Future[int | None]]]]:
+    """Yield the first look, which is let go once `count` others wait for it, and those others."""
+    with ThreadPoolExecutor(1 + count) as pool:
+        first = pool.submit(answers.ask, "key", look)
+        assert looks.began.wait(WAIT_S)
+        others = [pool.submit(answers.ask, "key", look) for _ in range(count)]
+        wait_for_threads(answers, 1 + count)
+        looks.go_on.set()
+        yield first, others
 
 
 def test_those_that_come_while_one_looks_share_the_next_look() -> None:
     """The look in progress may have begun before the move that they heard of."""
     answers, looks = SharedAnswers[int](), Looks()
-    with ThreadPoolExecutor(10) as pool:
-        first = pool.submit(answers.ask, "key", looks.look)
-        assert looks.began.wait(WAIT_S)
-        others = [pool.submit(answers.ask, "key", looks.look) for _ in range(9)]
-        wait_for_threads(answers, "key", 10)
-        looks.go_on.set()
+    with waiting(answers, looks, looks.look, 9) as (first, others):
         assert first.result(WAIT_S) == 1
         assert [other.result(WAIT_S) for other in others] == [2] * 9
     assert looks.known == [None, 1], "the second look knows what the first one found"
@@ -81,12 +79,7 @@ def test_all_see_the_error_of_their_look_and_the_next_call_looks_again() -> None
             raise OSError("the registry is away")
         return len(looks.known)
 
-    with ThreadPoolExecutor(5) as pool:
-        first = pool.submit(answers.ask, "key", look)
-        assert looks.began.wait(WAIT_S)
-        others = [pool.submit(answers.ask, "key", look) for _ in range(4)]
-        wait_for_threads(answers, "key", 5)
-        looks.go_on.set()
+    with waiting(answers, looks, look, 4) as (first, others):
         assert first.result(WAIT_S) == 1
         for other in others:
             with pytest.raises(OSError, match="the registry is away"):
@@ -105,12 +98,7 @@ def test_those_that_wait_look_themselves_if_the_first_one_fails(error: type[Base
             raise error
         return len(looks.known)
 
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(answers.ask, "key", look)
-        assert looks.began.wait(WAIT_S)
-        others = [pool.submit(answers.ask, "key", look) for _ in range(2)]
-        wait_for_threads(answers, "key", 3)
-        looks.go_on.set()
+    with waiting(answers, looks, look, 2) as (first, others):
         assert isinstance(first.exception(WAIT_S), error)
         assert [other.result(WAIT_S) for other in others] == [2, 2]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shared_looks import WAIT_S, wait_for_threads
 from small_model import write_model
 from store import fresh_store
 from synthetic import CONV
@@ -24,7 +25,6 @@ from tilewise.model import write_files
 from tilewise.registry import PRODUCTION, Version, commit_change, registry_session, set_alias, settle_history
 from tilewise.registry.promotion import publish
 
-WAIT_S = 30.0
 FIRST, SECOND, THIRD = range(3)
 
 
@@ -79,14 +79,6 @@ class Counted:
         return result
 
 
-def wait_for_threads(count: int) -> None:
-    """Wait until so many threads ask one question."""
-    end = time.monotonic() + WAIT_S
-    while [q.threads for q in list(_model_source._answers._questions.values())] != [count]:
-        assert time.monotonic() < end, "the threads did not come"
-        time.sleep(0.005)
-
-
 def test_ten_dispatchers_ask_once_and_share_the_model(
     uri: str, versions: list[Version], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +91,7 @@ def test_ten_dispatchers_ask_once_and_share_the_model(
     standings.hold()
     with ThreadPoolExecutor(10) as pool:
         refreshed = [pool.submit(dispatcher.refresh) for dispatcher in dispatchers]
-        wait_for_threads(10)
+        wait_for_threads(_model_source._answers, 10)
         standings.go_on.set()
         assert all(each.result(WAIT_S) for each in refreshed)
     assert {dispatcher.version for dispatcher in dispatchers} == {2}
@@ -131,7 +123,7 @@ class TestMovesDuringALook:
                 assert standing.began.wait(WAIT_S)
                 action()
                 looks += [pool.submit(fetch_newer_model, CONV, PRODUCTION, uri=uri, than=than) for _ in range(2)]
-                wait_for_threads(3)
+                wait_for_threads(_model_source._answers, 3)
                 standing.go_on.set()
             return looks
 
