@@ -162,13 +162,13 @@ class TestCanary:
         promote(settle_history(CONV), 2)
         assert commit_canary(seen, None, "slow") is None, "it is in production by now"
         assert list_versions(CONV)[1].tags == {HASH_TAG: "b" * 64}
-        assert rolled_back_contents(CONV) == {}
+        assert rolled_back_contents(read_history(CONV)) == {}
         commit_change(settle_history(CONV), 1, "moved by hand", "", previous=2)
         again = commit_canary(settle_history(CONV), second, "as good")
         assert again is not None
         assert commit_canary(again, None, "slow") is not None
         assert list_versions(CONV)[1].tags[ROLLED_BACK_TAG] == "slow"
-        assert rolled_back_contents(CONV) == {"b" * 64: "slow"}
+        assert rolled_back_contents(read_history(CONV)) == {"b" * 64: "slow"}
 
     def test_without_a_history_there_is_none(self) -> None:
         second = find_by_number(CONV, 2)

@@ -7,11 +7,11 @@ anybody change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewise.registry._history import read_history
+from tilewise.registry._history import HistoryEntry, read_history, rolled_back_contents
 from tilewise.registry._tracking import client_in_use, plain_reader_in_use, translate_errors
 from tilewise.registry._versions import DECISION_TAG, HASH_TAG, Version, list_versions
 
@@ -22,21 +22,27 @@ class GateStanding:
 
     Attributes:
         kind: ``passed``: the gate promoted exactly this content; ``unrecorded``: no promotion of the target is
-            recorded, so there is nothing to compare; ``bypassed``: others were promoted, and this one was not.
+            recorded, so there is nothing to compare; ``bypassed``: others were promoted, and this one was not;
+            ``rolled back``: it was promoted, rolled back, and not put back since.
         reason: The finding in words.
     """
 
-    kind: Literal["passed", "unrecorded", "bypassed"]
+    kind: Literal["passed", "unrecorded", "bypassed", "rolled back"]
     reason: str
 
     @property
     def passed(self) -> bool:
-        """Return whether the gate promoted exactly this content."""
+        """Return whether the gate promoted exactly this content, and nobody rolled it back."""
         return self.kind == "passed"
+
+    @property
+    def how(self) -> str:
+        """Return in words how a version that did not pass got into production."""
+        return f"{'by hand' if self.kind == 'rolled back' else 'without having passed the gate'}: {self.reason}"
 
 
 def gate_standing(version: Version) -> GateStanding:
-    """Return whether the gate ever promoted this version with this content.
+    """Return whether the gate promoted this version with this content, and whether it was rolled back.
 
     Raises:
         RegistryUnavailableError: The registry does not answer any more.
@@ -44,13 +50,16 @@ def gate_standing(version: Version) -> GateStanding:
     published = published_content(version)
     if published not in (None, version.content_hash):
         return GateStanding("bypassed", f"its tag {HASH_TAG} was changed after publishing; it was {published}")
-    promoted = _promoted_contents(version.target)
+    history = read_history(version.target)
+    promoted = _promoted_contents(version.target, history)
     if not promoted:
         return GateStanding("unrecorded", "no promotion of this target is recorded")
     if version.number not in promoted:
         return GateStanding("bypassed", "the gate never promoted it")
     if promoted[version.number] not in (None, version.content_hash):
         return GateStanding("bypassed", "the gate promoted other files under this number")
+    if rolled_back := rolled_back_contents(history).get(version.content_hash):
+        return GateStanding("rolled back", f"it was rolled back: {rolled_back}")
     if published is None and promoted[version.number] is None:
         return GateStanding(
             "passed", f"promoted by a gate that did not record its {HASH_TAG} yet: only its number agrees"
@@ -91,12 +100,12 @@ def published_content(version: Version) -> str | None:
             return None
 
 
-def _promoted_contents(target: str) -> Mapping[int, str | None]:
+def _promoted_contents(target: str, history: Sequence[HistoryEntry]) -> Mapping[int, str | None]:
     """Return the content of each version that the gate promoted; None where an older entry does not name it.
 
     If the history is lost, the decisions in the versions' tags count.
     """
-    promoted = {e.production: e.content for e in read_history(target) if e.action == "promoted" and e.production}
+    promoted = {e.production: e.content for e in history if e.action == "promoted" and e.production}
     if promoted:
         return promoted
     return {v.number: None for v in list_versions(target) if v.tags.get(DECISION_TAG, "").startswith("promoted")}

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,19 +106,20 @@ def read_history(target: str) -> list[HistoryEntry]:
     return valid
 
 
-def rolled_back_contents(target: str) -> dict[str, str]:
+def rolled_back_contents(history: Iterable[HistoryEntry]) -> dict[str, str]:
     """Return the contents that were rolled back, or ended as a canary, and not put back since: reason by content hash.
 
     Tags name versions, and the same files can be published as another version. The history names contents.
     """
     reasons: dict[str, str] = {}
-    before = HistoryEntry(target)
-    for entry in read_history(target):
+    before = HistoryEntry("")
+    for entry in history:
         if entry.action == "rolled back":
             reasons |= {before.content: entry.reason} if before.content else {}
-            reasons.pop(entry.content or "", None)
         elif entry.action == "canary ended":
             reasons |= {before.canary_content: entry.reason} if before.canary_content else {}
+        if entry.action in ("rolled back", "promoted"):
+            reasons.pop(entry.content or "", None)
         before = entry
     return reasons
 

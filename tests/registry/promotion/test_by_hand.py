@@ -60,6 +60,23 @@ class TestProductionAlias:
         with pytest.raises(ArtefactError, match="without having passed the gate"):
             fetch_newer_model(CONV, "production", uri=registry, than=(first.model.content_hash, first.version))
 
+    def test_nor_a_version_that_was_rolled_back(self, go: Promote, registry: str) -> None:
+        """It stays servable by a rollback that names it, which the history records."""
+        first = go(GOOD).version
+        second = go(GOOD | {"note": "second"}).version
+        roll_back(CONV, reason="slow on depthwise")
+        by_hand(second.number)
+        than = (first.content_hash, first.number)
+        with pytest.raises(ArtefactError, match="in production by hand: it was rolled back: slow on depthwise"):
+            fetch_newer_model(CONV, "production", uri=registry, than=than)
+        with pytest.raises(ConfigError, match="version 2 is in it by hand: it was rolled back"):
+            go(GOOD | {"note": "third"})
+        by_hand(first.number)
+        roll_back(CONV, second.number, reason="it was another change")
+        newer = fetch_newer_model(CONV, "production", uri=registry, than=than)
+        assert newer is not None
+        assert newer.version == second.number
+
     def test_a_dispatcher_without_a_copy_does_not_start_with_it(self, refused: Version, registry: str) -> None:
         by_hand(refused.number)
         with pytest.raises(ArtefactError, match=r"version 2 .* tilewise rollback version=N"):

@@ -131,6 +131,8 @@ def _check(console: Console, targets: Sequence[str]) -> None:
 
 
 def _past_the_gate(version: Version, standing: GateStanding) -> str:
+    if standing.kind == "rolled back":
+        return f"{version} is in production {standing.how}"
     return f"{version} is in production, but nothing shows that it passed the gate: {standing.reason}"
 
 

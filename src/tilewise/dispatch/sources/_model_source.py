@@ -223,17 +223,16 @@ def _require_standing(version: Version, alias: str) -> None:
     """Refuse a version that got into production, or became the canary, past the gate.
 
     Raises:
-        ArtefactError: the gate promoted other versions or files, and not these.
+        ArtefactError: the gate promoted other versions or files, and not these, or these were rolled back.
     """
     if alias == CANARY and not is_canary(version):
         raise ArtefactError(f"{version} is a canary that the gate did not let pass: tilewise promote canary")
     if alias != PRODUCTION:
         return
     standing = gate_standing(version)
-    if standing.kind == "bypassed":
+    if standing.kind in ("bypassed", "rolled back"):
         raise ArtefactError(
-            f"{version} is in production without having passed the gate: {standing.reason}; put back a version that "
-            "passed: tilewise rollback version=N"
+            f"{version} is in production {standing.how}; put back a version that passed: tilewise rollback version=N"
         )
     if standing.kind == "unrecorded":
         _log.warning("%s: nothing shows that it passed the gate: %s", version, standing.reason)

@@ -29,7 +29,7 @@ from tilewise.gate import (
 )
 from tilewise.model import TrainedModel
 from tilewise.ops import OPS
-from tilewise.registry._history import rolled_back_contents
+from tilewise.registry._history import read_history, rolled_back_contents
 from tilewise.registry._versions import HOLDOUT_TAG, ROLLED_BACK_TAG, Version, load_version
 from tilewise.registry.promotion._holdout_problems import (
     HoldoutProblems,
@@ -230,7 +230,8 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
 
 def _outcome(version: Version, gate: GateDecision, passed: Outcome) -> tuple[Outcome, tuple[str, ...]]:
     """Return the outcome with its reasons: a content that was rolled back is not promoted again by itself."""
-    rolled_back = version.tags.get(ROLLED_BACK_TAG) or rolled_back_contents(version.target).get(version.content_hash)
+    contents = rolled_back_contents(read_history(version.target))
+    rolled_back = version.tags.get(ROLLED_BACK_TAG) or contents.get(version.content_hash)
     if rolled_back is None:
         return (passed if gate.promote else "refused"), gate.reasons
     veto = f"it was rolled back from production: {rolled_back}; to use it all the same: tilewise rollback version=N"

@@ -236,7 +236,7 @@ def _find_production(head: HistoryEntry, rules: PromotionRules) -> tuple[Version
         standing = gate_standing(production)
         if standing.passed:
             return production, []
-        fault = f"version {production.number} is in it without having passed the gate: {standing.reason}"
+        fault = f"version {production.number} is in it {standing.how}"
         remedy = "put back a version that passed with 'tilewise rollback version=N'"
     override.waive(
         f"{head.target}: a candidate is judged against production, but {fault}; {remedy}",
