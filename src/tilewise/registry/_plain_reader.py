@@ -20,6 +20,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -60,6 +61,7 @@ _PROXIED = re.compile("mlflow-artifacts:/(?!/)")  # with two slashes it names a 
 _NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a file that may be copied
 _ODD = (ValueError, KeyError, TypeError, AttributeError)  # JSON of another shape
 _MAX_FILES, _MAX_FILE_BYTES = 64, 64 << 20  # a model has at most 13 files of up to this size
+_FILES_AT_ONCE = 4
 
 
 class PlainReader(Protocol):
@@ -230,8 +232,13 @@ class _Server:
         ((inner, _),) = self._stored(data)
         folder.mkdir(parents=True, exist_ok=True)
         copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
-        for file, size in self._stored(f"{data}/{inner}"):
+
+        def fetch(stored: tuple[str, int]) -> None:
+            file, size = stored
             (copy / file).write_bytes(self._read(f"{data}/{inner}/{file}", size))
+
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as threads:
+            list(threads.map(fetch, self._stored(f"{data}/{inner}")))
         return copy
 
     def _stored(self, path: str) -> list[tuple[str, int]]:
