@@ -127,7 +127,7 @@ TURN_ARGS ?=
 TURN = build/turn/$(RUN)
 
 .PHONY: turn
-turn: $(if $(RUN),$(TURN)/before data/$(TARGET).$(RUN).parquet)  ## measure requested problems, retrain, let the gate decide (REQUESTS=FILE RUN=NAME; TURN_ARGS=cluster=dask: on a cluster)
+turn: $(if $(RUN),$(TURN)/before data/$(TARGET)/$(RUN).parquet)  ## measure requested problems, retrain, let the gate decide (REQUESTS=FILE RUN=NAME; TURN_ARGS=cluster=dask: on a cluster)
 	@test -n "$(RUN)" || { echo "RUN is missing; name the request log and the run: make turn REQUESTS=FILE RUN=NAME" >&2; exit 2; }
 	dvc add --quiet data && dvc push --quiet data.dvc
 	@trap '$(BIN)/python -m tilewise.cli.compose --output params.yaml' EXIT; \
@@ -147,7 +147,7 @@ $(TURN)/plan.json: | $(TURN)/requests.jsonl
 	tilewise plan target=$(TARGET) plan.requests=$(TURN)/requests.jsonl plan.budget_s=$(BUDGET) \
 	  collect.run_id=$(RUN) output=$@ $(TURN_ARGS)
 
-data/$(TARGET).$(RUN).parquet: | $(TURN)/plan.json
+data/$(TARGET)/$(RUN).parquet: | $(TURN)/plan.json
 	tilewise collect input=$(TURN)/plan.json output=$@ $(COLLECT_ARGS) $(TURN_ARGS)
 
 TRIALS ?=

@@ -20,7 +20,7 @@ DEFINITION = OpDefinition(
     supports="BLOCK_K <= 2*K and (pipe != 'tma' or layout == 'rcr')",
     features=(("area", "BLOCK_M*BLOCK_N"), ("rest", "K % BLOCK_K")),
 )
-TABLE = "gemm_universal_bf16_sm90.h200-3.parquet"
+TABLE = "gemm_universal_bf16_sm90/h200-3.parquet"
 NAMES = {
     "tile_m": "BLOCK_M", "tile_n": "BLOCK_N", "tile_k": "BLOCK_K", "group_m": "GROUP_M", "split_k": "SPLIT_K",
     "num_warps": "num_warps", "num_stages": "num_stages",

@@ -38,7 +38,7 @@ UNSEEN = problems_of(EVERYTHING[GROUPED & ~HELD], TARGET)
 ELSEWHERE = problems_of(EVERYTHING[~GROUPED & HELD], TARGET)
 SMALL = ["tuned=none", "model.n_estimators=20", "model.num_leaves=15", "n_splits=2", "tune.n_trials=0", "threads=1"]
 PREPARED = f"build/prepared/{CONV}.parquet"
-NEW = f"data/{CONV}.turn-1.parquet"
+NEW = f"data/{CONV}/turn-1.parquet"
 SECONDS = 60.0  # in which a new model must be found
 
 
@@ -83,9 +83,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tilewise.registry.promotion._promote.log_plots", lambda *_: None)  # slower than all the rest
     monkeypatch.setattr("tilewise.cli.models.train._plots", lambda *_: [])
-    Path("data").mkdir()
+    Path("data", CONV).mkdir(parents=True)
     EVERYTHING.to_parquet("everything.parquet")
-    EVERYTHING[~GROUPED].to_parquet(f"data/{CONV}.first.parquet")
+    EVERYTHING[~GROUPED].to_parquet(f"data/{CONV}/first.parquet")
     for command in (["git", "init", "-q"], [*DVC, "init", "-q"]):
         subprocess.run(command, check=True, capture_output=True)
     return tmp_path

@@ -15,14 +15,15 @@ from nbclient import NotebookClient
 from committed import ROOT, data_file
 
 NOTEBOOK = ROOT / "docs" / "notebooks" / "train.ipynb"
-TABLE = "grouped_conv_forward_bf16_gfx950.ck-tile.parquet"
+TABLE = "grouped_conv_forward_bf16_gfx950/ck-tile.parquet"
 
 
 @pytest.mark.long
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    (tmp_path / "data").mkdir()
-    shutil.copy(data_file(TABLE), tmp_path / "data" / TABLE)
+    table = tmp_path / "data" / TABLE
+    table.parent.mkdir(parents=True)
+    shutil.copy(data_file(TABLE), table)
     notebook = _read()
     committed = list(_outputs(notebook))
     NotebookClient(notebook, timeout=280, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -45,7 +45,7 @@ def learn(example: str, measured: Path, project: Path) -> Path:
     train = read_records(measured / f"{example}.jsonl", "train")
     first = train[0][0]
     target = op.target(first.key.dtypes, first.context.machine.arch)
-    table, model = project / "data" / f"{target.name}.parquet", project / "models" / target.name
+    table, model = project / "data" / target.name / "benchmark.parquet", project / "models" / target.name
     if not table.exists():
         write_text(project / "conf" / "op" / f"{target.op}.yaml", json.dumps(op.definition.to_dict()))
         write_measurement_table(record_table(op, [r[0] for r in train], target, "benchmark"), table)

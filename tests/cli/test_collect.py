@@ -1,4 +1,4 @@
-"""tilewise collect without a GPU: dry runs and refused settings."""
+"""tilewise collect without a GPU: dry runs, refused settings, where a run is written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from synthetic import CONV, measurements
 from tilewise.checks import require_format
 from tilewise.cli.main import main
 from tilewise.collect import load_plan
 
-TARGET = "target=grouped_conv_forward_bf16_sm90"
+TARGET = f"target={CONV}"
 
 
 def test_a_dry_run_prints_the_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +66,14 @@ def test_a_name_of_another_format_is_refused(
     assert main([*words, TARGET]) == 2
     assert f"is written as {format_}" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == given
+
+
+def test_a_run_is_a_file_in_its_targets_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is made with the first run."""
+    monkeypatch.chdir(tmp_path)
+    measurements(CONV, 3, 4).to_parquet("recorded.parquet")
+    assert main(["collect", TARGET, "collect.simulate=recorded.parquet", "collect.run_id=first"]) == 0
+    assert list(Path("data").rglob("*")) == [Path("data", CONV), Path("data", CONV, "simulated-first.parquet")]
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.PARQUET", "out", "runs.2026-01", "out.parquet.part"])

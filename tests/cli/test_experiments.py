@@ -74,8 +74,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return a project whose pipeline has run once: `dvc repro` has put a model into production."""
     folder = tmp_path_factory.mktemp("project")
     project = Project(folder)
-    (folder / "data").mkdir()
-    measurements(CONV, 200, 12, failures=0).to_parquet(folder / "data" / f"{CONV}.first.parquet")
+    (folder / "data" / CONV).mkdir(parents=True)
+    measurements(CONV, 200, 12, failures=0).to_parquet(folder / "data" / CONV / "first.parquet")
     shutil.copytree(ROOT / "conf", folder / "conf")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "dvc.yaml", folder)

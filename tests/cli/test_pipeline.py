@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 import yaml
+from dvc.repo import Repo
 from omegaconf import OmegaConf
 
 from imports import sources_of
 from tilewise.cli._verbs import VERBS
 from tilewise.cli.compose import compose, group_options, params_text
+from tilewise.files import write_text
 
 ROOT = Path(__file__).parents[2]
 STAGES: dict[str, dict[str, Any]] = {
     name: stage["do"] for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items()
 }
 ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]
+TEMPLATE = ROOT / "src/tilewise/cli/project/templates/stages.yaml"  # of `tilewise init`
 VERB_FILES = [ROOT / "src/tilewise/cli" / verb.package / f"{name}.py" for name, verb in VERBS.items()]
 
 # Sources that cannot change the output of a stage: messages, atomic writing, tables on the terminal.
@@ -111,7 +114,7 @@ def test_stage_depends_on_the_sources_it_uses(name: str) -> None:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_stage_lists_existing_inputs_and_keys(name: str) -> None:
-    inputs = [dep for dep in STAGES[name]["deps"] if not dep.startswith(("build/", "models/")) and dep != "data"]
+    inputs = [dep for dep in STAGES[name]["deps"] if not dep.startswith(("build/", "data/", "models/"))]
     assert [dep for dep in inputs if not (ROOT / dep).exists()] == []
     assert [key for key in STAGES[name].get("params", []) if OmegaConf.select(compose(), key) is None] == []
 
@@ -127,6 +130,27 @@ def test_stage_tracks_the_keys_that_decide_its_output(name: str) -> None:
         "promote": {"gate", "holdout"},
     }
     assert set(STAGES[name].get("params", [])) == expected[name]
+
+
+@pytest.mark.parametrize("pipeline", [ROOT / "dvc.yaml", TEMPLATE], ids=lambda path: path.stem)
+def test_a_new_run_of_one_target_is_prepared_alone(
+    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage as it is, with the measurements as its only inputs: DVC finds the target's stale and no other's."""
+    stage = yaml.safe_load(pipeline.read_text().replace("{{op}}", "x"))["stages"]["prepare"]["do"]
+    stage["deps"] = [dep for dep in stage["deps"] if dep.startswith("data")]
+    assert f" data={stage['deps'][0]}" in stage["cmd"], "prepare must read what it depends on"
+    monkeypatch.chdir(tmp_path)
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": {"prepare": {"foreach": ["a", "b"], "do": stage}}}))
+    for name in ("data/a/first", "data/b/first", "build/prepared/a", "build/prepared/b"):
+        write_text(f"{name}.parquet", name)
+    with Repo.init(no_scm=True) as repo:
+        repo.add("data")
+        repo.commit(force=True)
+        assert repo.status() == {}
+        write_text("data/a/second.parquet", "another run")
+        repo.add("data")
+        assert list(repo.status()) == ["prepare@a"]
 
 
 def test_outputs_that_are_reproduced_are_not_pushed() -> None:

@@ -68,8 +68,8 @@ def _called() -> Iterator[Functions]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with measurements and a composed configuration."""
     folder = tmp_path_factory.mktemp("project")
-    (folder / "data").mkdir()
-    measurements(n_problems=400, n_kernels=10, repeats=5, seed=4).to_parquet(folder / "data" / "table.parquet")
+    (folder / "data" / CONV).mkdir(parents=True)
+    measurements(n_problems=400, n_kernels=10, repeats=5, seed=4).to_parquet(folder / "data" / CONV / "table.parquet")
     (folder / "params.yaml").write_text(params_text(SMALL))
     return folder
 

@@ -59,9 +59,10 @@ def test_the_lock_is_that_of_one_process(dask: Any, tmp_path: Path) -> None:
 
 
 def test_the_largest_is_begun_first(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name, size in {"b.r1": 5, "b.r2": 6, "c.r1": 9, "bb.r1": 100}.items():
-        (tmp_path / "data" / f"{name}.parquet").write_bytes(bytes(size))
+    for name, size in {"b/r1": 5, "b/r2": 6, "c/r1": 9, "bb/r1": 100}.items():
+        file = tmp_path / "data" / f"{name}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes(size))
     assert longest_first(str(tmp_path), ["a", "b", "c"]) == ["b", "c", "a"]
 
 

@@ -74,6 +74,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         own_op.recorded_table(problems=250, kernels=20).to_csv("timings.csv", index=False)
         ingest = ["ingest", "input=timings.csv", "op=own_matmul", "problem=[M,N,K]", "flops=2*M*N*K", "dtype=bf16"]
         assert main(ingest) == 0
+        assert Path("data", TARGET, "timings.parquet").is_file()
         assert main(["init", "op=own_matmul"]) == 0
         settings = ["params=params.yaml", f"target={TARGET}"]
         assert main(["data", "prepare", *settings]) == 0

@@ -185,7 +185,7 @@ def _outputs(target: str) -> tuple[dict[str, str], pd.DataFrame]:
 
 def _prepared(name: str) -> tuple[str, pd.DataFrame]:
     """Prepare the measurements of a target; return the MD5 of the stage's file, and its table."""
-    target, source = Target.parse(name), Path("data")
+    target, source = Target.parse(name), Path("data") / name
     prepared = prepare_files(source, target)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.parquet"

@@ -77,7 +77,7 @@ def run(cfg: DictConfig) -> None:
     console = plain_console()
     settings = cfg.collect
     plan, found = _plan_and_kernels(cfg)
-    output = Path(cfg.output or f"{cfg.data}/{plan.target.name}.{plan.run_id}.parquet")
+    output = Path(cfg.output or f"{cfg.data}/{plan.target.name}/{plan.run_id}.parquet")
     require_format(output, ".parquet")
     console.print(f"{plan.target.name}, run {plan.run_id} -> {output}", soft_wrap=True, highlight=False)
     if settings.plan:

@@ -71,7 +71,7 @@ def _ingest_own_op(cfg: DictConfig, target: Target, definition: OpDefinition) ->
     if cfg.hardware:
         raise ConfigError(f"hardware= is for files of CK Tile; leave it out for {target.op}")
     source = Path(cfg.input)
-    output = Path(cfg.output or Path(cfg.data) / f"{target.name}.{source.name.split('.')[0]}.parquet")
+    output = Path(cfg.output or Path(cfg.data) / target.name / f"{source.name.split('.')[0]}.parquet")
     require_format(output, ".parquet")
     columns = stated_columns(*(cfg.ingest[key] for key in ("problem", "config", "latency", "unit")))
     for part, names in (("problem", definition.problem_names), ("config", definition.config_names)):

@@ -46,7 +46,7 @@ def build_target(folder: str, target: str) -> str:
 
 def longest_first(folder: str, targets: Sequence[str]) -> list[str]:
     """Return targets by the bytes of their measurements, most first, so that no large one is left at the end."""
-    sizes = {t: sum(f.stat().st_size for f in Path(folder, "data").glob(f"{t}.*")) for t in targets}
+    sizes = {t: sum(f.stat().st_size for f in Path(folder, "data", t).rglob("*.parquet")) for t in targets}
     return sorted(targets, key=lambda target: -sizes[target])
 
 

@@ -4,7 +4,7 @@ tilewise init op=NAME [out=FOLDER] [dtype=bf16 arch=sm90]            an op of co
 tilewise init input=DEFINITION.yaml [out=FOLDER]                     an op of a file
 
 Files that exist are kept. `git init`, `dvc init` and `dvc repro` then train, judge and publish a model of the tables in
-data/. docs/your-own-kernels.md explains definitions.
+data/TARGET. docs/your-own-kernels.md explains definitions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(cfg: DictConfig) -> None:
         )
     written, kept = [], []
     contents = list(_contents(target, definition))
-    (folder / "data").mkdir(parents=True, exist_ok=True)
+    (folder / "data" / target.name).mkdir(parents=True, exist_ok=True)
     for name, text in contents:
         try:
             create_bytes(folder / name, text.encode())
@@ -57,7 +57,9 @@ def run(cfg: DictConfig) -> None:
     console.print(f"{folder}: wrote {', '.join(written) or 'no file'}", soft_wrap=True, highlight=False)
     if kept:
         console.print(f"kept, since they exist: {', '.join(kept)}", soft_wrap=True, highlight=False)
-    console.print("next: measurements in data/ (tilewise ingest), git init, dvc init, dvc repro", soft_wrap=True)
+    console.print(
+        f"next: measurements in data/{target.name} (tilewise ingest), git init, dvc init, dvc repro", soft_wrap=True
+    )
     write_result({"folder": str(folder), "definition": cfg.input, "written": written, "kept": kept})
 
 

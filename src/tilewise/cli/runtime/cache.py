@@ -117,7 +117,7 @@ def _export(cfg: DictConfig) -> None:
     from tilewise.collect import write_measurement_table  # imports pyarrow, which the other actions do not need
     from tilewise.dispatch.measuring import export_measurements, read_exported
 
-    output = Path(_required(cfg, "output", "the table to write, e.g. data/TARGET.NAME.parquet"))
+    output = Path(_required(cfg, "output", "the table to write, e.g. data/TARGET/NAME.parquet"))
     if cfg.collect.kernel:
         _export_calls(cfg, output)
         return
