@@ -103,7 +103,7 @@ def run(table: Table, settings: TrainSettings) -> dict[str, Any]:
     def ours() -> ModelSettings:
         bins = Bins(table.matrix, table.features.names, settings.model.max_bin, settings.threads)
         data = TrainingData(table, bins, baselines, settings)
-        return tune(data, folds, lambda trial: trials.append(trial.state)).model
+        return tune(data, folds, lambda trial: trials.append(trial.state))[0].model
 
     found = {"tilewise": timed(ours), "plain": timed(lambda: plain(table, baselines, folds, settings))}
     data = TrainingData.prepare(table, settings)

@@ -101,7 +101,7 @@ def measure(data: TrainingData, storage: str, count: int, seed: int, kill: int) 
         killer = threading.Thread(target=kill_some, args=(client, finished, kill, victims, over))
         killer.start()
         start = time.monotonic()
-        tuned = tune(data, folds, finished.add, executor)
+        tuned, _ = tune(data, folds, finished.add, executor)
         seconds = time.monotonic() - start
         over.set()
         killer.join()

@@ -138,7 +138,7 @@ def test_the_trial_of_a_killed_worker_is_repeated(frame: pd.DataFrame, executor:
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    tuning = tune(data, make_folds(table, settings.n_splits, settings.seed), executor=executor)
+    tuning, _ = tune(data, make_folds(table, settings.n_splits, settings.seed), executor=executor)
     killer.join()
     assert unfinished(tmp_path / "study.db") == []
     states = [t.state for t in tuning.trials]

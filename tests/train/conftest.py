@@ -49,4 +49,4 @@ def result(frame: pd.DataFrame, settings: TrainSettings) -> TrainingResult:
 
 def search(table: Table, settings: TrainSettings) -> TuningResult:
     """Return the result of tuning on `table`."""
-    return tune(TrainingData.prepare(table, settings), make_folds(table, settings.n_splits, settings.seed))
+    return tune(TrainingData.prepare(table, settings), make_folds(table, settings.n_splits, settings.seed))[0]

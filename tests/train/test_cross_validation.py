@@ -87,6 +87,16 @@ def test_labels_and_weights_of_one_fit_do_not_leak_into_the_next(table: Table, b
     assert np.array_equal(bins.fit_predict(MODEL, plain, rows, test, Fit(0, 1)), before)
 
 
+def test_rows_that_another_fold_learns_from_are_scored_without_its_baseline(table: Table) -> None:
+    """With two folds, each tests the rows that the other learns from."""
+    settings = TrainSettings(ModelSettings(shortlist=0, n_estimators=5, num_leaves=8), n_splits=2, threads=1)
+    first, second = make_folds(table, 2, 0)
+    alone = cross_validation.fold_score(TrainingData.prepare(table, settings), second, settings.model)
+    data = TrainingData.prepare(table, settings)
+    cross_validation.fold_score(data, first, settings.model)
+    assert cross_validation.fold_score(data, second, settings.model).tobytes() == alone.tobytes()
+
+
 def test_the_text_does_not_tell_the_number_of_threads(table: Table, bins: Bins) -> None:
     texts = {
         model_text(bins.fit(MODEL, make_labels(table, MODEL, np.zeros(len(table.problem))), Fit(0, threads)))

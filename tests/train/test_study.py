@@ -252,7 +252,7 @@ def test_a_hopeless_trial_ends_within_its_first_fold(table: Table) -> None:
     data = dataclasses.replace(
         TrainingData.prepare(table, settings), bins=Counting(table.matrix, table.features.names, 255, 1)
     )
-    given, other = tune(data, folds).trials
+    given, other = tune(data, folds)[0].trials
     n_folds = settings.tune.n_folds
     assert (given.state, other.state) == ("complete", "pruned")
     assert grown[:n_folds] == [24] * n_folds

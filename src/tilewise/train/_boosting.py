@@ -115,7 +115,6 @@ class Bins:
         labels = np.zeros(len(matrix), dtype=np.float32)
         self._full = _Dataset(data, label=labels, feature_name=list(names), params=params)
         self._full.construct()
-        self._subsets: dict[bytes, lgb.Dataset] = {}
         self._rows = len(matrix)
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -162,20 +161,17 @@ class Bins:
         return booster, lambda: booster.update(fobj=lambda scores, _: gradients(scores))
 
     def _labelled(self, rows: Ints, labels: Labels) -> lgb.Dataset:
+        """Return a data set of its own for each booster: those that grow on later must not see labels of others."""
         data = self._subset(rows)
         data.set_label(labels.values[rows])
-        special = labels.objective.fields(rows) if labels.objective else {}
-        weight = None if labels.weight is None else labels.weight[rows].astype(np.float32)
-        # set_weight(None) and its siblings would leave the values of an earlier fit in place; set_field does not.
-        for name, values in (("weight", weight), *((n, special.get(n)) for n in ("group", "init_score"))):
+        if labels.weight is not None:
+            data.set_weight(labels.weight[rows].astype(np.float32))
+        for name, values in (labels.objective.fields(rows) if labels.objective else {}).items():
             data.set_field(name, values)
         return data
 
     def _subset(self, rows: Ints) -> lgb.Dataset:
-        key = rows.tobytes()
-        if key not in self._subsets:
-            self._subsets[key] = self._full.subset(rows.tolist()).construct()
-        return self._subsets[key]
+        return self._full.subset(rows.tolist()).construct()
 
 
 class _Dataset(lgb.Dataset):

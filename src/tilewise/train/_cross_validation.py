@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+import lightgbm as lgb
 import numpy as np
 from sklearn.model_selection import GroupKFold
 
@@ -116,12 +117,99 @@ class _FoldRun(NamedTuple):
     grown: dict[int, Floats]
 
 
+class FoldTrees:
+    """The trees of one fold. They grow as far as asked and grow on when more are asked for: none is grown twice.
+
+    What the cross-validation reports of them is noted on the way, and they are let go once that is complete.
+
+    Args:
+        data: the prepared table.
+        fold: one of its folds.
+        model: settings of the trees.
+        every: number of trees between those that can be asked about.
+        most: number of trees that can be asked about, where it is larger than that of `model`.
+        executor: where several processes learn the model together.
+    """
+
+    def __init__(
+        self,
+        data: TrainingData,
+        fold: Fold,
+        model: ModelSettings,
+        *,
+        every: int = 1,
+        most: int = 0,
+        executor: Executor = LOCAL,
+    ) -> None:
+        table, baselines = data.table, data.baselines
+        self._table, self._rows, self._n_trees = table, table.measured_rows_of(fold.test), model.n_estimators
+        self._ranking = baselines.ranking(fold.train, self._rows)
+        labels = make_labels(table, model, baselines.of(fold.train).scores)
+        most_trees = replace(model, n_estimators=max(most, model.n_estimators))
+        train, test = baselines.training_rows(fold.train), self._ranking.listed_rows  # others need no tree to be ranked
+        learning = Learning(table, most_trees, data.fit, labels, train, test)
+        self._growth = grow_model(executor, data.bins, learning, every=every)
+        self._last: Growth | None = None
+        self._efficiency: dict[int, Floats] = {}
+        self._scores: Floats | None = None
+
+    @property
+    def booster(self) -> lgb.Booster:
+        """The trees grown so far."""
+        assert self._last is not None
+        return self._last.booster
+
+    def efficiency(self, n_trees: int) -> Floats:
+        """Return the efficiency of the selections after `n_trees` trees, of shape (test problems,).
+
+        Numbers must ascend, except for :func:`curve_steps`, which are noted when passed.
+        """
+        noted = (n_trees, *curve_steps(self._n_trees))
+        while n_trees not in self._efficiency:
+            self._last = next(self._growth)
+            if self._last.n_trees in noted:
+                self._note(self._last)
+        return self._efficiency[n_trees]
+
+    def scores(self) -> Floats:
+        """Return the scores of the test rows by all trees of the model."""
+        self.efficiency(self._n_trees)
+        assert self._scores is not None
+        return self._scores
+
+    def run(self, number: int) -> _FoldRun:
+        """Return the outcome of the fold of this number, and let the trees go."""
+        table, rows = self._table, self._rows
+        grown = {n: self.efficiency(n) for n in curve_steps(self._n_trees)}
+        score, self._growth, self._last = self.scores(), iter(()), None
+        chosen = selections_by_score(table, rows, score)
+        log_scale = np.log(table.tflops[rows[chosen.selected]]) - score[chosen.selected]
+        return _FoldRun(FoldResult(number, summarise(chosen, table.tflops[rows])), score, log_scale, grown)
+
+    def _note(self, growth: Growth) -> None:
+        scores = self._ranking.scores(growth.scores)
+        self._efficiency[growth.n_trees] = selections_by_score(self._table, self._rows, scores).efficiency
+        if growth.n_trees == self._n_trees:
+            self._scores = scores
+
+
+def steps(n_trees: int, every: int) -> tuple[int, ...]:
+    """Return each multiple of `every` below `n_trees`, and `n_trees`."""
+    return (*range(every, n_trees, every), n_trees)
+
+
+def curve_steps(n_trees: int) -> tuple[int, ...]:
+    """Return the numbers of trees at which the cross-validation of a model of `n_trees` trees judges it."""
+    return steps(n_trees, max(1, n_trees // CURVE_POINTS))
+
+
 def cross_validate(
     data: TrainingData,
     folds: Sequence[Fold],
     model: ModelSettings,
     on_fold: Callable[[FoldResult], None] | None = None,
     executor: Executor = LOCAL,
+    grown: Sequence[FoldTrees] = (),
 ) -> CrossValidation:
     """Predict each tested row by the fold that did not train on its group.
 
@@ -131,17 +219,20 @@ def cross_validate(
         model: settings of the trees.
         on_fold: called with the result of each fold when it is done.
         executor: runs the folds, or the processes that learn each of them together.
+        grown: trees of the first folds with these settings, which grow on where folds run in this process.
     """
     table, together = data.table, executor.machines > 1
     score, log_scale = np.empty(len(table.problem)), np.full(len(table.problems), np.nan)
-    grown: defaultdict[int, Floats] = defaultdict(lambda: np.full(len(table.problems), np.nan))
+    by_trees: defaultdict[int, Floats] = defaultdict(lambda: np.full(len(table.problems), np.nan))
     report = (lambda run: on_fold(run.result)) if on_fold else None
     shared = (data, model, executor if together else LOCAL)
-    runs = (LOCAL if together else executor).map(_run_fold, shared, list(enumerate(folds)), report)
+    known = dict(enumerate(grown if executor.is_local else ()))
+    tasks = [(number, fold, known.get(number)) for number, fold in enumerate(folds)]
+    runs = (LOCAL if together else executor).map(_run_fold, shared, tasks, report)
     for fold, run in zip(folds, runs, strict=True):
         score[table.measured_rows_of(fold.test)], log_scale[fold.test] = run.score, run.log_scale
         for n_trees, efficiency in run.grown.items():
-            grown[n_trees][fold.test] = efficiency
+            by_trees[n_trees][fold.test] = efficiency
     rows = table.measured_rows_of(tested_problems(folds))
     tested, scales = table.take(rows), _predicted_scales(data, folds, model.label, log_scale)
     predicted = to_tflops(model.label, score[rows], scales[table.problem[rows]])
@@ -149,17 +240,15 @@ def cross_validate(
     problem, kernel = (numbers.astype(np.int64) for numbers in (tested.problem, tested.kernel))
     out_of_fold = OutOfFold(problem, kernel, tested.tflops, predicted, chosen.efficiency)
     metrics = summarise(chosen, tested.tflops, predicted)
-    return CrossValidation(out_of_fold, tuple(run.result for run in runs), metrics, log_scale, dict(grown))
+    return CrossValidation(out_of_fold, tuple(run.result for run in runs), metrics, log_scale, dict(by_trees))
 
 
-def _run_fold(shared: tuple[TrainingData, ModelSettings, Executor], numbered: tuple[int, Fold]) -> _FoldRun:
-    (data, model, executor), (number, fold) = shared, numbered
-    table, rows, grown = data.table, data.table.measured_rows_of(fold.test), dict[int, Floats]()
-    for growth in fold_growth(data, fold, model, every=max(1, model.n_estimators // CURVE_POINTS), executor=executor):
-        chosen = selections_by_score(table, rows, growth.scores)
-        grown[growth.n_trees] = chosen.efficiency
-    log_scale = np.log(table.tflops[rows[chosen.selected]]) - growth.scores[chosen.selected]
-    return _FoldRun(FoldResult(number, summarise(chosen, table.tflops[rows])), growth.scores, log_scale, grown)
+def _run_fold(
+    shared: tuple[TrainingData, ModelSettings, Executor], task: tuple[int, Fold, FoldTrees | None]
+) -> _FoldRun:
+    (data, model, executor), (number, fold, trees) = shared, task
+    every = curve_steps(model.n_estimators)[0]
+    return (trees or FoldTrees(data, fold, model, every=every, executor=executor)).run(number)
 
 
 def tested_problems(folds: Sequence[Fold]) -> Ints:
@@ -169,29 +258,7 @@ def tested_problems(folds: Sequence[Fold]) -> Ints:
 
 def fold_score(data: TrainingData, fold: Fold, model: ModelSettings) -> Floats:
     """Return the scores of the fold's test rows by trees that were grown on its training rows."""
-    *_, last = fold_growth(data, fold, model, every=model.n_estimators)
-    return last.scores
-
-
-def fold_growth(
-    data: TrainingData, fold: Fold, model: ModelSettings, *, every: int, executor: Executor = LOCAL
-) -> Iterator[Growth]:
-    """Yield the ranking scores of the fold's test rows after each `every` trees and after the last.
-
-    Args:
-        data: the prepared table.
-        fold: one of its folds.
-        model: settings of the trees.
-        every: number of trees.
-        executor: where several processes learn the model together.
-    """
-    table, baselines = data.table, data.baselines
-    ranking = baselines.ranking(fold.train, table.measured_rows_of(fold.test))
-    labels = make_labels(table, model, baselines.of(fold.train).scores)
-    train, test = baselines.training_rows(fold.train), ranking.listed_rows  # the ranking needs no tree for other rows
-    learning = Learning(table, model, data.fit, labels, train, test)
-    for growth in grow_model(executor, data.bins, learning, every=every):
-        yield growth._replace(scores=ranking.scores(growth.scores))
+    return FoldTrees(data, fold, model, every=model.n_estimators).scores()
 
 
 def selections_by_score(table: Table, rows: Ints, score: Floats) -> Selections:

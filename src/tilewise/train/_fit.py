@@ -282,8 +282,8 @@ def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash
     """Tune, cross-validate the chosen settings, and fit them on all problems."""
     table, settings = data.table, data.settings
     folds = make_folds(table, settings.n_splits, settings.seed)
-    tuning = tune(data, folds, callbacks.on_trial, callbacks.executor)
-    validated = cross_validate(data, folds, tuning.model, callbacks.on_fold, callbacks.executor)
+    tuning, grown = tune(data, folds, callbacks.on_trial, callbacks.executor)
+    validated = cross_validate(data, folds, tuning.model, callbacks.on_fold, callbacks.executor, grown)
     labels = make_labels(table, tuning.model, data.baselines.of_all().scores)
     rows = data.baselines.training_rows(np.arange(len(table.problems)))
     booster = fit_model(callbacks.executor, data.bins, Learning(table, tuning.model, data.fit, labels, rows))

@@ -2,6 +2,7 @@
 
 Bins and fold calibrations are computed once. A trial trains on each problem's shortlist, stops growing trees that no
 longer improve the selections, and is pruned within the first fold that looks hopeless. docs/benchmarks.md has figures.
+The trees of the best trial so far are kept: the cross-validation of its settings grows them on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from uuid import uuid4
@@ -21,7 +22,7 @@ import optuna
 
 from tilewise.cluster import LOCAL, Executor
 from tilewise.errors import TilewiseError
-from tilewise.train._cross_validation import Fold, TrainingData, fold_growth, selections_by_score
+from tilewise.train._cross_validation import Fold, FoldTrees, TrainingData, steps
 from tilewise.train._dataset import Floats
 from tilewise.train._settings import ModelSettings, TrainSettings, with_params
 from tilewise.train._training_result import TrialResult, TuningResult
@@ -44,7 +45,7 @@ OnTrial = Callable[[TrialResult], None]
 
 def tune(
     data: TrainingData, folds: tuple[Fold, ...], on_trial: OnTrial | None = None, executor: Executor = LOCAL
-) -> TuningResult:
+) -> tuple[TuningResult, tuple[FoldTrees, ...]]:
     """Search ``settings.tune.space`` around ``settings.model``, both of ``data.settings``.
 
     The first trial has the initial parameters; :func:`~tilewise.train.tuning._objectives.choose` picks the best trial.
@@ -55,13 +56,17 @@ def tune(
         on_trial: called with each trial that is over, including those of earlier calls and of other workers.
         executor: runs the trials, one a task, if the study is in a database that its workers share.
 
+    Returns:
+        The result, and the trees of the best trial's folds as far as they grew: none where it ran in another process,
+        in an earlier call or with another number of threads.
+
     Raises:
         ConfigError: the storage cannot be used, or its study has other data or settings.
         TilewiseError: a worker died; calling again repeats its trial.
     """
     settings, budget = data.settings, data.settings.tune
     if budget.n_trials < 2 or not budget.space:
-        return TuningResult(settings.model)
+        return TuningResult(settings.model), ()
     mark = fingerprint(data.table, folds, settings)
     initial = {n: _clip(getattr(settings.model, n), *budget.space[n]) for n in budget.space}
     study = open_study(data.table.target.name, mark, budget, initial)
@@ -70,18 +75,19 @@ def tune(
     left = budget.n_trials - _n_finished(finished_trials(study))
     storage = budget.storage and with_absolute_path(budget.storage)
     job = _Job(data, folds, study.study_name, storage, mark, initial)
+    threads = settings.threads if budget.workers == 1 else _threads_per_worker(settings)
+    search = _Search(dataclasses.replace(data, settings=dataclasses.replace(settings, threads=threads)), folds)
     if left > 0 and budget.storage and not executor.is_local:
         executor.map(_run_one, job, [uuid4().hex for _ in range(left)], lambda _: report())
     elif left > 0:
-        threads = settings.threads if budget.workers == 1 else _threads_per_worker(settings)
-        search = _Search(dataclasses.replace(data, settings=dataclasses.replace(settings, threads=threads)), folds)
         first, *others = _shares(left, budget.workers)
         _run_workers(job, others, lambda: _run(study, search, first, report))
     report()
     trials = finished_trials(study)
     best = choose(trials, budget)
     model = with_params(settings.model, best.params) if best else settings.model
-    return TuningResult(model, trials, study.study_name, best, parameter_importances(study))
+    grown = search.grown_by(best) if threads == settings.threads else ()
+    return TuningResult(model, trials, study.study_name, best, parameter_importances(study)), grown
 
 
 def trial_model(settings: TrainSettings, params: Params) -> ModelSettings:
@@ -113,11 +119,22 @@ class _Search:
         data: the prepared table.
         folds: its folds.
         task: the task of an executor that runs one trial, kept with the trial; empty elsewhere.
+        grown: trees of each fold, by the number of the trial: those of the best trial alone, after each trial.
     """
 
     data: TrainingData
     folds: tuple[Fold, ...]
     task: str = ""
+    grown: dict[int, tuple[FoldTrees, ...]] = field(default_factory=dict)
+
+    def grown_by(self, trial: TrialResult | None) -> tuple[FoldTrees, ...]:
+        """Return the trees of a trial; none where it did not run here."""
+        return self.grown.get(trial.number, ()) if trial else ()
+
+    def keep_only(self, trial: TrialResult | None) -> None:
+        """Let go of the trees of all other trials."""
+        for number in [n for n in self.grown if trial is None or n != trial.number]:
+            del self.grown[number]
 
     def __call__(self, trial: optuna.Trial) -> float | list[float]:
         settings, budget = self.data.settings, self.data.settings.tune
@@ -138,17 +155,22 @@ class _Search:
                 trial.set_user_attr("folds", [*done, values.tolist()])
                 raise optuna.TrialPruned
 
+        grown: list[FoldTrees] = []
         for number, fold in enumerate(folds):
             prune_here = partial(prune, CHECKPOINTS * number)
-            values = self._fold_values(fold, params, prune_here)
+            values, trees = self._grow(fold, params, prune_here)
             prune_here(CHECKPOINTS - 1, values)
             done.append(values.tolist())
             trial.set_user_attr("folds", done)
+            grown.append(trees)
+        self.grown[trial.number] = tuple(grown)
         means: list[float] = np.mean(done, axis=0).tolist()
         return means if len(means) > 1 else means[0]
 
-    def _fold_values(self, fold: Fold, params: Params, on_checkpoint: Callable[[int, Floats], None]) -> Floats:
-        """Return the objectives of a fold: means over the second half of the checkpoints.
+    def _grow(
+        self, fold: Fold, params: Params, on_checkpoint: Callable[[int, Floats], None]
+    ) -> tuple[Floats, FoldTrees]:
+        """Return the objectives of a fold, means over the second half of the checkpoints, and the fold's trees.
 
         The mean smooths the tail, which a few trees more or less change by chance.
 
@@ -157,26 +179,26 @@ class _Search:
             params: tuned parameters.
             on_checkpoint: called with the number of each of CHECKPOINTS except the last, and the objectives so far.
         """
-        data, budget, model = self.data, self.data.settings.tune, trial_model(self.data.settings, params)
-        rows, every = data.table.measured_rows_of(fold.test), -(-model.n_estimators // CHECKPOINTS)
+        data, budget, model = self.data, self.data.settings.tune, with_params(self.data.settings.model, params)
+        most = trial_model(data.settings, params).n_estimators
+        trees = FoldTrees(data, fold, model, most=most)
         history: list[Floats] = []
         best, best_at = -np.inf, 0
-        for growth in fold_growth(data, fold, model, every=every):
-            efficiency = selections_by_score(data.table, rows, growth.scores).efficiency
-            history.append(efficiency_values(budget.objectives, efficiency))
+        for n_trees in steps(most, -(-most // CHECKPOINTS)):
+            history.append(efficiency_values(budget.objectives, trees.efficiency(n_trees)))
             values: Floats = np.mean(history[len(history) // 2 :], axis=0)
             if history[-1][0] > best:
-                best, best_at = history[-1][0], growth.n_trees
-            if budget.early_stopping and growth.n_trees - best_at >= budget.early_stopping:
+                best, best_at = history[-1][0], n_trees
+            if budget.early_stopping and n_trees - best_at >= budget.early_stopping:
                 break
             if len(history) < CHECKPOINTS:
                 on_checkpoint(len(history) - 1, values)
         if "selection_time" in budget.objectives:
-            n_estimators = with_params(data.settings.model, params).n_estimators
+            rows = data.table.measured_rows_of(fold.test)
             candidates = min(len(rows) / len(fold.test), model.shortlist or np.inf)
-            cost = selection_time(growth.booster, n_estimators, candidates)
+            cost = selection_time(trees.booster, model.n_estimators, candidates)
             values[budget.objectives.index("selection_time")] = cost
-        return values
+        return values, trees
 
 
 @dataclass(frozen=True)
@@ -236,6 +258,7 @@ def _run(study: optuna.Study, search: _Search, n_trials: int, report: Callable[[
         if _is_over(finished_trials(study), search.data.settings.tune):
             break
         study.optimize(search, n_trials=1)
+        search.keep_only(choose(finished_trials(study), search.data.settings.tune))
         report()
 
 
