@@ -32,7 +32,7 @@ class GateStanding:
 
     @property
     def passed(self) -> bool:
-        """Return whether the gate promoted exactly this content, and nobody rolled it back."""
+        """Return whether the gate promoted exactly this content, and it was not rolled back."""
         return self.kind == "passed"
 
     @property
