@@ -144,8 +144,13 @@ def log_work(rows: Inputs) -> Floats:
 
 def correction_columns(terms: Terms, clocks: Floats) -> Floats:
     """Return the inputs of corrections: each cost's share of the sum, then the drivers: (rows, costs + drivers)."""
-    shares = np.minimum(terms.costs * (1 / clocks)[:, None], MOST_SHARE)  # the core divides once for all costs
-    return np.concatenate([shares, terms.drivers], axis=1)
+    n_costs = terms.costs.shape[1]
+    columns = np.empty((len(clocks), n_costs + terms.drivers.shape[1]))
+    # The core divides once for all costs.
+    shares = np.multiply(terms.costs, (1 / clocks)[:, None], out=columns[:, :n_costs])
+    np.minimum(shares, MOST_SHARE, out=shares)
+    columns[:, n_costs:] = terms.drivers
+    return columns
 
 
 def correction_basis(values: Floats, centre: Floats, scale: Floats) -> Floats:
@@ -153,8 +158,14 @@ def correction_basis(values: Floats, centre: Floats, scale: Floats) -> Floats:
 
     The positive parts let slopes differ on both sides of the mean.
     """
-    z = np.clip((values - centre) * (1 / scale), -MOST_DEVIATIONS, MOST_DEVIATIONS)
-    return np.concatenate([np.full((len(z), 1), INTERCEPT), z, np.maximum(z, 0.0)], axis=1)
+    n_rows, n_columns = values.shape
+    basis = np.empty((n_rows, 1 + 2 * n_columns))
+    basis[:, 0], z = INTERCEPT, basis[:, 1 : 1 + n_columns]
+    np.subtract(values, centre, out=z)
+    np.multiply(z, 1 / scale, out=z)
+    np.clip(z, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=z)
+    np.maximum(z, 0.0, out=basis[:, 1 + n_columns :])
+    return basis
 
 
 def terms_hash(table: FeatureTable) -> str:

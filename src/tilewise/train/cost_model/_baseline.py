@@ -113,11 +113,12 @@ class Baselines:
 
     def _calibrate(self, problems: Ints) -> Baseline:
         whole = self._fit(problems)
-        rates = self._predict(whole, np.arange(len(self._table.problem)))
+        rates, is_left = np.empty(len(self._table.problem)), np.ones(len(self._table.problem), dtype=bool)
         parts = self._part[problems]
         for part in np.unique(parts) if len(np.unique(parts)) > 1 else ():
             rows = self._table.rows_of(problems[parts == part])
-            rates[rows] = self._predict(self._fit(problems[parts != part]), rows)
+            rates[rows], is_left[rows] = self._predict(self._fit(problems[parts != part]), rows), False
+        rates[is_left] = self._predict(whole, np.flatnonzero(is_left))
         return Baseline(whole, rates, rates)
 
     def _fit(self, problems: Ints) -> CostModel:

@@ -7,6 +7,7 @@ per kernel within it, each on the residuals of the step before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -52,11 +53,11 @@ def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats
         terms = terms.take(np.flatnonzero(used))
         kernel, log_clocks, weight = kernel[used], log_clocks[used], weight[used]
     binaries, place = np.unique(terms.program, return_inverse=True)
-    group = kernel * len(binaries) + place
+    of_binaries, group = _groups(place), np.unique(kernel * len(binaries) + place, return_inverse=True)[1]
     mean = np.zeros(len(kernel))
     for _ in range(ROUNDS):
         relative = terms.costs * np.exp(mean - log_clocks)[:, None]
-        factors = _significant(_factors(relative, place, weight, len(binaries)))
+        factors = _significant(_factors(relative, weight, of_binaries))
         clocks = np.maximum((terms.costs * factors[place]).sum(axis=1), 1.0)
         mean = _means(log_clocks - np.log(clocks), weight, group)
     values = correction_columns(terms, clocks)
@@ -64,7 +65,7 @@ def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats
     scale = np.where(scale > 1e-9 * np.maximum(np.abs(centre), MOST_SHARE), scale, 1.0)
     weights: Floats = np.zeros((n_kernels + 1, len(binaries) + 1, 1 + 2 * values.shape[1]))
     left = np.clip(log_clocks - np.log(clocks) - mean, -MOST_ERROR, MOST_ERROR)
-    for number, rows in _groups(place):  # one at a time: the basis of all rows takes several times as much memory
+    for number, rows in of_binaries:  # one at a time: the basis of all rows takes several times as much memory
         x, y, w = correction_basis(values[rows], centre, scale), left[rows], weight[rows]
         beta = _ridge(x, y, w)
         weights[:, number] += beta
@@ -76,21 +77,23 @@ def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats
     return CostModel(binaries.astype(np.int64), factors, centre, scale, np.round(weights, WEIGHT_DIGITS))
 
 
-def _factors(relative: Floats, place: Ints, weight: Floats, n_binaries: int) -> Floats:
+def _factors(relative: Floats, weight: Floats, of_binaries: Sequence[tuple[int, Ints]]) -> Floats:
     """Return factors with which costs relative to the measured time sum to 1, of shape (binaries + 1, costs)."""
     shared = _relative_fit(relative, weight, np.zeros(relative.shape[1]), 0.0)
-    own = [_relative_fit(relative[rows], weight[rows], shared, PRIOR_ROWS) for _, rows in _groups(place)]
-    assert len(own) == n_binaries
+    own = [_relative_fit(relative[rows], weight[rows], shared, PRIOR_ROWS) for _, rows in of_binaries]
     return np.array([*own, shared])
 
 
 def _relative_fit(relative: Floats, weight: Floats, prior: Floats, prior_rows: float) -> Floats:
     """Return the factors of one set of rows."""
-    size = np.sqrt((relative**2 * weight[:, None]).sum(axis=0) / weight.sum()) + 1e-12
+    # One buffer for all products: new memory for each takes as long as the arithmetic.
+    weighted = relative**2
+    weighted *= weight[:, None]
+    size = np.sqrt(weighted.sum(axis=0) / weight.sum()) + 1e-12
     x, w, factors = relative / size, weight, prior * size
     for _ in range(REWEIGHTINGS):
         pull = prior_rows * float(w.mean()) + 1e-9 * len(w)
-        gram = (x * w[:, None]).T @ x + pull * np.eye(x.shape[1])
+        gram = np.multiply(x, w[:, None], out=weighted).T @ x + pull * np.eye(x.shape[1])
         wanted = x.T @ w + pull * prior * size
         lower = np.linalg.cholesky(gram)
         factors = nnls(lower.T, np.linalg.solve(lower, wanted))[0]
@@ -99,10 +102,12 @@ def _relative_fit(relative: Floats, weight: Floats, prior: Floats, prior_rows: f
 
 
 def _means(left: Floats, weight: Floats, group: Ints) -> Floats:
-    """Return the weighted mean of `left` over each row's group, drawn towards 0, of shape (rows,)."""
-    number = np.unique(group, return_inverse=True)[1]
-    total = np.bincount(number, weight * np.clip(left, -1.5 * MOST_ERROR, 1.5 * MOST_ERROR))
-    return cast(Floats, (total / (np.bincount(number, weight) + PRIOR_KERNEL))[number])
+    """Return the weighted mean of `left` over each row's group, drawn towards 0, of shape (rows,).
+
+    Groups are numbered from 0 without gaps.
+    """
+    total = np.bincount(group, weight * np.clip(left, -1.5 * MOST_ERROR, 1.5 * MOST_ERROR))
+    return cast(Floats, (total / (np.bincount(group, weight) + PRIOR_KERNEL))[group])
 
 
 def _ridge(x: Floats, y: Floats, weight: Floats) -> Floats:
