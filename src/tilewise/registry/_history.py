@@ -116,10 +116,9 @@ def rolled_back_contents(history: Iterable[HistoryEntry]) -> dict[str, str]:
     for entry in history:
         if entry.action == "rolled back":
             reasons |= {before.content: entry.reason} if before.content else {}
+            reasons.pop(entry.content or "", None)
         elif entry.action == "canary ended":
             reasons |= {before.canary_content: entry.reason} if before.canary_content else {}
-        if entry.action in ("rolled back", "promoted"):
-            reasons.pop(entry.content or "", None)
         before = entry
     return reasons
 

@@ -230,8 +230,9 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
 
 def _outcome(version: Version, gate: GateDecision, passed: Outcome) -> tuple[Outcome, tuple[str, ...]]:
     """Return the outcome with its reasons: a content that was rolled back is not promoted again by itself."""
-    contents = rolled_back_contents(read_history(version.target))
-    rolled_back = version.tags.get(ROLLED_BACK_TAG) or contents.get(version.content_hash)
+    rolled_back = version.tags.get(ROLLED_BACK_TAG) or rolled_back_contents(read_history(version.target)).get(
+        version.content_hash
+    )
     if rolled_back is None:
         return (passed if gate.promote else "refused"), gate.reasons
     veto = f"it was rolled back from production: {rolled_back}; to use it all the same: tilewise rollback version=N"
