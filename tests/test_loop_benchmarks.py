@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks.measuring import closed_loop, value
-from benchmarks.measuring.candidate_plan import candidate_plan, is_half_aligned, measured_pool, vendor_calls
+from benchmarks.measuring.candidate_plan import (
+    HOLDOUT,
+    candidate_plan,
+    in_order,
+    is_half_aligned,
+    measured_pool,
+    vendor_calls,
+)
 from benchmarks.results import RESULTS, load
 
 from synthetic import CONV, measurements
@@ -78,3 +85,19 @@ def test_a_plan_of_measuring_again_has_every_valid_kernel_and_the_vendors_calls(
             }
             calls = {call.name(target.op, target.variant, target.dtype) for call in vendor_calls(target)}
             assert {plan.pool.names[k] for k in item.kernels or ()} == (valid & set(pool.names)) | calls
+
+
+def test_held_out_problems_come_first_then_those_measured_with_half_of_the_pool() -> None:
+    target = Target.parse(CONV)
+    table = TargetTable.of(measurements(n_problems=40, n_kernels=8, seed=1), target).labelled()
+    supported, pool = np.bincount(table.problem), measured_pool(table)
+    first = np.append(True, np.diff(table.problem) > 0)  # row of each problem
+    table = table.take((table.problem % 3 == 0) | first)
+    held = np.zeros(40, dtype=bool)
+    held[table.problem] = table.is_holdout(HOLDOUT)
+    order = in_order(table, pool, seed=0, called_too=True)
+    is_judged = np.bincount(table.problem) >= supported / 2
+    rank = np.where(held, 0, np.where(is_judged, 1, 2))[order].tolist()
+    assert sorted(order) == list(range(40))
+    assert rank == sorted(rank)
+    assert set(rank) == {0, 1, 2}

@@ -4,8 +4,9 @@
         [--kind grouped|3d|half_aligned] [--kernels FILE] [--again]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
-Problems with a row of the vendor's calls are left out. Held-out problems come first, then others at random: what a
-budget cuts off is a random part. ``--kind`` takes convolutions of several channels a group, or in three dimensions,
+Problems with a row of the vendor's calls are left out. Held-out problems come first, then those with at least half of
+their kernels measured, as selections can be judged on them, then others at random: what a budget cuts off is a random
+part. ``--kind`` takes convolutions of several channels a group, or in three dimensions,
 alone: they are rare in the sets, and the vendor's calls for them differ most; or those whose channels 2 divides and 8
 does not. ``--kernels`` also measures the kernels of a file that the pool lacks, one configuration a line
 (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
@@ -37,6 +38,7 @@ from tilewise.train import pool_of
 ANCHORS = 4  # fastest kernels that a run measures again; labels need three in common
 PROBLEMS = 3000
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
+JUDGED = 0.5  # share of a problem's kernels with rows, from which on a selection can be judged on it
 
 
 def is_grouped(problem: Problem) -> bool:
@@ -118,18 +120,20 @@ def measured_pool(table: TargetTable) -> Pool:
     return Pool(target.op, target.variant, target.dtype, tuple(kernels))
 
 
-def in_order(table: TargetTable, seed: int, called_too: bool) -> list[int]:
-    """Return the numbers of the problems, held-out ones first, else at random.
+def in_order(table: TargetTable, pool: Pool, seed: int, called_too: bool) -> list[int]:
+    """Return the numbers of the problems: held-out ones, then those measured with half of the pool, then the rest.
 
-    Those with a row of the vendor's calls are left out unless `called_too`.
+    Each part is at random. Problems with a row of the vendor's calls are left out unless `called_too`.
     """
-    target, number = table.target, table.problem
+    target, number, count = table.target, table.problem, len(table.problems)
     calls = Pool(target.op, target.variant, target.dtype, vendor_calls(target))
     called = set() if called_too else set(number[table.kernel(calls) >= 0].tolist())
-    held_out = np.zeros(len(table.problems), dtype=bool)
+    held_out = np.zeros(count, dtype=bool)
     held_out[number] = table.is_holdout(HOLDOUT)
-    place = np.random.default_rng(seed).permutation(len(table.problems))
-    return [int(index) for index in np.lexsort((place, ~held_out)) if index not in called]
+    measured, candidates = table.support(pool)
+    is_judged = np.bincount(number, measured / np.maximum(candidates, 1), count) >= JUDGED
+    place = np.random.default_rng(seed).permutation(count)
+    return [int(index) for index in np.lexsort((place, ~is_judged, ~held_out)) if index not in called]
 
 
 def main() -> None:
@@ -148,7 +152,7 @@ def main() -> None:
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
     pool = measured_pool(table) if args.again else load_pool(args.target)
     kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
-    order = in_order(table, args.seed, called_too=args.again or bool(kernels))
+    order = in_order(table, pool, args.seed, called_too=args.again or bool(kernels))
     wanted = [i for i in order if args.kind is None or KINDS[args.kind](table.problems[i])]
     most, anchors = (args.problems, None) if args.again else (args.problems or PROBLEMS, ANCHORS)
     plan = candidate_plan(table, pool, wanted[:most], args.run_id, kernels, anchors)

@@ -12,7 +12,6 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import mlflow
 import pytest
@@ -38,6 +37,7 @@ from tilewise.registry import (
     registry_session,
     set_alias,
 )
+from tilewise.registry._packed_model import PACKED, pack
 from tilewise.registry._plain_reader import open_reader
 from tilewise.registry._tracking import plain_reader_in_use
 from tilewise.registry.promotion import publish
@@ -105,24 +105,19 @@ def test_a_server_is_read_as_mlflow_reads_it(tmp_path: Path) -> None:
 
 
 class FileServer(http.server.BaseHTTPRequestHandler):
-    """Answers as MLflow's server with the files of one version would."""
+    """Answers as MLflow's server with the packed model of one version would."""
 
     place = "mlflow-artifacts:/7"
-    folders: ClassVar[dict[str, list[dict[str, object]]]] = {}
-    content = b"12345"
+    path_of_content = f"/api/2.0/mlflow-artifacts/artifacts/7/{PACKED}"
+    content = pack({"a.json": b"12345", "b.lgbm.gz": b"678"})
 
     def do_GET(self) -> None:
         url = urllib.parse.urlsplit(self.path)
-        path = dict(urllib.parse.parse_qsl(url.query)).get("path")
-        if url.path.endswith("get-download-uri"):
-            answer = json.dumps({"artifact_uri": self.place}).encode()
-        elif path is not None:
-            answer = json.dumps({"files": self.folders.get(path, [])}).encode()
-        else:
-            answer = self.content
-        self.send_response(200)
+        found = {"/api/2.0/mlflow/model-versions/get-download-uri": json.dumps({"artifact_uri": self.place}).encode()}
+        answer = {**found, self.path_of_content: self.content}.get(url.path)
+        self.send_response(404 if answer is None else 200)
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(answer or b"")
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
@@ -131,12 +126,11 @@ class FileServer(http.server.BaseHTTPRequestHandler):
 class TestCopyingFiles:
     @pytest.fixture
     def copy(self, tmp_path: Path) -> Iterator[Callable[..., Path | None]]:
-        """Return a function that copies a version's files from a server with these folders."""
+        """Return a function that copies a version's files from a server."""
         (tmp_path / "copy").mkdir()
 
-        def _copy(files: list[dict[str, object]], data: str = "model", **attributes: object) -> Path | None:
-            folders = {"7/data": [{"path": data, "is_dir": True}], f"7/data/{data}": files}
-            handler = type("Handler", (FileServer,), {"folders": folders, **attributes})
+        def _copy(**attributes: object) -> Path | None:
+            handler = type("Handler", (FileServer,), attributes)
             with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
                 threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
                 with open_reader(f"http://127.0.0.1:{server.server_port}") as reader:
@@ -150,30 +144,27 @@ class TestCopyingFiles:
         assert {p.name for p in tmp_path.iterdir()} == {"copy"}, "nothing is written outside of the folder"
 
     def test_all_are_copied(self, copy: Callable[..., Path | None]) -> None:
-        copied = copy([{"path": "a.json", "file_size": 5}, {"path": "b.lgbm.gz", "file_size": "5"}])
+        copied = copy()
         assert copied is not None
-        assert {p.name: p.read_bytes() for p in copied.iterdir()} == {"a.json": b"12345", "b.lgbm.gz": b"12345"}
+        assert {p.name: p.read_bytes() for p in copied.iterdir()} == {"a.json": b"12345", "b.lgbm.gz": b"678"}
 
-    @pytest.mark.parametrize("name", ["../../a", "/a", "..", ".a", "a/b", "", [], "a\n"])
-    def test_a_name_that_tilewise_does_not_give(self, copy: Callable[..., Path | None], name: object) -> None:
-        assert copy([{"path": name, "file_size": 5}]) is None
-        assert copy([{"path": "a", "file_size": 5}], data="../a") is None
+    @pytest.mark.parametrize("content", [b"", b"12345", FileServer.content[:-1], pack({"../a": b"5"})])
+    def test_what_is_no_packed_model(self, copy: Callable[..., Path | None], content: bytes, tmp_path: Path) -> None:
+        assert copy(content=content) is None
+        assert not list((tmp_path / "copy").iterdir()), "nothing is written of it"
 
-    @pytest.mark.parametrize("size", [4, 6, None, "x", [5]])
-    def test_a_file_that_is_cut_off_or_too_long(self, copy: Callable[..., Path | None], size: object) -> None:
-        assert copy([{"path": "a", "file_size": size}]) is None
+    def test_a_version_of_an_earlier_tilewise_has_none(self, copy: Callable[..., Path | None]) -> None:
+        assert copy(path_of_content="/elsewhere") is None
 
-    def test_too_many_files_or_none(self, copy: Callable[..., Path | None]) -> None:
-        assert copy([]) is None
-        assert copy([{"path": f"a{i}", "file_size": 5} for i in range(100)]) is None
-
-    def test_a_file_that_is_too_large(self, copy: Callable[..., Path | None], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_plain_reader, "_MAX_FILE_BYTES", 4)
-        assert copy([{"path": "a", "file_size": 5}]) is None
+    def test_one_that_is_too_large(self, copy: Callable[..., Path | None], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_plain_reader, "_MAX_BYTES", len(FileServer.content))
+        assert copy() is not None
+        monkeypatch.setattr(_plain_reader, "_MAX_BYTES", len(FileServer.content) - 1)
+        assert copy() is None
 
     @pytest.mark.parametrize("place", ["s3://bucket/7", "mlflow-artifacts://elsewhere/7", "/7", "file:///7", None])
     def test_other_stores_are_left_to_mlflow(self, copy: Callable[..., Path | None], place: str | None) -> None:
-        assert copy([{"path": "a", "file_size": 5}], place=place) is None
+        assert copy(place=place) is None
 
 
 class TestOnlyMlflowCan:

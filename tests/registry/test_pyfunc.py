@@ -26,6 +26,7 @@ from tilewise.errors import ArtefactError
 from tilewise.model import Predictor, TrainedModel, load_artefact
 from tilewise.ops import GroupedConvProblem
 from tilewise.registry import PRODUCTION, set_alias
+from tilewise.registry._packed_model import PACKED, unpack
 from tilewise.registry.promotion import publish
 from tilewise.servers._service_process import free_ports
 
@@ -226,7 +227,9 @@ def test_nothing_stored_is_code(stored: Path) -> None:
     """Neither a pickle nor a Python file: only the name of a module of the package, and the package to install."""
     files = [p for p in stored.parents[1].rglob("*") if p.is_file()]
     (wheel,) = (p for p in files if p.suffix == ".whl")
-    files.remove(wheel)
+    packed = stored.parents[1] / PACKED
+    assert unpack(packed.read_bytes()) == load_artefact(stored).files, "the same once more"
+    files = [p for p in files if p not in (wheel, packed)]
     assert {p.suffix for p in files} <= {".json", ".gz", ".txt", ".yaml", ""}
     assert not [p for p in files if p.read_bytes()[:2] in (b"\x80\x04", b"\x80\x05", b"PK")]
     assert "loader_module: tilewise.registry.pyfunc" in (stored.parents[1] / "MLmodel").read_text()

@@ -20,13 +20,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tilewise.errors import AccessDeniedError, RegistryUnavailableError
 from tilewise.registry._artifact_paths import is_relative
+from tilewise.registry._packed_model import PACKED, unpack
 
 Row: TypeAlias = Mapping[str, Any]  # of a version: the fields of MLflow's REST API, with `tags` as a mapping
 
@@ -58,10 +58,8 @@ _CLIENT_FILES = ("~/.mlflow/credentials", "~/.netrc")
 _TIMEOUT_S = 5.0
 _PAGE = 200
 _PROXIED = re.compile("mlflow-artifacts:/(?!/)")  # with two slashes it names a server, which may be another one
-_NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a file that may be copied
 _ODD = (ValueError, KeyError, TypeError, AttributeError)  # JSON of another shape
-_MAX_FILES, _MAX_FILE_BYTES = 64, 64 << 20  # a model has at most 13 files of up to this size
-_FILES_AT_ONCE = 4
+_MAX_BYTES = 256 << 20  # of a packed model
 
 
 class PlainReader(Protocol):
@@ -86,9 +84,10 @@ class PlainReader(Protocol):
         """Return a parameter of a run, or None."""
 
     def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
-        """Copy the files of a version's only data folder into a new folder below `folder`, and return that.
+        """Copy a version's files into a new folder below `folder`, and return that.
 
-        None, where MLflow's client has to do it, which knows other stores, repeats requests and tells what is wrong.
+        None, where MLflow's client has to do it: it knows other stores and versions that have no packed model, repeats
+        requests and tells what is wrong.
         """
 
 
@@ -223,47 +222,22 @@ class _Server:
         try:
             found = self._get("model-versions/get-download-uri", {"name": name, "version": str(number)}) or {}
             root, is_proxied = _PROXIED.subn("", str(found.get("artifact_uri")), count=1)
-            return self._copy(f"{root}/data", folder) if is_proxied else None
+            files = unpack(self._read(f"{root}/{PACKED}")) if is_proxied else {}
         except (*_ODD, OSError, http.client.HTTPException, RegistryUnavailableError):
             return None
+        return _write(files, folder) if files else None
 
-    def _copy(self, data: str, folder: Path) -> Path:
-        """Copy the files of the only folder in `data`."""
-        ((inner, _),) = self._stored(data)
-        folder.mkdir(parents=True, exist_ok=True)
-        copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
-
-        def fetch(stored: tuple[str, int]) -> None:
-            file, size = stored
-            (copy / file).write_bytes(self._read(f"{data}/{inner}/{file}", size))
-
-        with ThreadPoolExecutor(_FILES_AT_ONCE) as threads:
-            list(threads.map(fetch, self._stored(f"{data}/{inner}")))
-        return copy
-
-    def _stored(self, path: str) -> list[tuple[str, int]]:
-        """Return the names and sizes of the files and folders in a folder of the artefact store.
-
-        Raises:
-            ValueError: The folder is empty, has more files than a model, or names that tilewise never gives.
-        """
-        entries = (self._get("artifacts", {"path": path}, api="mlflow-artifacts") or {}).get("files", [])
-        names = [str(entry["path"]) for entry in entries]
-        if not 0 < len(names) <= _MAX_FILES or not all(map(_NAME.fullmatch, names)):
-            raise ValueError(f"{path}: must have up to {_MAX_FILES} files, with names {_NAME.pattern}, got {names}")
-        return [(name, int(entry.get("file_size") or 0)) for name, entry in zip(names, entries, strict=True)]
-
-    def _read(self, path: str, size: int) -> bytes:
+    def _read(self, path: str) -> bytes:
         """Return a file of the artefact store.
 
         Raises:
-            ValueError: It is too large, or has another size than its folder states, as after a broken connection.
+            ValueError: It is too large.
         """
         url = f"{self._uri}/api/2.0/mlflow-artifacts/artifacts/{urllib.parse.quote(path)}"
         with _open(url) as answer:
-            data: bytes = answer.read(_MAX_FILE_BYTES + 1)
-        if len(data) != size or size > _MAX_FILE_BYTES:
-            raise ValueError(f"{path}: must have {size} bytes, at most {_MAX_FILE_BYTES}, got {len(data)}")
+            data: bytes = answer.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"{path}: must have at most {_MAX_BYTES} bytes")
         return data
 
     def _pages(self, path: str, key: str, **query: str) -> list[dict[str, Any]]:
@@ -276,18 +250,15 @@ class _Server:
             if not token:
                 return rows
 
-    def _get(
-        self, path: str, query: Mapping[str, str], missing: str = _MISSING, api: str = "mlflow"
-    ) -> dict[str, Any] | None:
+    def _get(self, path: str, query: Mapping[str, str], missing: str = _MISSING) -> dict[str, Any] | None:
         """Return the answer to one request, or None if there is no such model or version.
 
         Args:
             path: below MLflow's API.
             query: the parameters.
             missing: a further code by which the server reports a missing one.
-            api: one of MLflow's.
         """
-        url = f"{self._uri}/api/2.0/{api}/{path}?{urllib.parse.urlencode(query)}"
+        url = f"{self._uri}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
         try:
             with _open(url) as answer:
                 values = json.load(answer)
@@ -325,6 +296,15 @@ class _Server:
         return RegistryUnavailableError(
             f"the MLflow tracking server does not answer as MLflow does ({self._uri}): HTTP status {error.code} {code}"
         )
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> Path:
+    """Write files into a new folder below `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
+    for name, data in files.items():
+        (copy / name).write_bytes(data)
+    return copy
 
 
 def _open(url: str) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilewise.errors import ArtefactError
 from tilewise.model import KERNEL_NAME, QUANTITIES, SELFTEST, TrainedModel, load_artefact, write_files
 from tilewise.ops import OPS
+from tilewise.registry._packed_model import PACKED, pack
 from tilewise.registry._tracking import translate_errors
 from tilewise.registry._version_description import cv_figures, describe_version
 from tilewise.registry._versions import (
@@ -123,8 +124,9 @@ def _register(model: TrainedModel, origin: _Origin) -> Version:
             data.mkdir()
             _log_content(run_id, model.content_hash)
             write_files(data, model.files)  # other files in the folder are not published
-            wheels = Path(scratch) / WHEELS
-            package = write_wheel(wheels)
+            beside = Path(scratch) / "beside"
+            package = write_wheel(beside / WHEELS)
+            (beside / PACKED).write_bytes(pack(model.files))
             info = mlflow.pyfunc.log_model(
                 name=name,
                 loader_module="tilewise.registry.pyfunc",
@@ -137,7 +139,7 @@ def _register(model: TrainedModel, origin: _Origin) -> Version:
             )
             trained = (name, str(model.manifest.get("data_hash", "unknown")))
             log_model_figures(run_id, info.model_id, trained, {f"cv/{k}": v for k, v in metrics.items()})
-            mlflow.MlflowClient().log_model_artifacts(info.model_id, str(wheels), WHEELS)
+            mlflow.MlflowClient().log_model_artifacts(info.model_id, str(beside))
     created = create_version(
         name,
         info.model_uri,
