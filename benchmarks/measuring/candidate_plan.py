@@ -30,6 +30,7 @@ from tilewise.arch import load_arch
 from tilewise.collect import Item, Plan, Timing
 from tilewise.data import TargetTable, read_measurements
 from tilewise.kernels import Pool, illegal, load_pool
+from tilewise.kernels import is_half_aligned as half_aligned
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
 from tilewise.ops import GroupedConvProblem, Problem, Target
@@ -53,9 +54,7 @@ def is_3d(problem: Problem) -> bool:
 
 def is_half_aligned(problem: Problem) -> bool:
     """Return whether 2 divides a group's input or output channels and 8 does not."""
-    if not isinstance(problem, GroupedConvProblem):
-        return False
-    return any(n // problem.G % 2 == 0 and n // problem.G % 8 != 0 for n in (problem.C, problem.K))
+    return isinstance(problem, GroupedConvProblem) and bool(half_aligned(problem.C, problem.K, problem.G))
 
 
 KINDS: dict[str, Callable[[Problem], bool]] = {"grouped": is_grouped, "3d": is_3d, "half_aligned": is_half_aligned}

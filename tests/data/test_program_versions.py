@@ -27,7 +27,11 @@ from tilewise.data.quality import merge_measurements, prepare_files, prepare_mea
 from tilewise.ops import OPS, Target
 
 TARGET = Target.parse(CONV)
-FRAME = measurements(n_problems=4, n_kernels=5, seed=3, failures=0)
+WHOLE = measurements(n_problems=60, n_kernels=5, seed=7, failures=0)
+# Whether version 2 has other programs for a row's problem: 2 divides the channels of a group, 8 does not.
+_CHANNELS = [WHOLE[n] // WHOLE["G"] for n in ("C", "K")]
+CONCERNED = np.logical_or.reduce([np.isin(n % 8, (2, 4, 6)) for n in _CHANNELS])
+FRAME, OTHERS = (WHOLE[mask].reset_index(drop=True) for mask in (CONCERNED, ~CONCERNED))
 PAIR = [*OPS["grouped_conv"].column_names(), "kernel_name"]
 ROW = [*PAIR, "run_id"]
 
@@ -39,9 +43,9 @@ RUNS = st.lists(
 )
 
 
-def run(number: int, version: int | None, rows: set[int]) -> pd.DataFrame:
-    """Return rows of FRAME as another run, at other times for other versions."""
-    frame = FRAME.iloc[sorted(rows)].assign(run_id=f"run-{number}")
+def run(number: int, version: int | None, rows: set[int], of: pd.DataFrame = FRAME) -> pd.DataFrame:
+    """Return rows of a table as another run, by programs of a version."""
+    frame = of.iloc[sorted(rows)].assign(run_id=f"run-{number}")
     frame[PROGRAMS_COLUMN] = pd.array([version] * len(frame), dtype="Int64")
     return frame
 
@@ -91,6 +95,38 @@ def remeasured() -> pd.DataFrame:
     times = [name for name in FRAME if name.startswith("latency")]
     again = again.assign(**{n: again[n] / 3 for n in times}, **{n: again[n] * 3 for n in ("tflops", "bandwidth_gb_s")})
     return pd.concat([run(1, None, set(range(len(FRAME)))), again], ignore_index=True)
+
+
+@pytest.mark.parametrize(("version", "superseded"), [(1, 0), (2, 0), (3, 5)])
+def test_a_version_concerns_the_problems_whose_programs_it_changed(version: int, superseded: int) -> None:
+    """Version 3 is unknown here, so it concerns all."""
+    frame = pd.concat([run(1, None, set(range(20)), OTHERS), run(2, version, set(range(5)), OTHERS)])
+    assert len(frame) - len(TargetTable.of(frame, TARGET)) == superseded
+
+
+def test_kernels_measured_again_with_equal_programs_keep_the_level_of_all() -> None:
+    """As when the fastest kernels of a problem, and a further one, are measured by a later tilewise."""
+    rows = next(of for _, of in OTHERS.groupby(PAIR[:-1]) if of["is_valid"].sum() >= 4)
+    fastest = rows.sort_values("latency_ms")["kernel_name"].iloc[:3].tolist()
+    later = rows[rows["kernel_name"].isin(fastest)].assign(run_id="later", **{PROGRAMS_COLUMN: 2})
+    times = [name for name in later if name.startswith("latency")]
+    later = later.assign(**{name: later[name] * 1.1 for name in times})  # at lower clocks
+    labels = TargetTable.of(pd.concat([rows, later]), TARGET).labelled().rows
+    relative = labels.set_index("kernel_name")["latency_ms"] / rows.set_index("kernel_name")["latency_ms"]
+    relative = relative[rows.loc[rows["is_valid"], "kernel_name"]]
+    assert relative.to_numpy() == pytest.approx(relative.iloc[0])
+
+
+def test_labels_are_of_the_latest_programs_even_if_few_kernels_were_measured_with_them() -> None:
+    """Times of the others cannot be brought to their level, and without the fastest kernels they would mislead."""
+    rows = next(of for _, of in FRAME.groupby(PAIR[:-1]) if of["is_valid"].sum() >= 3)
+    valid = rows[rows["is_valid"]]
+    later = valid.iloc[:2].assign(run_id="later", measured_at="2026-01-01T00:00:00Z", **{PROGRAMS_COLUMN: 2})
+    labels = TargetTable.of(pd.concat([rows, later]), TARGET).labelled().rows
+    assert set(labels["kernel_name"]) == set(later["kernel_name"])
+    failed = later.assign(status="runtime_error", error="x", is_valid=False, latency_ms=np.nan)
+    labels = TargetTable.of(pd.concat([rows, failed]), TARGET).labelled().rows
+    assert set(labels.loc[labels["is_valid"], "kernel_name"]) == set(valid["kernel_name"].iloc[2:])
 
 
 def test_a_faster_later_program_is_no_cold_start_of_the_earlier(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     if again.any():
         frame, keys = (f[~again].reset_index(drop=True) for f in (frame, keys))
     problem = keys["problem"].to_numpy()
-    primary = primary_of(problem, frame)
+    primary = primary_of(problem, frame, op)
     repeated = (np.bincount(problem, ~primary) > 0)[problem]
     if not repeated.any():
         return frame

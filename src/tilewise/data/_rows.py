@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as arrow
 
 from tilewise.data._columns import PROGRAMS_COLUMN, TARGET_COLUMNS
-from tilewise.kernels import Pool
+from tilewise.kernels import Pool, compared_versions
 from tilewise.ops import OPS, Problem, Target
 
 Ints = npt.NDArray[np.int64]
@@ -24,24 +24,38 @@ def is_of(frame: pd.DataFrame, target: Target) -> Bools:
     return cast(Bools, np.logical_and.reduce([mask.to_numpy(dtype=bool, na_value=False) for mask in of_column]))
 
 
-def superseded(frame: pd.DataFrame, of_problem: Sequence[str]) -> Bools:
+def versions_of(frame: pd.DataFrame, op: str) -> Ints:
+    """Return the version of the programs by which each row's times are compared, of shape (rows,).
+
+    Args:
+        frame: rows of one target; without the column, all have the first version.
+        op: the target's op.
+    """
+    if PROGRAMS_COLUMN not in frame:
+        return np.ones(len(frame), dtype=np.int64)
+    versions: Ints = frame[PROGRAMS_COLUMN].fillna(1).to_numpy(dtype=np.int64)
+    if not len(frame) or versions.max() == 1:
+        return versions
+    return compared_versions(op, versions, {n: frame[n].to_numpy(np.int64) for n in ("C", "K", "G") if n in frame})
+
+
+def superseded(frame: pd.DataFrame, op: str, of_problem: Sequence[str]) -> Bools:
     """Return which rows a later version of the programs supersedes, of shape (rows,).
 
     A row is superseded if its kernel was measured on its problem with a later version; the outcome does not matter.
 
     Args:
-        frame: rows of one target, all of each problem; without the column, all have the first version.
+        frame: rows of one target, all of each problem.
+        op: the target's op.
         of_problem: columns that tell problems apart.
     """
-    if PROGRAMS_COLUMN not in frame:
-        return np.zeros(len(frame), dtype=bool)
-    version = frame[PROGRAMS_COLUMN].fillna(1).to_numpy(dtype=np.int64)
+    version = versions_of(frame, op)
     if not len(frame) or version.min() == version.max():
         return np.zeros(len(frame), dtype=bool)
     number = numbered(frame, [*of_problem, "kernel_name"])[0]
     latest = np.zeros(number.max() + 1, dtype=np.int64)
     np.maximum.at(latest, number, version)
-    return cast(Bools, version < latest[number])
+    return version < latest[number]
 
 
 def taken(rows: pd.DataFrame, mask: Bools) -> pd.DataFrame:

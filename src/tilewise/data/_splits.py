@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tilewise.data._rows import numbered, problem_index
+from tilewise.data._rows import numbered, problem_index, versions_of
 from tilewise.ops import OPS, Target
 
 HOLDOUT_RULE = "tilewise-holdout-1"
@@ -97,23 +97,27 @@ def split_rule(target: Target, fraction: float, n_splits: int | None = None) -> 
 def is_primary(frame: pd.DataFrame, op: str) -> Bools:
     """Return which rows belong to the primary run of their problem, of shape (rows,). Other runs are compared with it.
 
-    The primary run has the most valid rows of the problem; ties go to the earliest ``measured_at``, then to the first
-    ``run_id`` by name. Others do not count: a run whose times are superseded keeps rows of unsupported kernels.
+    The primary run is that of the latest programs, then that with the most valid rows of the problem; ties go to the
+    earliest ``measured_at``, then to the first ``run_id`` by name. Others do not count: a run whose times are
+    superseded keeps rows of unsupported kernels.
 
     Args:
         frame: a measurement table of one target.
         op: the target's op.
     """
-    return primary_of(problem_index(frame, op), frame)
+    return primary_of(problem_index(frame, op), frame, op)
 
 
-def primary_of(problem: Ints, frame: pd.DataFrame) -> Bools:
+def primary_of(problem: Ints, frame: pd.DataFrame, op: str) -> Bools:
     """Return the mask of :func:`is_primary`, given the number of each row's problem, of shape (rows,)."""
     run, at = (pd.factorize(frame[name], sort=True)[0] for name in ("run_id", "measured_at"))
     at = np.where(at < 0, len(at), at)  # unknown times come last
     rows = pd.DataFrame({"problem": problem, "run": run, "at": at, "valid": frame["is_valid"].to_numpy()})
-    runs = rows.groupby(["problem", "run"], as_index=False).agg(n=("valid", "sum"), at=("at", "min"))
-    runs = runs.sort_values(["problem", "n", "at", "run"], ascending=[True, False, True, True])
+    rows["version"] = np.where(rows["valid"], versions_of(frame, op), 0)
+    runs = rows.groupby(["problem", "run"], as_index=False).agg(
+        version=("version", "max"), n=("valid", "sum"), at=("at", "min")
+    )
+    runs = runs.sort_values(["problem", "version", "n", "at", "run"], ascending=[True, False, False, True, True])
     primary = runs.drop_duplicates("problem")["run"].to_numpy()
     return cast(Bools, primary[problem] == run)
 

@@ -51,7 +51,7 @@ class TargetTable:
         the same labels whether it was prepared or not.
         """
         rows = taken(frame, is_of(frame, target))
-        return cls(target, taken(rows, ~superseded(rows, OPS[target.op].column_names())))
+        return cls(target, taken(rows, ~superseded(rows, target.op, OPS[target.op].column_names())))
 
     def __len__(self) -> int:
         return len(self.rows)

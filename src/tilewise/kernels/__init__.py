@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tilewise.kernels._backends import backend_of_columns as backend_of_columns
     from tilewise.kernels._backends import backend_of_kernels as backend_of_kernels
     from tilewise.kernels._backends import backend_of_target as backend_of_target
+    from tilewise.kernels._backends import compared_versions as compared_versions
     from tilewise.kernels._backends import illegal as illegal
+    from tilewise.kernels._backends import is_half_aligned as is_half_aligned
     from tilewise.kernels._backends import supported_mask as supported_mask
     from tilewise.kernels._backends import together as together
     from tilewise.kernels._backends import unsupported as unsupported
@@ -82,7 +84,9 @@ __all__, __getattr__ = lazy_face(
             "backend_of_columns",
             "backend_of_kernels",
             "backend_of_target",
+            "compared_versions",
             "illegal",
+            "is_half_aligned",
             "supported_mask",
             "together",
             "unsupported",

@@ -11,6 +11,7 @@ from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.arch import HardwareProfile, load_arch
 from tilewise.errors import ConfigError, KernelError
@@ -18,6 +19,9 @@ from tilewise.kernels._contract import Backend, KernelBase
 from tilewise.kernels._defined import DefinedKernel, defined_backend
 from tilewise.kernels._mixture import SEPARATOR, mixture
 from tilewise.ops import Problem, Target, definition_of, find_definition
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def _triton() -> Backend:
@@ -45,8 +49,9 @@ def _miopen() -> Backend:
 
 
 # Version of the project's own Triton programs of each op. It goes up when equal configurations become other programs
-# whose times differ: older times of a problem and kernel that were measured again then no longer count. It lies outside
-# `kernels/triton` because that folder's code decides whether users' caches of measurements hold.
+# whose times differ: older times of a problem and kernel that were measured again then no longer count, where
+# :func:`compared_versions` says that the version concerns the problem. It lies outside `kernels/triton` because that
+# folder's code decides whether users' caches of measurements hold.
 PROGRAM_VERSIONS: dict[str, int] = {"grouped_conv": 2, "gemm": 1}
 
 # Each backend is imported on first use: a dispatcher needs only those of its pool.
@@ -56,6 +61,27 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "vendor": _vendor,
     "miopen": _miopen,
 }
+
+
+def compared_versions(op: str, versions: Ints, columns: Mapping[str, Ints]) -> Ints:
+    """Return the first version with the programs that each row was measured with, of shape (rows,).
+
+    A version that leaves the programs of a problem as they were supersedes none of its times.
+
+    Args:
+        op: the op of all rows.
+        versions: the version of each row, of shape (rows,).
+        columns: the problems' dimensions by name, each of shape (rows,).
+    """
+    if op != "grouped_conv":
+        return versions
+    loads_two_or_four = is_half_aligned(columns["C"], columns["K"], columns["G"])  # version 1 loaded one at a time
+    return np.where((versions == 2) & ~loads_two_or_four, 1, versions)
+
+
+def is_half_aligned(c: Ints | int, k: Ints | int, g: Ints | int) -> Bools:
+    """Return whether 2 divides a group's input or output channels and 8 does not, for convolutions of these."""
+    return np.asarray(np.logical_or.reduce([(n // g % 2 == 0) & (n // g % 8 != 0) for n in (c, k)]), dtype=bool)
 
 
 def backend(name: str) -> Backend:

@@ -109,11 +109,13 @@ class _Limits:
     """The hardware's limits for a target, and whether its tables list fast kernels only.
 
     Attributes:
+        op: the target's op.
         arch: the hardware.
         peak_tflops: highest credible rate; None for an op of the user's own whose dtype has no known peak.
         lists_fastest: see :attr:`tilewise.kernels.Backend.lists_fastest`.
     """
 
+    op: str
     arch: HardwareProfile
     peak_tflops: float | None
     lists_fastest: bool
@@ -122,11 +124,11 @@ class _Limits:
     def of(cls, target: Target, arch: HardwareProfile, lists_fastest: bool) -> _Limits:
         """Return the limits of a target."""
         unknown = definition_of(target.op) is not None and target.dtype not in arch.peak_tflops
-        return cls(arch, None if unknown else arch.peak(target.dtype) * ROOFLINE_SLACK, lists_fastest)
+        return cls(target.op, arch, None if unknown else arch.peak(target.dtype) * ROOFLINE_SLACK, lists_fastest)
 
 
 def _superseded(frame: pd.DataFrame, limits: _Limits) -> pd.Series:
-    late = pd.Series(superseded(frame, ["problem"]), index=frame.index)
+    late = pd.Series(superseded(frame, limits.op, ["problem"]), index=frame.index)
     version = frame[PROGRAMS_COLUMN].fillna(1)
     return _reasons(
         late, version, lambda v: f"superseded: version {v} of the programs, measured again with a later one"
