@@ -162,6 +162,11 @@ class TestCopyingFiles:
         monkeypatch.setattr(_plain_reader, "_MAX_BYTES", len(FileServer.content) - 1)
         assert copy() is None
 
+    def test_a_folder_that_cannot_be_written(self, copy: Callable[..., Path | None], tmp_path: Path) -> None:
+        (tmp_path / "copy").rmdir()
+        (tmp_path / "copy").touch()
+        assert copy() is None
+
     @pytest.mark.parametrize("place", ["s3://bucket/7", "mlflow-artifacts://elsewhere/7", "/7", "file:///7", None])
     def test_other_stores_are_left_to_mlflow(self, copy: Callable[..., Path | None], place: str | None) -> None:
         assert copy(place=place) is None

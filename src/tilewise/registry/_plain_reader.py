@@ -222,10 +222,9 @@ class _Server:
         try:
             found = self._get("model-versions/get-download-uri", {"name": name, "version": str(number)}) or {}
             root, is_proxied = _PROXIED.subn("", str(found.get("artifact_uri")), count=1)
-            files = unpack(self._read(f"{root}/{PACKED}")) if is_proxied else {}
+            return _write(unpack(self._read(f"{root}/{PACKED}")), folder) if is_proxied else None
         except (*_ODD, OSError, http.client.HTTPException, RegistryUnavailableError):
             return None
-        return _write(files, folder) if files else None
 
     def _read(self, path: str) -> bytes:
         """Return a file of the artefact store.
