@@ -6,11 +6,10 @@
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then those with at least half of
 their kernels measured, as selections can be judged on them, then others at random: what a budget cuts off is a random
-part. ``--kind`` takes convolutions of several channels a group, or in three dimensions,
-alone: they are rare in the sets, and the vendor's calls for them differ most; or those whose channels 2 divides and 8
-does not. ``--kernels`` also measures the kernels of a file that the pool lacks, one configuration a line
-(``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
-vendor's calls.
+part. ``--kind`` takes convolutions of several channels a group, or in three dimensions, alone: they are rare in the
+sets, and the vendor's calls for them differ most; or those whose channels 2 divides and 8 does not. ``--kernels`` also
+measures the kernels of a file that the pool lacks, one configuration a line (``benchmarks/measuring/kernels``), on
+problems that one of them supports, whether or not these have rows of the vendor's calls.
 
 ``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
 calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::
@@ -34,12 +33,11 @@ from tilewise.kernels import is_half_aligned as half_aligned
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
 from tilewise.ops import GroupedConvProblem, Problem, Target
-from tilewise.train import pool_of
+from tilewise.train import MIN_MEASURED_SHARE, pool_of
 
 ANCHORS = 4  # fastest kernels that a run measures again; labels need three in common
 PROBLEMS = 3000
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
-JUDGED = 0.5  # share of a problem's kernels with rows, from which on a selection can be judged on it
 
 
 def is_grouped(problem: Problem) -> bool:
@@ -130,7 +128,7 @@ def in_order(table: TargetTable, pool: Pool, seed: int, called_too: bool) -> lis
     held_out = np.zeros(count, dtype=bool)
     held_out[number] = table.is_holdout(HOLDOUT)
     measured, candidates = table.support(pool)
-    is_judged = np.bincount(number, measured / np.maximum(candidates, 1), count) >= JUDGED
+    is_judged = np.bincount(number, measured / np.maximum(candidates, 1), count) >= MIN_MEASURED_SHARE
     place = np.random.default_rng(seed).permutation(count)
     return [int(index) for index in np.lexsort((place, ~is_judged, ~held_out)) if index not in called]
 

@@ -34,9 +34,9 @@ def versions_of(frame: pd.DataFrame, op: str) -> Ints:
     if PROGRAMS_COLUMN not in frame:
         return np.ones(len(frame), dtype=np.int64)
     versions: Ints = frame[PROGRAMS_COLUMN].fillna(1).to_numpy(dtype=np.int64)
-    if not len(frame) or versions.max() == 1:
-        return versions
-    return compared_versions(op, versions, {n: frame[n].to_numpy(np.int64) for n in ("C", "K", "G") if n in frame})
+    if not len(frame) or versions.min() == versions.max():
+        return versions  # rows of one problem are compared with each other alone
+    return compared_versions(op, versions, {name: frame[name].to_numpy() for name in OPS[op].column_names()})
 
 
 def superseded(frame: pd.DataFrame, op: str, of_problem: Sequence[str]) -> Bools:

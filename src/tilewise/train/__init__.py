@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tilewise.train._settings import with_params as with_params
     from tilewise.train._training_labels import Labels as Labels
     from tilewise.train._training_labels import make_labels as make_labels
+    from tilewise.train._training_pool import MIN_MEASURED_SHARE as MIN_MEASURED_SHARE
     from tilewise.train._training_pool import pool_of as pool_of
     from tilewise.train._training_result import CurvePoint as CurvePoint
     from tilewise.train._training_result import FoldResult as FoldResult
@@ -99,7 +100,7 @@ __all__, __getattr__ = lazy_face(
             "Labels",
             "make_labels",
         ),
-        "_training_pool": ("pool_of",),
+        "_training_pool": ("MIN_MEASURED_SHARE", "pool_of"),
         "_training_result": (
             "CurvePoint",
             "FoldResult",
