@@ -1,15 +1,17 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
-        [--kind grouped|3d|half_aligned] [--kernels FILE] [--again]
+        [--kind dense|depthwise|grouped|3d|half_aligned]
+        [--kernels FILE] [--again]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then those with at least half of
 their kernels measured, as selections can be judged on them, then others at random: what a budget cuts off is a random
-part. ``--kind`` takes convolutions of several channels a group, or in three dimensions, alone: they are rare in the
-sets, and the vendor's calls for them differ most; or those whose channels 2 divides and 8 does not. ``--kernels`` also
-measures the kernels of a file that the pool lacks, one configuration a line (``benchmarks/measuring/kernels``), on
-problems that one of them supports, whether or not these have rows of the vendor's calls.
+part. ``--kind`` takes convolutions of one kind alone: of one group, of which most networks consist; of one channel a
+group; of several channels a group, or in three dimensions, which are rare in the sets and where the vendor's calls
+differ most; or those whose channels 2 divides and 8 does not. ``--kernels`` also measures the kernels of a file that
+the pool lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them supports,
+whether or not these have rows of the vendor's calls.
 
 ``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
 calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::
@@ -40,6 +42,16 @@ PROBLEMS = 3000
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
 
 
+def is_dense(problem: Problem) -> bool:
+    """Return whether a problem is a convolution of one group."""
+    return isinstance(problem, GroupedConvProblem) and problem.G == 1
+
+
+def is_depthwise(problem: Problem) -> bool:
+    """Return whether a problem is a convolution of one input channel in each of several groups."""
+    return isinstance(problem, GroupedConvProblem) and 1 < problem.G == problem.C
+
+
 def is_grouped(problem: Problem) -> bool:
     """Return whether a problem is a convolution of several channels in each of several groups."""
     return isinstance(problem, GroupedConvProblem) and 1 < problem.G < problem.C
@@ -55,7 +67,13 @@ def is_half_aligned(problem: Problem) -> bool:
     return isinstance(problem, GroupedConvProblem) and bool(half_aligned(problem.C, problem.K, problem.G))
 
 
-KINDS: dict[str, Callable[[Problem], bool]] = {"grouped": is_grouped, "3d": is_3d, "half_aligned": is_half_aligned}
+KINDS: dict[str, Callable[[Problem], bool]] = {
+    "dense": is_dense,
+    "depthwise": is_depthwise,
+    "grouped": is_grouped,
+    "3d": is_3d,
+    "half_aligned": is_half_aligned,
+}
 
 
 def candidate_plan(

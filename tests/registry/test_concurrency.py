@@ -17,7 +17,8 @@ from synthetic import CONV, kernels
 from tilewise.kernels import Pool
 from tilewise.ops import Target
 from tilewise.registry import Version, connect, list_aliases, read_history, registry_session
-from tilewise.registry._versions import create_version, move_alias, set_tag
+from tilewise.registry._registered_models import move_aliases
+from tilewise.registry._versions import create_version, set_tag
 from tilewise.registry.training_runs import UsedData, log_dataset, open_experiment
 
 
@@ -69,9 +70,9 @@ class TestThatManyDoFirst:
         made: list[Version] = []
         _at_once(lambda _: made.append(create_version(name, f"tilewise:/{name}", None, None, {}, "")))
         assert sorted(v.number for v in made) == [1, 2, 3, 4]
-        _at_once(lambda number: move_alias(name, "first", number))
+        _at_once(lambda number: move_aliases(name, {"first": number}))
         assert list_aliases(name)["first"] in (1, 2, 3, 4)
-        _at_once(lambda number: move_alias(name, "first", number if number % 2 else None))
+        _at_once(lambda number: move_aliases(name, {"first": number if number % 2 else None}))
         _at_once(lambda number: set_tag(name, 1, "first", str(number)))
 
     @pytest.mark.long

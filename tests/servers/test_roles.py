@@ -24,7 +24,8 @@ from synthetic import CONV
 from tilewise.cli.main import EXIT_ERROR, main
 from tilewise.errors import UsageError
 from tilewise.registry import CANDIDATE, find_by_number, list_aliases, list_versions, read_history, registry_session
-from tilewise.registry._versions import HISTORY_SUFFIX, load_version
+from tilewise.registry._registered_models import HISTORY_SUFFIX
+from tilewise.registry._versions import load_version
 from tilewise.registry.promotion import _promote as promotion
 from tilewise.registry.promotion import promote, publish
 

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from tilewise.registry._history import commit_change as commit_change
     from tilewise.registry._history import read_history as read_history
     from tilewise.registry._history import settle_history as settle_history
+    from tilewise.registry._registered_models import CANARY as CANARY
+    from tilewise.registry._registered_models import CANDIDATE as CANDIDATE
+    from tilewise.registry._registered_models import PREVIOUS as PREVIOUS
+    from tilewise.registry._registered_models import PRODUCTION as PRODUCTION
+    from tilewise.registry._registered_models import list_aliases as list_aliases
+    from tilewise.registry._registered_models import list_targets as list_targets
     from tilewise.registry._rollback import roll_back as roll_back
     from tilewise.registry._tracking import connect as connect
     from tilewise.registry._tracking import hide_password as hide_password
@@ -30,11 +36,7 @@ if TYPE_CHECKING:
     from tilewise.registry._tracking import resolve_tracking_uri as resolve_tracking_uri
     from tilewise.registry._version_diff import ModelDifference as ModelDifference
     from tilewise.registry._version_diff import diff_models as diff_models
-    from tilewise.registry._versions import CANARY as CANARY
-    from tilewise.registry._versions import CANDIDATE as CANDIDATE
     from tilewise.registry._versions import DECISION_TAG as DECISION_TAG
-    from tilewise.registry._versions import PREVIOUS as PREVIOUS
-    from tilewise.registry._versions import PRODUCTION as PRODUCTION
     from tilewise.registry._versions import ROLLED_BACK_TAG as ROLLED_BACK_TAG
     from tilewise.registry._versions import Version as Version
     from tilewise.registry._versions import download_version as download_version
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from tilewise.registry._versions import find_by_hash as find_by_hash
     from tilewise.registry._versions import find_by_number as find_by_number
     from tilewise.registry._versions import has_files as has_files
-    from tilewise.registry._versions import list_aliases as list_aliases
-    from tilewise.registry._versions import list_targets as list_targets
     from tilewise.registry._versions import list_versions as list_versions
     from tilewise.registry._versions import load_downloaded as load_downloaded
     from tilewise.registry._versions import load_version as load_version
@@ -64,6 +64,14 @@ __all__, __getattr__ = lazy_face(
             "read_history",
             "settle_history",
         ),
+        "_registered_models": (
+            "CANARY",
+            "CANDIDATE",
+            "PREVIOUS",
+            "PRODUCTION",
+            "list_aliases",
+            "list_targets",
+        ),
         "_rollback": ("roll_back",),
         "_tracking": (
             "connect",
@@ -80,11 +88,7 @@ __all__, __getattr__ = lazy_face(
             "diff_models",
         ),
         "_versions": (
-            "CANARY",
-            "CANDIDATE",
             "DECISION_TAG",
-            "PREVIOUS",
-            "PRODUCTION",
             "ROLLED_BACK_TAG",
             "Version",
             "download_version",
@@ -92,8 +96,6 @@ __all__, __getattr__ = lazy_face(
             "find_by_hash",
             "find_by_number",
             "has_files",
-            "list_aliases",
-            "list_targets",
             "list_versions",
             "load_downloaded",
             "load_version",

@@ -30,22 +30,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewise.errors import RegistryUnavailableError
-from tilewise.registry._versions import (
+from tilewise.registry._registered_models import (
     CANARY,
-    HASH_TAG,
     HISTORY_SUFFIX,
     KIND_TAG,
     PREVIOUS,
     PRODUCTION,
+    describe_model,
+    list_aliases,
+    move_aliases,
+)
+from tilewise.registry._versions import (
+    HASH_TAG,
     ROLLED_BACK_TAG,
     Version,
     create_version,
     delete_tag,
-    describe_model,
     find_by_number,
-    list_aliases,
     list_versions,
-    move_alias,
     set_tag,
     write_description,
 )
@@ -208,9 +210,10 @@ def _append(head: HistoryEntry, tags: dict[str, str], text: str) -> HistoryEntry
     tags = {"over": str(head.number), "by": f"{socket.gethostname()}:{os.getpid()}", **tags}
     source = f"tilewise:/{head.target}/{tags[PRODUCTION]}"
     name = head.target + HISTORY_SUFFIX
+    if not head.number:
+        describe_model(name, _PAGE.format(target=head.target), {KIND_TAG: "history", "tilewise.target": head.target})
     # By a source and without a run that MLflow knows: the run's page would show the entry among the models it made.
     number = create_version(name, source, None, None, tags, text).number
-    describe_model(name, _PAGE.format(target=head.target), {KIND_TAG: "history", "tilewise.target": head.target})
     entry = next((e for e in read_history(head.target) if e.number == number), None)
     if entry is None:
         write_description(name, number, f"write conflict, without effect: {text}")
@@ -231,9 +234,7 @@ def _apply(entry: HistoryEntry) -> None:
             _tag_rolled_back(entry)
         elif entry.action == "canary ended":
             _tag_ended_canary(entry)
-        for alias, number in entry.aliases.items():
-            if number is None or find_by_number(entry.target, number):  # a version may have been deleted by hand
-                move_alias(entry.target, alias, number)
+        move_aliases(entry.target, entry.aliases)
         newest = _head(entry.target)
         if newest.number == entry.number:
             break

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
 from tilewise.registry._gate_standing import gate_standing
 from tilewise.registry._history import commit_change, settle_history
+from tilewise.registry._registered_models import PREVIOUS
 from tilewise.registry._versions import (
-    PREVIOUS,
     ROLLED_BACK_TAG,
     Version,
     find_by_alias,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tilewise.gate import PromotionDecision
 from tilewise.model import TrainedModel
 from tilewise.publish import CardFacts, model_card
-from tilewise.registry._versions import KIND_TAG
+from tilewise.registry._registered_models import KIND_TAG
 
 MOST_CHARACTERS = 5000  # of a description in MLflow's database
 

@@ -1,4 +1,4 @@
-"""The registered models: their versions, content hashes, tags and aliases. A target's registered model has its name.
+"""The versions of registered models: their content hashes, tags and files.
 
 All functions use the registry chosen by :func:`tilewise.registry.connect`, and all of them raise
 ``RegistryUnavailableError`` if it does not answer any more.
@@ -10,13 +10,13 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.errors import ArtefactError
 from tilewise.model import TrainedModel, folder_hash, load_artefact
 from tilewise.registry._plain_reader import Row
+from tilewise.registry._registered_models import create_model, is_missing, list_aliases, move_aliases
 from tilewise.registry._tracking import (
     client_in_use,
     plain_reader_in_use,
@@ -28,18 +28,13 @@ from tilewise.registry._tracking import (
 from tilewise.registry._write_conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
-    from mlflow.exceptions import MlflowException
-
-CANDIDATE, PRODUCTION, PREVIOUS, CANARY = "candidate", "production", "previous", "canary"
-HISTORY_SUFFIX = ".history"  # of the registered model that holds a target's history
+    from mlflow.entities.model_registry import ModelVersion
 
 HASH_TAG = "content_hash"
 DECISION_TAG = "gate_decision"
 HOLDOUT_TAG = "holdout_hash"
 OVERRIDE_TAG = "gate_override"
 ROLLED_BACK_TAG = "rolled_back"
-KIND_TAG = "tilewise.kind"  # of a registered model: ``model``, or ``history``
 HISTORY_TAG = "history_entry"  # number of the entry that put the version into production
 
 _VERSIONS_TAG = "mlflow.modelVersions"  # by which a logged model's page finds its versions
@@ -82,29 +77,6 @@ class Version:
 
     def __str__(self) -> str:
         return f"{self.target} version {self.number} ({self.content_hash[:12] or 'no content hash'})"
-
-
-def list_targets() -> list[str]:
-    """Return the names of all registered models, sorted."""
-    if plain := plain_reader_in_use():
-        return sorted(name for name in plain.models() if not name.endswith(HISTORY_SUFFIX))
-    with translate_errors("the registered models cannot be listed"):
-        names, token = [], None
-        while True:
-            page = client_in_use().search_registered_models(max_results=500, page_token=token)
-            names += [m.name for m in page]
-            token = page.token
-            if not token:
-                return sorted(name for name in names if not name.endswith(HISTORY_SUFFIX))
-
-
-def list_aliases(target: str) -> dict[str, int]:
-    """Return the version number of each alias; empty if the target is not registered."""
-    if plain := plain_reader_in_use():
-        return plain.aliases(target)
-    with translate_errors(f"the aliases of {target} cannot be read"):
-        model = _registered_model(target)
-        return {} if model is None else {str(k): int(v) for k, v in model.aliases.items()}
 
 
 def list_versions(target: str, content_hash: str = "") -> list[Version]:
@@ -167,12 +139,6 @@ def create_version(
 
     with translate_errors(f"{target} cannot be registered"):
         client = client_in_use()
-        if _registered_model(target) is None:
-            try:
-                client.create_registered_model(target)
-            except MlflowException:
-                if _registered_model(target) is None:  # else another process was faster
-                    raise
         for attempt in range(_ATTEMPTS):
             try:
                 created = client.create_model_version(
@@ -180,24 +146,14 @@ def create_version(
                 )
                 break
             except MlflowException as e:
-                if "Giving up" not in str(e) or attempt == _ATTEMPTS - 1:  # others took the number three times
+                if is_missing(e) and attempt == 0:
+                    create_model(target)
+                elif "Giving up" not in str(e) or attempt == _ATTEMPTS - 1:  # others took the number three times
                     raise
         if model_id is not None:  # a server does so by itself
             link = json.dumps([{"name": target, "version": str(created.version)}])
             client.set_logged_model_tags(model_id, {_VERSIONS_TAG: link})
         return _version(created)
-
-
-def describe_model(name: str, text: str, tags: Mapping[str, str]) -> None:
-    """Write the text and tags on the page of a registered model, unless it has a text."""
-    with translate_errors(f"{name} cannot be described"):
-        model = _registered_model(name)
-        if model is None or model.description:
-            return
-        client = client_in_use()
-        for key, value in tags.items():
-            retry_on_conflict(partial(client.set_registered_model_tag, name, key, value))
-        client.update_registered_model(name, text)
 
 
 def delete_version(version: Version) -> None:
@@ -208,19 +164,7 @@ def delete_version(version: Version) -> None:
 
 def set_alias(version: Version, alias: str) -> bool:
     """Point an alias at a version, and return whether that changed anything."""
-    return move_alias(version.target, alias, version.number)
-
-
-def move_alias(target: str, alias: str, number: int | None) -> bool:
-    """Point an alias at a version number, or delete it with None, and return whether that changed anything."""
-    if list_aliases(target).get(alias) == number:
-        return False
-    with translate_errors(f"alias {alias} of {target} cannot be set"):
-        if number is None:
-            client_in_use().delete_registered_model_alias(target, alias)
-        else:
-            retry_on_conflict(lambda: client_in_use().set_registered_model_alias(target, alias, str(number)))
-    return True
+    return move_aliases(version.target, {alias: version.number})
 
 
 def set_tag(target: str, number: int, key: str, value: str) -> None:
@@ -265,11 +209,6 @@ def list_stored(folder_uri: str) -> set[str]:
             return set()
         raise  # an unreachable server is no evidence about the files
     return {str(f.path).split("/")[-1] for f in found}
-
-
-def is_missing(error: MlflowException) -> bool:
-    """Return whether MLflow says that what was asked for does not exist."""
-    return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
 
 
 def has_files(version: Version) -> bool:
@@ -360,17 +299,6 @@ def _file_names(version: Version) -> set[str]:
 def _files_uri(version: Version) -> str:
     """Return where the registry keeps the files; MLflow would look up ``models:/`` in its own choice of registry."""
     return str(client_in_use().get_model_version_download_uri(version.target, str(version.number)))
-
-
-def _registered_model(target: str) -> RegisteredModel | None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return client_in_use().get_registered_model(target)
-    except MlflowException as e:
-        if is_missing(e):
-            return None
-        raise
 
 
 def _read_plainly(row: Row) -> Version:

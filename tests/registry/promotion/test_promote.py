@@ -311,7 +311,7 @@ class TestAgain:
 
         monkeypatch.setattr(history, "LEASE_S", 0.2)  # the author is dead
         with monkeypatch.context() as patch:
-            patch.setattr(history, "move_alias", fail)
+            patch.setattr(history, "move_aliases", fail)
             with pytest.raises(RegistryUnavailableError, match="killed here"):
                 go(GOOD)
         assert "production" not in list_aliases(CONV)

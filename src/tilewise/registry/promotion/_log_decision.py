@@ -9,17 +9,10 @@ from pathlib import Path
 from tilewise.evaluate import slice_names, sliced_metrics
 from tilewise.gate import DECISION_FILE, DECISION_PAGE, decision_to_html, parse_decision
 from tilewise.publish import slice_in_words, weakest_slices
+from tilewise.registry._registered_models import describe_model
 from tilewise.registry._tracking import translate_errors
 from tilewise.registry._version_description import describe_version, model_page
-from tilewise.registry._versions import (
-    DECISION_TAG,
-    HOLDOUT_TAG,
-    OVERRIDE_TAG,
-    delete_tag,
-    describe_model,
-    set_tag,
-    write_description,
-)
+from tilewise.registry._versions import DECISION_TAG, HOLDOUT_TAG, OVERRIDE_TAG, delete_tag, set_tag, write_description
 from tilewise.registry.promotion._holdout_problems import COUNT_TAG, DIGEST_TAG, RATES_TAG
 from tilewise.registry.promotion._judgement import Judgement
 from tilewise.registry.promotion._logged_files import FOLDER, HOLDOUT_FILE, RECORD_TAG, text_digest

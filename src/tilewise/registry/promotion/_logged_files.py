@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 from tilewise.gate import DECISION_FILE
+from tilewise.registry._registered_models import is_missing
 from tilewise.registry._tracking import client_in_use, translate_store_errors, uri_in_use
-from tilewise.registry._versions import Version, is_missing, list_stored
+from tilewise.registry._versions import Version, list_stored
 
 FOLDER = "promotion"
 HOLDOUT_FILE = "holdout.json"

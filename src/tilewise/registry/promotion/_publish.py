@@ -13,10 +13,10 @@ from tilewise.errors import ArtefactError
 from tilewise.model import KERNEL_NAME, QUANTITIES, SELFTEST, TrainedModel, load_artefact, write_files
 from tilewise.ops import OPS
 from tilewise.registry._packed_model import PACKED, pack
+from tilewise.registry._registered_models import CANDIDATE
 from tilewise.registry._tracking import translate_errors
 from tilewise.registry._version_description import cv_figures, describe_version
 from tilewise.registry._versions import (
-    CANDIDATE,
     HASH_TAG,
     Version,
     create_version,

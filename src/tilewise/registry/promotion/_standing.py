@@ -23,8 +23,9 @@ from tilewise.gate import (
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.registry._gate_standing import gate_standing
 from tilewise.registry._history import read_history
+from tilewise.registry._registered_models import CANDIDATE, PRODUCTION, list_aliases
 from tilewise.registry._tracking import is_missing_store, plain_reader_in_use, registry_reader, resolve_tracking_uri
-from tilewise.registry._versions import CANDIDATE, PRODUCTION, Version, find_by_number, list_aliases
+from tilewise.registry._versions import Version, find_by_number
 from tilewise.registry.promotion._logged_files import RECORD_TAG, text_digest
 from tilewise.registry.promotion._override import Override, waived_limits
 

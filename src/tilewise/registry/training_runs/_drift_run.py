@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tilewise.registry._registered_models import KIND_TAG
 from tilewise.registry._tracking import translate_errors
-from tilewise.registry._versions import KIND_TAG
 from tilewise.registry.training_runs._experiments import open_experiment
 
 
