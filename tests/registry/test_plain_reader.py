@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import mlflow
 import pytest
@@ -123,53 +124,46 @@ class FileServer(http.server.BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-class TestCopyingFiles:
-    @pytest.fixture
-    def copy(self, tmp_path: Path) -> Iterator[Callable[..., Path | None]]:
-        """Return a function that copies a version's files from a server."""
-        (tmp_path / "copy").mkdir()
+Fetch: TypeAlias = Callable[..., dict[str, bytes] | None]
 
-        def _copy(**attributes: object) -> Path | None:
+
+class TestModelFiles:
+    @pytest.fixture
+    def fetch(self) -> Fetch:
+        """Return a function that reads a version's files from a server."""
+
+        def _fetch(**attributes: object) -> dict[str, bytes] | None:
             handler = type("Handler", (FileServer,), attributes)
             with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
                 threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
                 with open_reader(f"http://127.0.0.1:{server.server_port}") as reader:
                     assert reader is not None
                     try:
-                        return reader.copy_data(CONV, 1, tmp_path / "copy")
+                        return reader.model_files(CONV, 1)
                     finally:
                         server.shutdown()
 
-        yield _copy
-        assert {p.name for p in tmp_path.iterdir()} == {"copy"}, "nothing is written outside of the folder"
+        return _fetch
 
-    def test_all_are_copied(self, copy: Callable[..., Path | None]) -> None:
-        copied = copy()
-        assert copied is not None
-        assert {p.name: p.read_bytes() for p in copied.iterdir()} == {"a.json": b"12345", "b.lgbm.gz": b"678"}
+    def test_all_are_read(self, fetch: Fetch) -> None:
+        assert fetch() == {"a.json": b"12345", "b.lgbm.gz": b"678"}
 
     @pytest.mark.parametrize("content", [b"", b"12345", FileServer.content[:-1], pack({"../a": b"5"})])
-    def test_what_is_no_packed_model(self, copy: Callable[..., Path | None], content: bytes, tmp_path: Path) -> None:
-        assert copy(content=content) is None
-        assert not list((tmp_path / "copy").iterdir()), "nothing is written of it"
+    def test_what_is_no_packed_model(self, fetch: Fetch, content: bytes) -> None:
+        assert fetch(content=content) is None
 
-    def test_a_version_of_an_earlier_tilewise_has_none(self, copy: Callable[..., Path | None]) -> None:
-        assert copy(path_of_content="/elsewhere") is None
+    def test_a_version_of_an_earlier_tilewise_has_none(self, fetch: Fetch) -> None:
+        assert fetch(path_of_content="/elsewhere") is None
 
-    def test_one_that_is_too_large(self, copy: Callable[..., Path | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_is_too_large(self, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_plain_reader, "_MAX_BYTES", len(FileServer.content))
-        assert copy() is not None
+        assert fetch() is not None
         monkeypatch.setattr(_plain_reader, "_MAX_BYTES", len(FileServer.content) - 1)
-        assert copy() is None
-
-    def test_a_folder_that_cannot_be_written(self, copy: Callable[..., Path | None], tmp_path: Path) -> None:
-        (tmp_path / "copy").rmdir()
-        (tmp_path / "copy").touch()
-        assert copy() is None
+        assert fetch() is None
 
     @pytest.mark.parametrize("place", ["s3://bucket/7", "mlflow-artifacts://elsewhere/7", "/7", "file:///7", None])
-    def test_other_stores_are_left_to_mlflow(self, copy: Callable[..., Path | None], place: str | None) -> None:
-        assert copy(place=place) is None
+    def test_other_stores_are_left_to_mlflow(self, fetch: Fetch, place: str | None) -> None:
+        assert fetch(place=place) is None
 
 
 class TestOnlyMlflowCan:

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import sqlite3
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -83,8 +82,8 @@ class PlainReader(Protocol):
     def run_parameter(self, run_id: str, key: str) -> str | None:
         """Return a parameter of a run, or None."""
 
-    def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
-        """Copy a version's files into a new folder below `folder`, and return that.
+    def model_files(self, name: str, number: int) -> dict[str, bytes] | None:
+        """Return the files of a version's model by name.
 
         None, where MLflow's client has to do it: it knows other stores and versions that have no packed model, repeats
         requests and tells what is wrong.
@@ -185,7 +184,7 @@ class _File:
         found = self._rows("SELECT value FROM params WHERE run_uuid = ? AND key = ?", run_id, key)
         return found[0]["value"] if found else None
 
-    def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
+    def model_files(self, name: str, number: int) -> dict[str, bytes] | None:
         return None
 
 
@@ -218,11 +217,11 @@ class _Server:
         run = (self._get("runs/get", {"run_id": run_id}) or {}).get("run", {})
         return next((p["value"] for p in run.get("data", {}).get("params", []) if p["key"] == key), None)
 
-    def copy_data(self, name: str, number: int, folder: Path) -> Path | None:
+    def model_files(self, name: str, number: int) -> dict[str, bytes] | None:
         try:
             found = self._get("model-versions/get-download-uri", {"name": name, "version": str(number)}) or {}
             root, is_proxied = _PROXIED.subn("", str(found.get("artifact_uri")), count=1)
-            return _write(unpack(self._read(f"{root}/{PACKED}")), folder) if is_proxied else None
+            return unpack(self._read(f"{root}/{PACKED}")) if is_proxied else None
         except (*_ODD, OSError, http.client.HTTPException, RegistryUnavailableError):
             return None
 
@@ -295,15 +294,6 @@ class _Server:
         return RegistryUnavailableError(
             f"the MLflow tracking server does not answer as MLflow does ({self._uri}): HTTP status {error.code} {code}"
         )
-
-
-def _write(files: Mapping[str, bytes], folder: Path) -> Path:
-    """Write files into a new folder below `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
-    for name, data in files.items():
-        (copy / name).write_bytes(data)
-    return copy
 
 
 def _open(url: str) -> Any:

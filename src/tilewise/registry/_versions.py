@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.errors import ArtefactError
-from tilewise.model import TrainedModel, folder_hash, load_artefact
+from tilewise.model import TrainedModel, folder_hash, load_artefact, write_files
 from tilewise.registry._plain_reader import Row
 from tilewise.registry._registered_models import create_model, is_missing, list_aliases, move_aliases
 from tilewise.registry._tracking import (
@@ -225,7 +225,10 @@ def download_version(version: Version, folder: str | Path) -> Path:
     Raises:
         ArtefactError: The registry has no files for the version, or tilewise did not write them.
     """
-    if (plain := plain_reader_in_use()) and (copy := plain.copy_data(version.target, version.number, Path(folder))):
+    if (plain := plain_reader_in_use()) and (files := plain.model_files(version.target, version.number)):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        copy = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
+        write_files(copy, files)
         return copy
     quiet_mlflow()
     import mlflow
