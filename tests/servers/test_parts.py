@@ -13,6 +13,7 @@ from time import monotonic, sleep
 
 import pytest
 
+from alone import run_alone
 from extras import has_extra
 
 if not has_extra("servers"):
@@ -27,6 +28,7 @@ from tilewise.servers._object_store import DATA, run_object_store, s3_client, s3
 from tilewise.servers._postgres import database_uri, run_postgres
 from tilewise.servers._server_settings import Settings, load_or_create_settings
 from tilewise.servers._service_process import _CLIENT_PORTS, Service, free_ports, is_free, run_service
+from tilewise.servers._swift_rings import write_rings
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("servers"), pytest.mark.timeout(900), pytest.mark.long]
 
@@ -45,6 +47,25 @@ def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
                 return settings, text, str(connection.execute("SELECT a FROM t").fetchall()[0][0])
 
     assert run(store=True) == run(store=False)
+
+
+def test_sockets_of_the_standard_library_stay_its_own() -> None:
+    """Swift's would be eventlet's, on which a thread beside this one is waited for in vain."""
+    run_alone(
+        """
+        import http.client, socket, sys, urllib.request
+        import tilewise.servers._stack
+        assert http.client.socket.socket is urllib.request.socket.socket is socket.socket
+        assert "eventlet" not in sys.modules
+        """
+    )
+
+
+def test_rings_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ServersError, match=f"^{tmp_path / 'no'}: Swift cannot write its rings there: FileNotFoundError"
+    ):
+        write_rings(tmp_path / "no", {"account": 1})
 
 
 def test_a_server_that_ends_is_named_with_its_log(tmp_path: Path) -> None:

@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from swift.common.ring import RingBuilder
 
 from tilewise.errors import ServersError
 from tilewise.servers._server_settings import Settings, write_private
 from tilewise.servers._service_process import HOST, START_S, Service, answers, listens, run_service
+from tilewise.servers._swift_rings import DEVICE, write_rings
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
 _USER = "admin"  # of each account
-_DEVICE = "disk"
-_PART_POWER = 4  # names are spread over 2**4 parts; changing the number loses all stored objects
 _PAUSE_S = 0.5  # between attempts to create the bucket
 # One device has no replica to turn to, so Swift waits for it instead of giving up after 0.5 s on a busy machine; after
 # errors it goes on asking, where Swift would leave a device alone for a minute.
@@ -55,17 +53,18 @@ def run_object_store(folder: Path, settings: Settings, logs: Path) -> Iterator[C
     The yielded function also creates the buckets.
 
     Raises:
-        ServersError: From the yielded function: one of the store's servers does not start, or it cannot store.
+        ServersError: The disk cannot be used; or, from the yielded function, one of the store's servers does not start,
+            or it cannot store.
     """
     conf, data, ports = folder / "swift", folder / "objects", settings.ports
     conf.mkdir(exist_ok=True)
-    (data / _DEVICE).mkdir(parents=True, exist_ok=True)
+    (data / DEVICE).mkdir(parents=True, exist_ok=True)
     _check_attributes(data)
     salt = f"[swift-hash]\nswift_hash_path_suffix = {settings.secrets['s3-salt']}\n"
     write_private(conf / "swift.conf", f"{salt}[storage-policy:0]\nname = one\ndefault = yes\n")
     backends = ("account", "container", "object")
+    write_rings(conf, {name: ports[f"s3-{name}"] for name in backends})
     for name in backends:
-        _ring(ports[f"s3-{name}"]).save(str(conf / f"{name}.ring.gz"))
         where = f"devices = {data}\nmount_check = false\ndisable_fallocate = true\n"
         pipeline = (
             f"[pipeline:main]\npipeline = {name}-server\n[app:{name}-server]\nuse = egg:swift#{name}\n{_PATIENCE}"
@@ -129,14 +128,6 @@ def _pipeline(settings: Settings) -> str:
     filters = "".join(f"[filter:{name}]\n{text}" for name, text in sections.items())
     app = f"[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n{_PATIENCE}{_KEEP_ASKING}"
     return f"[pipeline:main]\npipeline = {' '.join(_FILTERS)} proxy-server\n{app}{filters}"
-
-
-def _ring(port: int) -> RingBuilder:
-    """Return a ring that stores every object once, on the one device."""
-    builder = RingBuilder(_PART_POWER, 1, 0)
-    builder.add_dev({"region": 1, "zone": 1, "ip": HOST, "port": port, "device": _DEVICE, "weight": 1})
-    builder.rebalance(seed=0)
-    return builder.get_ring()
 
 
 def _check_attributes(folder: Path) -> None:
