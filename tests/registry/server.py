@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,12 +30,17 @@ def mlflow_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def own_server(folder: Path, address: str = "127.0.0.1") -> Iterator[str]:
-    """Run a server at an address of this machine, and yield its URI; stopped at the end, with its workers."""
+def own_server(folder: Path, address: str = "127.0.0.1", options: Sequence[str] = (), **settings: str) -> Iterator[str]:
+    """Run a server at an address of this machine, and yield its URI; stopped at the end, with its workers.
+
+    `options` are of its command, `settings` of its environment.
+    """
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--host", address, "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", fresh_store(folder), "--artifacts-destination", str(folder / "artefacts")]
+    command += options
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment |= settings
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:

@@ -146,7 +146,7 @@ def create_version(
                 )
                 break
             except MlflowException as e:
-                if is_missing(e) and attempt == 0:
+                if attempt == 0 and (is_missing(e) or e.error_code == "PERMISSION_DENIED"):  # some do not tell which
                     create_model(target)
                 elif "Giving up" not in str(e) or attempt == _ATTEMPTS - 1:  # others took the number three times
                     raise
