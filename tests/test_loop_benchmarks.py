@@ -9,8 +9,8 @@ from benchmarks.measuring.candidate_plan import (
     HOLDOUT,
     candidate_plan,
     in_order,
-    is_half_aligned,
     measured_pool,
+    of_kind,
     vendor_calls,
 )
 from benchmarks.results import RESULTS, load
@@ -67,7 +67,8 @@ def test_the_pages_show_the_results(benchmark: object, results: str, block: str)
     [(8, 16, 1, False), (12, 16, 1, True), (16, 6, 1, True), (3, 64, 1, False), (32, 32, 16, True)],
 )
 def test_channels_that_2_divides_and_8_does_not(c: int, k: int, g: int, expected: bool) -> None:
-    assert is_half_aligned(GroupedConvProblem(1, c, k, g, 8, 8, 3, 3)) == expected
+    problem = GroupedConvProblem(1, c, k, g, 8, 8, 3, 3)
+    assert of_kind("half_aligned", [problem], Target.parse(CONV)).tolist() == [expected]
 
 
 def test_a_plan_of_measuring_again_has_every_valid_kernel_and_the_vendors_calls() -> None:

@@ -1,8 +1,7 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
-        [--kind dense|depthwise|grouped|3d|half_aligned]
-        [--kernels FILE] [--again]
+        [--kind dense|depthwise|grouped|3d|half_aligned] [--kernels FILE] [--again]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then those with at least half of
@@ -22,58 +21,36 @@ calls included. It is for programs that have become others since (:data:`tilewis
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tilewise.arch import load_arch
 from tilewise.collect import Item, Plan, Timing
-from tilewise.data import TargetTable, read_measurements
-from tilewise.kernels import Pool, illegal, load_pool
-from tilewise.kernels import is_half_aligned as half_aligned
+from tilewise.data import Bools, TargetTable, read_measurements
+from tilewise.evaluate import slice_labels
+from tilewise.kernels import Pool, illegal, is_half_aligned, load_pool
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
-from tilewise.ops import GroupedConvProblem, Problem, Target
+from tilewise.ops import Problem, Target
 from tilewise.train import MIN_MEASURED_SHARE, pool_of
 
 ANCHORS = 4  # fastest kernels that a run measures again; labels need three in common
 PROBLEMS = 3000
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
+KINDS = ("dense", "depthwise", "grouped", "3d", "half_aligned")
 
 
-def is_dense(problem: Problem) -> bool:
-    """Return whether a problem is a convolution of one group."""
-    return isinstance(problem, GroupedConvProblem) and problem.G == 1
-
-
-def is_depthwise(problem: Problem) -> bool:
-    """Return whether a problem is a convolution of one input channel in each of several groups."""
-    return isinstance(problem, GroupedConvProblem) and 1 < problem.G == problem.C
-
-
-def is_grouped(problem: Problem) -> bool:
-    """Return whether a problem is a convolution of several channels in each of several groups."""
-    return isinstance(problem, GroupedConvProblem) and 1 < problem.G < problem.C
-
-
-def is_3d(problem: Problem) -> bool:
-    """Return whether a problem is a convolution of volumes."""
-    return isinstance(problem, GroupedConvProblem) and max(problem.Di, problem.Z) > 1
-
-
-def is_half_aligned(problem: Problem) -> bool:
-    """Return whether 2 divides a group's input or output channels and 8 does not."""
-    return isinstance(problem, GroupedConvProblem) and bool(half_aligned(problem.C, problem.K, problem.G))
-
-
-KINDS: dict[str, Callable[[Problem], bool]] = {
-    "dense": is_dense,
-    "depthwise": is_depthwise,
-    "grouped": is_grouped,
-    "3d": is_3d,
-    "half_aligned": is_half_aligned,
-}
+def of_kind(kind: str, problems: Sequence[Problem], target: Target) -> Bools:
+    """Return which problems are of one of :data:`KINDS`; groups and dimensions are told as evaluation's slices do."""
+    if target.op != "grouped_conv":
+        return np.zeros(len(problems), dtype=bool)
+    if kind == "half_aligned":
+        sizes = (np.array([problem.to_dict()[name] for problem in problems], np.int64) for name in ("C", "K", "G"))
+        return np.asarray(is_half_aligned(*sizes), dtype=bool)
+    labels = slice_labels(problems, target, load_arch(target.arch))
+    return np.asarray(labels["dims"] == "3D" if kind == "3d" else labels["grouping"] == kind, dtype=bool)
 
 
 def candidate_plan(
@@ -160,7 +137,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, help="the most problems; 3000, but all of them with --again")
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), help="measure convolutions of this kind alone")
+    parser.add_argument("--kind", choices=KINDS, help="measure convolutions of this kind alone")
     parser.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
     parser.add_argument("--again", action="store_true", help="measure every kernel with a valid row again")
     args = parser.parse_args()
@@ -168,9 +145,11 @@ def main() -> None:
     pool = measured_pool(table) if args.again else load_pool(args.target)
     kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
     order = in_order(table, pool, args.seed, called_too=args.again or bool(kernels))
-    wanted = [i for i in order if args.kind is None or KINDS[args.kind](table.problems[i])]
+    if args.kind is not None:
+        kept = of_kind(args.kind, table.problems, args.target)
+        order = [i for i in order if kept[i]]
     most, anchors = (args.problems, None) if args.again else (args.problems or PROBLEMS, ANCHORS)
-    plan = candidate_plan(table, pool, wanted[:most], args.run_id, kernels, anchors)
+    plan = candidate_plan(table, pool, order[:most], args.run_id, kernels, anchors)
     args.output.write_text(plan.dumps())
     print(f"{args.output}: {len(plan.items)} problems, {sum(len(i.kernels or ()) for i in plan.items)} pairs")
 
