@@ -461,7 +461,14 @@ def test_groups_are_compared_by_their_kind() -> None:
     frame = frame.assign(**{n: place.map(dict(enumerate(v))) for n, v in shapes.items()}, **usual, backend="triton")
     calls = frame.loc[frame.groupby(place)["latency_ms"].idxmin()]
     calls = calls.assign(backend="vendor", kernel_name="vendor_cudnn", latency_ms=3 * calls["latency_ms"])
-    found = groups.summary(groups.slowness(pd.concat([frame, calls]), Target.parse(CONV)))
+    slides = frame.loc[frame.groupby(place)["latency_ms"].idxmin()].assign(pipeline="slide", num_stages=9)
+    slides = slides.assign(kernel_name="slide", latency_ms=slides["latency_ms"] / 2)
+    ratios = groups.slowness(pd.concat([frame, calls]), Target.parse(CONV))
+    found = groups.summary(ratios)
     by_kind = {row["kind"]: (row["problems"], row["median"]) for row in found}
     kinds = ("16 to 16 channels", "24 to 24 channels", "another number, 8 divides both", "another number")
     assert by_kind == dict.fromkeys(kinds, (1, 3.0))
+    assert ratios["others"].isna().all()  # no kernel of the pipeline ran
+    found = groups.gain(groups.slowness(pd.concat([frame, calls, slides]), Target.parse(CONV)))
+    gained = {(row["problems"], row["slide"]): (row["n"], row["geomean"]) for row in found if row["problems"] == "all"}
+    assert gained == {("all", "with"): (4, 6.0), ("all", "without"): (4, 3.0)}

@@ -3,7 +3,8 @@
     python -m benchmarks.vendor.groups TARGET... [--data data]
 
 Reads the committed tables: images, no dilation, filters of several taps, groups of several channels. Writes
-``results/groups.json``.
+``results/groups.json``: of all such problems, of those on which cuDNN takes at least :data:`LONG_US`, and what the
+pipeline :data:`PIPELINE` gains on narrow groups.
 """
 
 from __future__ import annotations
@@ -24,22 +25,43 @@ SQUARE = {width: f"{width} to {width} channels" for width in WIDTHS}
 OTHER_SQUARE, ALIGNED, OTHERS = "as many, another number", "another number, 8 divides both", "another number"
 KINDS = (*SQUARE.values(), OTHER_SQUARE, ALIGNED, OTHERS)
 SHOWN = ("p10", "median", "p90")
+LONG_US = 20.0
+PIPELINE = "slide"
+NARROW = (4, 32)  # channels of a narrow group
 
 
 def slowness(frame: pd.DataFrame, target: Target) -> pd.DataFrame:
-    """Return cuDNN's time / the fastest own kernel's of each problem that has both, and the kind of its groups.
+    """Return a row per problem that cuDNN and an own kernel compute and whose groups have a kind.
 
     Args:
         frame: a measurement table of `target`.
         target: a target of grouped convolution.
+
+    Returns:
+        `kind` of the groups; `slowness`, cuDNN's time / the fastest own kernel's; `others`, the same without the
+        pipeline :data:`PIPELINE`, NaN where it did not run; `narrow`, whether groups have :data:`NARROW` channels;
+        `call_us`, cuDNN's time.
     """
     labels = TargetTable.of(frame, target).labelled()
-    times = {"ms": labels.rows["latency_ms"].to_numpy(), "is_call": labels.rows["backend"].to_numpy() == "vendor"}
-    valid = pd.DataFrame({"problem": labels.problem, **times})[labels.rows["is_valid"].to_numpy(dtype=bool)]
-    fastest = valid.groupby(["problem", "is_call"])["ms"].min().unstack()
-    ratio = (fastest[True] / fastest[False]).dropna()
-    kinds = [_kind(labels.problems[number]) for number in ratio.index]
-    return pd.DataFrame({"kind": kinds, "slowness": ratio.to_numpy()}).dropna()
+    rows = labels.rows[["latency_ms", "backend", "pipeline"]].assign(problem=labels.problem)
+    rows = rows[labels.rows["is_valid"].to_numpy(dtype=bool)]
+    is_call, is_new = rows["backend"] == "vendor", rows["pipeline"] == PIPELINE
+    calls, own, others, new = (
+        rows[of].groupby("problem")["latency_ms"].min() for of in (is_call, ~is_call, ~is_call & ~is_new, is_new)
+    )
+    ratios = pd.DataFrame({"slowness": calls / own, "others": (calls / others).where(new.notna())}).dropna(
+        subset="slowness"
+    )
+    problems = [labels.problems[number] for number in ratios.index]
+    return ratios.assign(
+        kind=[_kind(p) for p in problems], narrow=[_is_narrow(p) for p in problems], call_us=1e3 * calls[ratios.index]
+    )
+
+
+def _is_narrow(problem: Problem) -> bool:
+    assert isinstance(problem, GroupedConvProblem)
+    inputs, outputs = problem.C // problem.G, problem.K // problem.G
+    return problem.G > 1 and min(inputs, outputs) >= NARROW[0] and max(inputs, outputs) <= NARROW[1]
 
 
 def _kind(problem: Problem) -> str | None:
@@ -61,18 +83,31 @@ def summary(ratios: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {"kind": kind, "problems": len(values), **{name: round(figures[name], 2) for name in SHOWN}}
 
 
+def gain(ratios: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield cuDNN's time / the fastest own kernel's where :data:`PIPELINE` ran on narrow groups, without it too."""
+    ran = ratios[ratios["narrow"] & ratios["others"].notna()]
+    for name, some in (("all", ran), ("long", ran[ran["call_us"] >= LONG_US])):
+        for kernels, column in (("with", "slowness"), ("without", "others")):
+            found = {**quantiles(some[column].tolist()), "least": some[column].min()}
+            figures = {name: round(found[name], 2) for name in ("geomean", "p10", "least")}
+            yield {"problems": name, "n": len(some), PIPELINE: kernels, **figures}
+
+
 def main() -> None:
     """Measure the targets of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", type=Target.parse, nargs="+")
     parser.add_argument("--data", type=Path, default=Path("data"))
     args = parser.parse_args()
-    results = {}
+    results: dict[str, dict[str, Any]] = {"targets": {}, "long": {}, "gain": {}}
     for target in args.targets:
         ratios = slowness(read_measurements(args.data, target), target)
-        results[target.name] = list(summary(ratios))
-        print(pd.DataFrame(results[target.name]).to_string(index=False))
-    save(RESULTS / "groups.json", {"targets": results})
+        results["targets"][target.name] = list(summary(ratios))
+        results["long"][target.name] = list(summary(ratios[ratios["call_us"] >= LONG_US]))
+        results["gain"][target.name] = list(gain(ratios))
+        for found in results.values():
+            print(pd.DataFrame(found[target.name]).to_string(index=False))
+    save(RESULTS / "groups.json", results)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,9 @@ def test_an_arch_is_one_file(conf: Path, tmp_path: Path, monkeypatch: pytest.Mon
     shutil.copy(HERE / "sm100.yaml", conf / "arch")
     assert compose([f"target={name}"]).arch.compute_units == 160
     target, sm100 = Target.parse(name), load_arch("sm100")
-    pool = load_pool(Target.parse("grouped_conv_forward_bf16_sm90")).kernels
+    counting = ("relay", "slide")  # the shared memory themselves
+    shipped = load_pool(Target.parse("grouped_conv_forward_bf16_sm90")).kernels
+    pool = [k for k in shipped if k.pipeline not in counting]
     why = {k: illegal(k, target, sm100) for k in pool}
     barriers = {k: BARRIER_BYTES * PIPELINES[k.pipeline].described for k in pool}
     stored = {k: 2 * k.tile_m * k.tile_n * (k.pipeline == "persistent" and k.split_k == 1) for k in pool}

@@ -117,6 +117,10 @@ REAL: dict[str, dict[str, Problem]] = {
         "stem": GroupedConvProblem(4, 3, 64, 1, 224, 224, 7, 7, 2, 2, 3, 3),
         "patches": GroupedConvProblem(2, 3, 384, 1, 224, 224, 16, 16, 16, 16),
         "resnext": GroupedConvProblem(4, 128, 128, 32, 28, 28, 3, 3, pad_h=1, pad_w=1),
+        "resnext, stride 2": GroupedConvProblem(3, 256, 256, 32, 28, 28, 3, 3, 2, 2, 1, 1),
+        "a rest of groups": GroupedConvProblem(2, 168, 168, 7, 14, 20, 3, 3, pad_h=1, pad_w=1),
+        "narrow groups, dilated": GroupedConvProblem(5, 48, 96, 6, 17, 18, 3, 2, 1, 2, 2, 1, 2),
+        "narrow groups, unpadded": GroupedConvProblem(2, 64, 64, 16, 18, 7, 2, 3),
         "depthwise 5x5, stride 2": GroupedConvProblem(4, 240, 240, 240, 28, 28, 5, 5, 2, 2, 2, 2),
         "depthwise 5x5": GroupedConvProblem(4, 120, 120, 120, 28, 30, 5, 5, pad_h=2, pad_w=2),
         "depthwise, odd": GroupedConvProblem(2, 37, 37, 37, 15, 13, 3, 7, pad_h=1, pad_w=2, dilation_h=2),
@@ -153,10 +157,16 @@ REAL: dict[str, dict[str, Problem]] = {
     },
 }
 # Kernels that Triton's interpreter cannot run.
-COMPILED_CONFIGS = (
+RELAY_CONFIGS = (
     "64x64x64_relay_w8_s8_g1_k1", "128x128x64_relay_w8_s4_g8_k1", "256x64x64_relay_w8_s4_g8_k1",
     "128x256x64_relay_w8_s3_g1_k1", "256x128x64_relay_w8_s3_g8_k1",
 )  # fmt: skip
+SLIDE_CONFIGS = {
+    "forward": ("64x64x64_slide_w4_s2_g1_k1", "64x64x64_slide_w4_s3_g1_k1", "64x32x32_slide_w4_s4_g1_k1"),
+    "bwd_data": ("64x64x64_slide_w4_s3_g1_k1", "64x32x32_slide_w4_s2_g1_k1"),
+    "bwd_weight": ("64x64x64_slide_w4_s2_g1_k1", "64x64x64_slide_w4_s5_g1_k8"),
+}
+COMPILED_CONFIGS = (*RELAY_CONFIGS, *dict.fromkeys(config for configs in SLIDE_CONFIGS.values() for config in configs))
 # Kernels of pipelines that a shipped pool lacks.
 BEYOND_CONFIGS = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",

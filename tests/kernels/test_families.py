@@ -152,7 +152,9 @@ def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> N
         for p in tiny(key[0], k).values()
         if not unsupported(k, p, key[1])
     }
-    compiled = {Kernel.from_config(config).pipeline for config in COMPILED_CONFIGS}  # see test_relay.py
+    compiled = {
+        Kernel.from_config(config).pipeline for config in COMPILED_CONFIGS
+    }  # see test_relay.py and test_slide.py
     assert tested == set(pipelines_of(*key)) - compiled
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from alone import compiling
-from kernels.shapes import COMPILED_CONFIGS, REAL
+from kernels.shapes import REAL, RELAY_CONFIGS
 from tilewise.arch import load_arch
 from tilewise.kernels import illegal, unsupported
 from tilewise.kernels.triton import Kernel
@@ -45,7 +45,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return shared memory, warps and PTX of each kernel."""
-    given = json.dumps([TARGET.name, PROBLEM.to_dict(), COMPILED_CONFIGS])
+    given = json.dumps([TARGET.name, PROBLEM.to_dict(), RELAY_CONFIGS])
     env = compiling(tmp_path_factory.mktemp("triton"))
     done = subprocess.run([sys.executable, "-c", _COMPILE], env=env, input=given, capture_output=True, text=True)
     assert not done.returncode, done.stderr
@@ -54,9 +54,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("index", range(len(COMPILED_CONFIGS)), ids=lambda i: COMPILED_CONFIGS[i])
+@pytest.mark.parametrize("index", range(len(RELAY_CONFIGS)), ids=lambda i: RELAY_CONFIGS[i])
 def test_kernels_use_the_instructions_of_hopper(compiled: list[dict[str, Any]], index: int) -> None:
-    kernel, found = Kernel.from_config(COMPILED_CONFIGS[index]), compiled[index]
+    kernel, found = Kernel.from_config(RELAY_CONFIGS[index]), compiled[index]
     assert f"wgmma.mma_async.sync.aligned.m64n{kernel.tile_n}k16" in found["ptx"]
     assert found["ptx"].count("cp.async.bulk.tensor.5d.shared::") == 1  # one warp loads
     assert "setmaxnreg" in found["ptx"]
@@ -64,7 +64,7 @@ def test_kernels_use_the_instructions_of_hopper(compiled: list[dict[str, Any]], 
     assert found["shared"] <= SM90.shared_memory_bytes
 
 
-@pytest.mark.parametrize("config", COMPILED_CONFIGS)
+@pytest.mark.parametrize("config", RELAY_CONFIGS)
 def test_kernels_are_legal_and_launch_at_most_a_program_per_unit(config: str) -> None:
     kernel, family = Kernel.from_config(config), family_of("grouped_conv", "forward")
     assert illegal(kernel, TARGET, SM90) is None

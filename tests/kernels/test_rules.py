@@ -34,6 +34,7 @@ RELAY: dict[str, Any] = {
 }  # fmt: skip
 MERGED: dict[str, Any] = {"pipeline": "merged", "tile_n": 32, "tile_k": 16}
 MERGEDBOX: dict[str, Any] = {"pipeline": "mergedbox", "tile_n": 64}
+SLIDE: dict[str, Any] = {"pipeline": "slide", "tile_k": 64}
 STRIP: dict[str, Any] = {"pipeline": "strip", "tile_k": 4, "num_stages": 1}
 BOX: dict[str, Any] = {"pipeline": "box", "tile_k": 64}
 LAYER: dict[str, Any] = {"N": 8, "C": 64, "K": 64, "G": 1, "Hi": 14, "Wi": 14, "Y": 3, "X": 3}
@@ -79,6 +80,14 @@ def kernel(**change: Any) -> Kernel:
         ({**MERGED, "pipeline": "mergedbox"}, "and a tile_n of at least 64"),
         ({**MERGED, "pipeline": "mergedbox", "tile_n": 64, "group_m": 8}, "mergedbox takes group_m 1"),
         ({**MERGED, "group_m": 2}, "merged takes group_m 1"),
+        (SLIDE, None),  # 15 rows of 8,192 bytes, 9 taps of as many, and 16,384 of results
+        ({**SLIDE, "num_stages": 4}, "needs 238"),
+        ({**SLIDE, "tile_n": 32, "tile_k": 32, "num_stages": 4}, None),
+        ({**SLIDE, "tile_n": 32, "tile_k": 32, "num_stages": 6}, "needs 250"),
+        ({**SLIDE, "tile_n": 32}, "slide takes tiles of 64x32x32 or 64x64x64"),
+        ({**SLIDE, "tile_m": 128}, "slide takes tiles of 64x32x32 or 64x64x64"),
+        ({**SLIDE, "num_warps": 8}, "slide takes 4 warps, group_m 1"),
+        ({**SLIDE, "split_k": 2}, "but for bwd_weight, split_k 1"),
         ({**STRIP, "tile_k": 1}, "strip takes a tile_k of 2 to 8"),
         ({**STRIP, "tile_k": 16}, "strip takes a tile_k of 2 to 8"),
         ({**STRIP, "tile_m": 8, "tile_k": 8}, "the accumulators a thread, here 4"),
@@ -106,6 +115,9 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
     [
         (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
+        (BWD_WEIGHT, {**SLIDE, "split_k": 64, "num_stages": 5}, None),
+        (BWD_WEIGHT, {**SLIDE, "num_stages": 6}, "needs 246"),
+        (BWD_WEIGHT, {**SLIDE, "tile_n": 32, "tile_k": 32}, "slide takes tiles of 64x64x64"),
         (
             BWD_WEIGHT,
             {"pipeline": "lanes", "tile_k": 1},
@@ -187,6 +199,14 @@ def test_shared_memory_by_hand() -> None:
         (MERGEDBOX, {"G": 2}, None),
         (MERGEDBOX, {"G": 2, "stride_h": 3}, "a strided box needs 2D images that the stride divides"),
         (MERGEDBOX, {"C": 60, "G": 4}, "8 must divide the rows that descriptors load"),
+        (SLIDE, {"G": 2}, None),
+        (SLIDE, {}, "slide needs groups of at most the channels of its tile"),
+        (SLIDE, {"C": 256, "G": 2}, "slide needs groups of at most the channels of its tile"),
+        (SLIDE, {"C": 60, "K": 60, "G": 4}, "8 must divide the rows that descriptors load"),
+        (SLIDE, {"G": 8, "stride_h": 2, "stride_w": 2, "dilation_h": 3}, None),
+        (SLIDE, {"G": 8, "stride_w": 3}, "slide needs images whose width the stride divides"),
+        (SLIDE, {"G": 8, "Y": 5}, "slide keeps a filter of at most 3 x 3 taps"),
+        (SLIDE, {"G": 8, "Di": 3, "Z": 3}, "slide keeps a filter of at most 3 x 3 taps"),
         ({**MERGED, "split_k": 18}, {"G": 16}, None),  # 9 taps x 32 channels, in steps of 16
         ({**MERGED, "split_k": 19}, {"G": 16}, "split_k leaves programs without work"),
         ({**MERGED, "tile_n": 256, "num_warps": 8}, {"G": 64, "N": 1024}, "times the leanest tile's work"),
@@ -208,6 +228,14 @@ def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | No
 @pytest.mark.parametrize(
     ("change", "layer", "variant", "reason"),
     [
+        (SLIDE, {"G": 8, "stride_h": 2}, "bwd_data", "slide needs a stride of 1 in bwd_data"),
+        ({**SLIDE, "split_k": 60}, {"G": 8, "Y": 5, "Di": 3, "Z": 3, "pad_d": 1}, "bwd_weight", None),  # 2 x 30 rows
+        (
+            {**SLIDE, "split_k": 61},
+            {"G": 8, "Y": 5, "Di": 3, "Z": 3, "pad_d": 1},
+            "bwd_weight",
+            "programs without work",
+        ),
         ({"split_k": 18}, {}, "bwd_data", None),  # 9 taps x 64 channels / 32
         ({"split_k": 19}, {}, "bwd_data", "split_k leaves programs without work"),
         ({"split_k": 8}, {"stride_h": 2, "stride_w": 2}, "bwd_data", None),  # 2 x 2 taps reach a pixel

@@ -124,7 +124,10 @@ class ConvInputs(TileInputs):
     @cached_property
     def tiles_n(self) -> Array:
         """Tiles along N (of one product)."""
-        return ceil_div(self.together(self.cols), self.k.tile_n)
+        tiles = ceil_div(self.together(self.cols), self.k.tile_n)
+        for formulas in self.formulas:
+            tiles = formulas.tiles_n(self, tiles)
+        return tiles
 
     @cached_property
     def efficiency_n(self) -> Array:

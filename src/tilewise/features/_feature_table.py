@@ -30,7 +30,7 @@ Columns = Mapping[str, npt.ArrayLike]
 Floats = npt.NDArray[np.float64]
 
 # Goes up when a formula changes its values without a change of name, unit or meaning.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Conditions(TypedDict):

@@ -75,6 +75,7 @@ class Formulas:
     Attributes:
         steps: steps along all of K.
         tiles_m: tiles along M. A pipeline with this formula counts the tiles of all residue classes of bwd_data.
+        tiles_n: tiles along N of a convolution.
         reuse: steps that one load serves from registers.
         pixel_steps: steps along the pixels in bwd_weight.
         merged: groups of a convolution that a tile computes at once. The other formulas then see products of so many.
@@ -84,6 +85,7 @@ class Formulas:
     name: str
     steps: Formula = unchanged
     tiles_m: Formula = unchanged
+    tiles_n: Formula = unchanged
     reuse: Formula = unchanged
     pixel_steps: Formula = unchanged
     merged: Formula = unchanged

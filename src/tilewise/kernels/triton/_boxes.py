@@ -14,6 +14,9 @@ from tilewise.ops import output_sizes
 
 BOX_PIXELS = (64, 128, 256)  # allowed pixels of a box
 _SIDE = 16  # of a square box of the most pixels
+ROW_PIXELS = 64  # of a step of the pipeline ``slide``
+ROW_CHANNELS = 64  # ... and the channels that its program loads, perhaps for two sets of groups
+_ROW_COLUMNS = (64, 32, 16, 8, 4)  # of such a step in one image, the preferred first
 
 
 class Grid(NamedTuple):
@@ -102,3 +105,26 @@ def box_of(grid: Grid, pixels: int) -> Box:
 def taps_of_tile(kernel: KernelLike) -> Array:
     """Return the filter taps of a tile's columns in bwd_weight; `kernel` is one, or a namespace of columns."""
     return 1 + 2 * (kernel.tile_n % 3 == 0)
+
+
+def row_steps(p: ProblemLike, variant: str, columns: Array) -> Array:
+    """Return the rows of :data:`ROW_PIXELS` pixels, `columns` of each of several images, that cover a variant's grid.
+
+    The grid has the output's pixels, in bwd_data (of a stride of one) the input's.
+    """
+    size = (p.Di, p.Hi, p.Wi) if variant == "bwd_data" else output_sizes(p)
+    return -(-p.N // (ROW_PIXELS // columns)) * size[0] * size[1] * -(-size[2] // columns)
+
+
+def fewest_row_steps(p: ProblemLike, variant: str) -> Array:
+    """Return :func:`row_steps` of the best number of columns."""
+    least, *others = (row_steps(p, variant, columns) for columns in _ROW_COLUMNS)
+    for other in others:
+        least = np.minimum(least, other)
+    return least
+
+
+def row_box(p: ProblemLike, variant: str) -> tuple[int, int]:
+    """Return the images and columns of the rows that cover a variant's grid with the fewest steps."""
+    columns = min(_ROW_COLUMNS, key=lambda n: int(row_steps(p, variant, n)))
+    return ROW_PIXELS // columns, columns

@@ -9,6 +9,7 @@ from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
 from tilewise.kernels.triton._limits import RESULT_ELEMENTS
 
 LOAD_WIDTHS = 4  # loads of 1, 2, 4 or 8 elements
+TAP_SIDE = 3  # of the square of filter taps that a tile of the pipeline ``slide`` computes
 HALF_TILE = 128 * 128  # most results that four warps keep in registers
 
 
@@ -55,7 +56,7 @@ def load_widths(*sizes: Array) -> Array:
 
 
 def merged_groups(kernel: KernelLike, problem: ProblemLike, variant: str) -> Array:
-    """Return the groups that a tile of the pipeline ``merged`` computes: 0 where its columns or rows hold not one.
+    """Return the groups that a tile of merged groups computes: 0 where its columns or rows hold not one.
 
     It is a multiple of the groups whose channels begin at multiples of the widest load, if so many fit.
     """
@@ -63,6 +64,7 @@ def merged_groups(kernel: KernelLike, problem: ProblemLike, variant: str) -> Arr
     most = kernel.tile_n // (outputs if variant == "forward" else inputs)
     if variant == "bwd_weight":
         most = kernel.tile_m // outputs
-    most = np.minimum(most, problem.G)
+    whole = kernel.tile_n // np.maximum(inputs, outputs)  # of the square tiles of ``slide``
+    most = np.minimum(np.where(kernel.pipeline == "slide", whole, most), problem.G)
     unit = RESULT_ELEMENTS // np.gcd(np.gcd(inputs, outputs), RESULT_ELEMENTS)
     return np.where(most >= unit, most // unit * unit, most)

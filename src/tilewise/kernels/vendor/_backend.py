@@ -27,6 +27,11 @@ CALLS: dict[str, tuple[str, ...]] = {
 }
 LEAST_SQUARE, MOST_SQUARE = 4, 64  # channels of groups with kernels of their own
 DEPTHWISE_FILTER = 7  # largest height and width with kernels of their own
+# Of gradients with several filters a channel:
+FEW_PIXELS = 10_700  # outputs of all images; beyond, many filter's gradients take 2 to 10 times as long for each
+THIN, THINNEST = 20, 14  # channels below which the input's gradient takes 20 us or more: of all filters or small ones
+SMALL_TAPS = 64  # taps of all filters of a channel that are small ones
+LINE = 64  # outputs whose multiples the input's gradient takes by kernels of their own
 ALIGNMENT = 8  # channels of a group; cuDNN is slower with others
 FP8_ALIGNMENT = 16  # elements; cuBLASLt's rule for the rows of fp8 operands
 
@@ -108,8 +113,21 @@ def _program(inputs: FeatureInputs, program: Array) -> Array:
     whole = np.where(image, 0, 1)
     grouped = np.where(usual, np.where(square, 3, 2), 4)
     single = np.where(usual & small, 6, 5)
+    if inputs.variant != "forward":
+        single = np.where(usual & ~as_many, _several_filters(inputs), single)
     kind = np.where(p.G == 1, whole, np.where(p.C == p.G, single, grouped))
     return 4 * kind + 2 * (width % ALIGNMENT == 0) + (p.K // p.G % ALIGNMENT == 0)
+
+
+def _several_filters(inputs: FeatureInputs) -> Array:
+    """Return the kind of a gradient of several filters a channel, from 7 on: cuDNN's kernels change at these bounds."""
+    p = inputs.p
+    if inputs.variant == "bwd_weight":
+        large = (p.Y > DEPTHWISE_FILTER) | (p.X > DEPTHWISE_FILTER)
+        return 7 + 2 * (inputs.gemm.k > FEW_PIXELS) + large
+    thin = (p.C < THIN) & ((p.C >= THINNEST) | (p.Y * p.X * (p.K // p.G) > SMALL_TAPS))
+    unstrided = np.where(thin, 8, np.where(p.K % LINE == 0, 9, 7))
+    return np.where(p.stride_h * p.stride_w > 1, 10, unstrided)
 
 
 VENDOR = Backend(

@@ -13,6 +13,7 @@ from tilewise.kernels.triton.pipelines._persistent import PERSISTENT
 from tilewise.kernels.triton.pipelines._plain import PLAIN
 from tilewise.kernels.triton.pipelines._point import POINT
 from tilewise.kernels.triton.pipelines._relay import RELAY
+from tilewise.kernels.triton.pipelines._slide import SLIDE
 from tilewise.kernels.triton.pipelines._strip import STRIP
 from tilewise.kernels.triton.pipelines._taps import TAPS
 from tilewise.kernels.triton.pipelines._tma import TMA
@@ -33,6 +34,7 @@ PIPELINES: dict[str, Pipeline] = {
         MERGED,
         MERGEDBOX,
         RELAY,
+        SLIDE,
     )
 }
 

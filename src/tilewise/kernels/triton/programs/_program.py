@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from threading import Lock
@@ -45,7 +45,7 @@ class Program:
     :data:`ABSENT` the constant None. `divisors` has a known divisor of sizes, which allows loads of so many elements.
     """
 
-    fn: Any  # a triton JITFunction; hashable by identity
+    fn: Any = field(hash=False)  # a triton JITFunction: equal by identity, and its hash reads the sources it refers to
     pointers: tuple[tuple[str, str], ...]
     sizes: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...]
@@ -75,8 +75,9 @@ def descriptor(element: str, block: Sequence[int]) -> str:
 
 
 def swizzled_descriptor(element: str, block: Sequence[int]) -> str:
-    """Return the type of :func:`descriptor` in Gluon, which states the layout in shared memory: rows of 128 bytes."""
-    layout = NVMMASharedLayout(128, 8 if element.startswith("fp8") else 16, rank=len(block))
+    """Return the type of :func:`descriptor` in Gluon, with the layout in shared memory: rows of at most 128 bytes."""
+    bits = 8 if element.startswith("fp8") else 16
+    layout = NVMMASharedLayout(min(128, block[-1] * bits // 8), bits, rank=len(block))
     return f"tensordesc<{element}[{', '.join(map(str, block))}],{layout!r}>"
 
 

@@ -1,6 +1,6 @@
 """The programs in Gluon, Triton's language for explicit layouts, barriers and roles of warps, for Hopper.
 
-Each module is one pipeline, as in ``programs.conv``. Triton's interpreter cannot run them.
+Triton's interpreter cannot run them.
 """
 
 from __future__ import annotations
