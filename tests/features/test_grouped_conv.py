@@ -72,6 +72,7 @@ def check(problem: GroupedConvProblem, config: str, expected: dict[str, float]) 
         ("bwd_data", "128x64x32_box_w4_s3_g1_k2"),
         ("bwd_data", "16x16x4_strip_w1_s1_g1_k1"),
         ("bwd_weight", "32x32x16_merged_w1_s3_g1_k2"),
+        ("bwd_weight", "64x64x64_slide_w4_s3_g1_k1"),
     ],
 )
 def test_the_grid_is_the_launched_one(variant: str, config: str) -> None:
