@@ -65,7 +65,6 @@ from tilewise.ops import GroupedConvProblem, input_elements, output_elements
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _WAVES = 4  # of programs, where the tiles of groups alone do not fill the units evenly
 
 
@@ -252,10 +251,10 @@ def _programs(
     p, k, turned = _exchanged(problem, variant), kernel, variant == "bwd_data"
     neighbours = (p.K if turned else p.C) // p.G  # in the filter
     results = int(merged_groups(kernel, problem, variant)) * (p.K // p.G)
-    constants: dict[str, int | str] = {"TILE_N": k.tile_n, "TILE_K": k.tile_k, "NUM_STAGES": k.num_stages}
-    constants |= {**dict(row_constants(problem, variant, p.Y)), "HIGH": p.Y, "WIDE": p.X, "TURNED": int(turned)}
-    constants |= {"RUN": gcd(neighbours, VECTOR), "OUTPUTS": gcd(results, p.K, VECTOR), "ACTIVATION": kind.activation}
     rows, stored, names = row_constants(problem, variant, p.Y), TRITON_TYPES[dtype], conv_slide.arg_names
+    constants: dict[str, int | str] = {"TILE_N": k.tile_n, "TILE_K": k.tile_k, "NUM_STAGES": k.num_stages}
+    constants |= {**dict(rows), "HIGH": p.Y, "WIDE": p.X, "TURNED": int(turned)}
+    constants |= {"RUN": gcd(neighbours, VECTOR), "OUTPUTS": gcd(results, p.K, VECTOR), "ACTIVATION": kind.activation}
     image = ("x", swizzled_descriptor(stored, row_block(rows, k.tile_k)))
     pointers = (image, ("w", stored), ("y", stored), *epilogue_pointers(kind, dtype))
     ordered = tuple((name, constants[name]) for name in names if name in constants)
