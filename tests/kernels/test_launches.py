@@ -120,7 +120,8 @@ def check_launch(item: Launch) -> None:
             assert isinstance(tensor, TensorDescriptor)
             element = kind.removeprefix("tensordesc<").partition("[")[0]
             *outer, inner = tensor.strides
-            assert kind in (descriptor(element, tensor.block_shape), swizzled_descriptor(element, tensor.block_shape))
+            block = tensor.block_shape
+            assert kind == descriptor(element, block) or kind == swizzled_descriptor(element, block)
             assert tensor.base.dtype == TYPES[element], name
             assert inner == 1
             assert all(stride * tensor.base.element_size() % 16 == 0 for stride in outer)

@@ -101,11 +101,15 @@ def _keep_filter(
 def _load(
     x, ring, ready, empty, begin, end, first, groups, sizes, steps,
     IMAGES: gl.constexpr, COLUMNS: gl.constexpr, ADVANCE: gl.constexpr, ROWS: gl.constexpr,
-    HIGH: gl.constexpr, WIDE: gl.constexpr, SETS: gl.constexpr,
+    HIGH: gl.constexpr, WIDE: gl.constexpr, TURNED: gl.constexpr, SETS: gl.constexpr,
 ):  # fmt: skip
     """Fill the ring with the rows of this program, for each set of groups."""
     C, Cg, Do, Ho, Wo = sizes
     stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_h, dilation_w = steps
+    if TURNED:
+        pad_d = -pad_d
+        pad_h = (HIGH - 1) * dilation_h - pad_h
+        pad_w = (WIDE - 1) * dilation_w - pad_w
     loaded = 0
     for row in range(begin, end):
         n, d, h, w = place_of_row(row, Do, Ho, Wo, IMAGES, COLUMNS)
@@ -212,7 +216,7 @@ def conv_slide(
             )),
             (_load, (
                 x, ring, ready, empty, begin, end, first, groups, inputs, steps,
-                IMAGES, COLUMNS, ADVANCE, ROWS, HIGH, WIDE, SETS,
+                IMAGES, COLUMNS, ADVANCE, ROWS, HIGH, WIDE, TURNED, SETS,
             )),
         ], [1], [40])  # fmt: skip
     else:
@@ -227,7 +231,7 @@ def conv_slide(
             )),
             (_load, (
                 x, ring, ready, empty, begin, end, first, groups, inputs, steps,
-                IMAGES, COLUMNS, ADVANCE, ROWS, HIGH, WIDE, SETS,
+                IMAGES, COLUMNS, ADVANCE, ROWS, HIGH, WIDE, TURNED, SETS,
             )),
         ], [4, 1], [152, 40])  # fmt: skip
 
@@ -273,8 +277,7 @@ def _launches(
     read = described(image, (p.N, *p.output_sizes, p.K), block) if turned else described_input(image, p, block)
     sizes = sizes_of(_exchanged(p, variant)) | {"groups": groups}
     if turned:
-        sizes |= {"Do": p.Di, "Ho": p.Hi, "Wo": p.Wi, "pad_d": -p.pad_d}
-        sizes |= {"pad_h": (p.Y - 1) * p.dilation_h - p.pad_h, "pad_w": (p.X - 1) * p.dilation_w - p.pad_w}
+        sizes |= {"Do": p.Di, "Ho": p.Hi, "Wo": p.Wi}
     tiles = triton.cdiv(p.G, groups * (ROW_CHANNELS // kernel.tile_k))
     shares = compute_units() // tiles or triton.cdiv(_WAVES * compute_units(), tiles)
     grid = (min(shares, int(fewest_row_steps(p, variant))), tiles, 1)
