@@ -31,16 +31,16 @@ NARROW = (4, 32)  # channels of a narrow group
 
 
 def slowness(frame: pd.DataFrame, target: Target) -> pd.DataFrame:
-    """Return a row per problem that cuDNN and an own kernel compute and whose groups have a kind.
+    """Return a row per problem that cuDNN and an own kernel compute.
 
     Args:
         frame: a measurement table of `target`.
         target: a target of grouped convolution.
 
     Returns:
-        `kind` of the groups; `slowness`, cuDNN's time / the fastest own kernel's; `others`, the same without the
-        pipeline :data:`PIPELINE`, NaN where it did not run; `narrow`, whether groups have :data:`NARROW` channels;
-        `call_us`, cuDNN's time.
+        `kind` of the groups, None for other problems; `slowness`, cuDNN's time / the fastest own kernel's; `others`,
+        the same without the pipeline :data:`PIPELINE`, NaN where it did not run; `narrow`, whether groups have
+        :data:`NARROW` channels; `call_us`, cuDNN's time.
     """
     labels = TargetTable.of(frame, target).labelled()
     rows = labels.rows[["latency_ms", "backend", "pipeline"]].assign(problem=labels.problem)

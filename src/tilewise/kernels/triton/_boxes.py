@@ -5,6 +5,7 @@ Sizes are ints, or int64 arrays: launches, rules and features call the same func
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -85,10 +86,7 @@ def padded_pixels(grid: Grid, box: Box) -> Array:
 
 def fewest_pixels(grid: Grid, pixels: Array) -> Array:
     """Return :func:`padded_pixels` of the best box of so many pixels (a power of two, at least 64)."""
-    least, *others = (padded_pixels(grid, box) for box in boxes(pixels))
-    for other in others:
-        least = np.minimum(least, other)
-    return least
+    return reduce(np.minimum, (padded_pixels(grid, box) for box in boxes(pixels)))
 
 
 def covering_pixels(p: ProblemLike, variant: str, pixels: Array) -> Array:
@@ -118,10 +116,7 @@ def row_steps(p: ProblemLike, variant: str, columns: Array) -> Array:
 
 def fewest_row_steps(p: ProblemLike, variant: str) -> Array:
     """Return :func:`row_steps` of the best number of columns."""
-    least, *others = (row_steps(p, variant, columns) for columns in _ROW_COLUMNS)
-    for other in others:
-        least = np.minimum(least, other)
-    return least
+    return reduce(np.minimum, (row_steps(p, variant, columns) for columns in _ROW_COLUMNS))
 
 
 def row_box(p: ProblemLike, variant: str) -> tuple[int, int]:

@@ -76,8 +76,8 @@ class Pipeline:
             per column: the groups are columns, `tile_k` is not a depth, and operands are not staged.
         fuses: the (op, variant) pairs whose programs compute an epilogue in their store; others leave it to a pass.
         described: whether operands are loaded through tensor descriptors (TMA).
-        persistent: whether a program fills a compute unit. Those of products compute many tiles, and store them through
-            a descriptor.
+        persistent: whether a program fills a compute unit. Without split-K, most compute many tiles and store them
+            through shared memory.
         k_order: ``tapwise``: each filter tap pads its channels to `tile_k`; ``flattened``: taps and channels are one
             index; ``single``: there is one tap.
         filter_rows: whether a program without matrix units computes all taps of a filter row in bwd_weight.

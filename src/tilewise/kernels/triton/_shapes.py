@@ -46,6 +46,11 @@ def class_taps(problem: ProblemLike) -> Array:
     return taps
 
 
+def tap_tiles(p: ProblemLike) -> Array:
+    """Return the squares of :data:`TAP_SIDE` taps that cover a convolution's filter."""
+    return p.Z * -(-p.Y // TAP_SIDE) * -(-p.X // TAP_SIDE)
+
+
 def load_widths(*sizes: Array) -> Array:
     """Return one number for the widest loads that the sizes divide by, each 1, 2, 4 or 8 elements."""
     number: Array = 0

@@ -18,7 +18,7 @@ from tilewise.kernels.triton._boxes import ROW_CHANNELS, ROW_PIXELS, fewest_row_
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import BARRIER_BYTES, LOADED_ROWS, RESULT_ELEMENTS
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
-from tilewise.kernels.triton._shapes import TAP_SIDE, merged_groups, residue_classes
+from tilewise.kernels.triton._shapes import TAP_SIDE, merged_groups, residue_classes, tap_tiles
 from tilewise.kernels.triton.pipelines._merged import Merging
 from tilewise.ops import Target, operand_bytes
 
@@ -86,13 +86,8 @@ def _padded_work(kernel: KernelLike, problem: ProblemLike, variant: str, work: A
         return work
     products = -(-p.G // np.maximum(merged_groups(kernel, problem, variant), 1))
     tile = 2.0 * kernel.tile_m * kernel.tile_n * kernel.tile_k
-    taps = _tap_tiles(p) * TAP_SIDE**2 if variant == "bwd_weight" else p.Z * p.Y * p.X
+    taps = tap_tiles(p) * TAP_SIDE**2 if variant == "bwd_weight" else p.Z * p.Y * p.X
     return np.where(here, tile * products * taps * fewest_row_steps(p, variant), work)
-
-
-def _tap_tiles(p: ProblemLike) -> Array:
-    """Return the squares of taps that cover the filter."""
-    return p.Z * -(-p.Y // TAP_SIDE) * -(-p.X // TAP_SIDE)
 
 
 def _steps(i: FeatureInputs, steps: Array) -> Array:
@@ -115,7 +110,7 @@ def _tiles_m(i: FeatureInputs, tiles: Array) -> Array:
 def _tiles_n(i: FeatureInputs, tiles: Array) -> Array:
     """Replace the tiles along N: in bwd_weight, one has a square of taps."""
     here = i.k.pipeline == "slide"
-    return np.where(here, _tap_tiles(i.p), tiles) if i.variant == "bwd_weight" and here.any() else tiles
+    return np.where(here, tap_tiles(i.p), tiles) if i.variant == "bwd_weight" and here.any() else tiles
 
 
 SLIDE = Pipeline(

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._shapes import TAP_SIDE, merged_groups
+from tilewise.kernels.triton._shapes import TAP_SIDE, merged_groups, tap_tiles
 from tilewise.kernels.triton.programs._program import TRITON_TYPES, Launch, Program, described, swizzled_descriptor
 from tilewise.kernels.triton.programs._tiles import divisible, share_of, sum_program
 from tilewise.kernels.triton.programs.conv._shared import FILTER_BLOCK, launches_of, sizes_of
@@ -187,6 +187,6 @@ def weight_launches(
     rows = row_constants(p, variant, TAP_SIDE)
     output = described(dy, (p.N, *p.output_sizes, p.K), row_block(rows, kernel.tile_m))
     passed = (output, described_input(x, p, row_block(rows, kernel.tile_n)), dw, workspace)
-    tiles = p.Z * triton.cdiv(p.Y, TAP_SIDE) * triton.cdiv(p.X, TAP_SIDE)
-    grid, programs = (tiles, triton.cdiv(p.G, groups), kernel.split_k), weight_programs(kernel, p, variant, dtype)
+    grid = (tap_tiles(p), triton.cdiv(p.G, groups), kernel.split_k)
+    programs = weight_programs(kernel, p, variant, dtype)
     return launches_of(programs, grid, passed, sizes_of(p) | {"groups": groups}, weight_elements(p))
