@@ -16,7 +16,7 @@ from benchmarks.networks import first_pass, layers
 from benchmarks.results import RESULTS, load
 from benchmarks.runtime import run_overhead, shadow_overhead
 from benchmarks.scale import figures as scale_figures
-from benchmarks.vendor import figures as vendor_figures
+from benchmarks.vendor import kinds
 from tilewise.errors import TilewiseError
 from tilewise.files import write_text
 from tilewise.markdown import fill, table
@@ -24,13 +24,11 @@ from tilewise.markdown import fill, table
 _DOCS = Path(__file__).parents[1] / "docs"
 PAGE, GROWTH, LEADERBOARD = (_DOCS / f"{name}.md" for name in ("benchmarks", "growth", "leaderboard"))
 _NOT_YET = "Not measured yet."
-_MOST_REASONS = 6
 _RATIOS = ("geomean", "p10", "least")
 
 
 def blocks(results: Path) -> dict[str, str]:
     """Return the content of the page's blocks, from the result files of a folder."""
-    rivals = [load(p) for p in sorted(results.glob("vendor_*.json"))]
     return {
         "collect-rate": _of(results / "collect_rate.json", _collect_rate),
         "do-bench": _of(results / "do_bench.json", _do_bench),
@@ -45,9 +43,8 @@ def blocks(results: Path) -> dict[str, str]:
         "first-pass": _of(results / "first_pass.json", first_pass.text),
         "tuning": _of(results / "tuning.json", tuning.text),
         **_targets([load(p) for p in sorted(results.glob("target_*.json"))]),
-        "vendor": _vendor(rivals) if rivals else _NOT_YET,
-        "picks": _picks(rivals),
-        "vendor-slices": "\n".join(_vendor_slices(r) for r in rivals) if rivals else _NOT_YET,
+        "kinds": _of(results / "kinds.json", kinds.summary_text),
+        "kinds-slices": _of(results / "kinds.json", kinds.slices_text),
     }
 
 
@@ -125,56 +122,6 @@ def _shadow_overhead(result: Mapping[str, Any]) -> str:
     m = result["machine"]
     where = _machine(result) if "gpu" in result else f"Python {m['python']}, {m['measured_at'][:10]}, no GPU"
     return f"{shadow_overhead.text(result)}\n{where}."
-
-
-def _vendor(rivals: list[dict[str, Any]]) -> str:
-    rows, notes = [], []
-    for result in rivals:
-        summary = vendor_figures.summarise(result)
-        every = next((g for g in summary["groups"] if g["group"] == "all"), None)
-        empty = ["0", *["-"] * (len(vendor_figures.RATIO_HEADER) - 1)]
-        rows.append([f"`{result['target']}`", *(vendor_figures.ratio_cells(every) if every else empty)])
-        backends = ", ".join(f"{n} {name}" for name, n in sorted(summary["backends"].items(), key=lambda b: -b[1]))
-        left = ", ".join(
-            f"{n} {state}" for state, n in sorted(summary["states"].items()) if state != vendor_figures.MEASURED
-        )
-        differing = f" On {summary['differing']} a result differs from the vendor's." if summary["differing"] else ""
-        notes.append(
-            f"- `{result['target']}`: {result['problems']} validation problems ({left or 'all measured'}); "
-            f"asked by PyTorch: {backends or '-'}.{differing} {_machine(result)}."
-        )
-        notes += [f"  - {n} x {reason}" for reason, n in _reasons(result)]
-    return f"{table(['target', *vendor_figures.RATIO_HEADER], rows)}\n" + "\n".join(notes)
-
-
-def _picks(rivals: list[dict[str, Any]]) -> str:
-    """Return the table of the targets that were measured with a model."""
-    rows, notes = [], []
-    for result in rivals:
-        if picks := vendor_figures.summarise(result)["picks"]:
-            rows.append([f"`{result['target']}`", *vendor_figures.pick_cells(picks)])
-            failed = f" {picks['failed']} picks could not be launched." if picks["failed"] else ""
-            notes.append(f"- `{result['target']}`: model {result['model'][:12]}; {_machine(result)}.{failed}")
-    return f"{table(['target', *vendor_figures.PICK_HEADER], rows)}\n" + "\n".join(notes) if rows else _NOT_YET
-
-
-def _reasons(result: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return the reasons why problems were not measured, most frequent first."""
-    counts: dict[str, int] = {}
-    for entry in result["entries"]:
-        if entry["status"] != vendor_figures.MEASURED:
-            text = f"{entry['status']}: {entry['error']}" if entry.get("error") else entry["status"]
-            counts[text[:160]] = counts.get(text[:160], 0) + 1
-    return sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:_MOST_REASONS]
-
-
-def _vendor_slices(result: Mapping[str, Any]) -> str:
-    rows = [
-        [g["group"], *vendor_figures.ratio_cells(g)]
-        for g in vendor_figures.summarise(result)["groups"]
-        if g["group"] != "all"
-    ]
-    return table([f"`{result['target']}`", *vendor_figures.RATIO_HEADER], rows)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The benchmarks without a GPU: synthetic engines and times, the vendor's calls on a CPU, picks, figures."""
+"""The benchmarks without a GPU: synthetic engines, times and tables, figures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import pandas as pd
@@ -19,24 +20,21 @@ from benchmarks.measuring import collect_rate, do_bench, two_versions
 from benchmarks.results import RESULTS, load, quantiles, save, spread_evenly
 from benchmarks.runtime import run_overhead
 from benchmarks.scale import figures, made_up
-from benchmarks.vendor import compare as vendor
-from benchmarks.vendor import figures as vendor_figures
-from benchmarks.vendor import groups, picks, rival
+from benchmarks.vendor import groups, kinds
+from benchmarks.vendor.times import fastest_times
 
-from fake_rival import FakeRival
-from small_model import write_model
 from synthetic import CONV, measurements
 from tilewise.arch import load_arch
 from tilewise.collect import Item, Outcome, Plan, Samples, Timing
 from tilewise.collect.engines import Device
 from tilewise.data.quality import prepare_files
-from tilewise.dispatch import Dispatcher
-from tilewise.errors import ConfigError, DataError
+from tilewise.errors import DataError
 from tilewise.kernels import load_pool, unsupported
 from tilewise.markdown import fill
 from tilewise.ops import OPS, GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
+DIMENSIONS = list(OPS["grouped_conv"].column_names())
 
 
 def plan_of(count: int) -> Plan:
@@ -192,167 +190,12 @@ class TestRunOverhead:
         assert "At most 1.5 us over a direct launch; the goal is 5." in run_overhead.text(cases)
 
 
-class TestPicks:
-    @pytest.fixture
-    def picked(self) -> dict[str, Any]:
-        return picks.pick(measurements(CONV, 40, 12, repeats=10), TARGET, 0.3, 4)
-
-    def test_picks_are_the_fastest_of_every_validation_problem(self, picked: dict[str, Any], tmp_path: Path) -> None:
-        save(tmp_path / "picks.json", picked)
-        plan, chosen, _ = vendor.read_picks(tmp_path / "picks.json")
-        table = measurements(CONV, 40, 12)
-        assert 4 < len(plan.items) < 25
-        for item, which in zip(plan.items, chosen, strict=True):
-            rows = table[(table[list(item.problem.to_dict())] == list(item.problem.to_dict().values())).all(axis=1)]
-            best = rows[rows["is_valid"]].sort_values("latency_ms")["kernel_name"].head(4)
-            assert [plan.pool.names[i] for i in which] == best.to_list()
-
-    def test_a_problem_without_a_valid_kernel_stays(self, tmp_path: Path) -> None:
-        table = measurements(CONV, 12, 12)
-        first = table["N"].index < 12
-        table.loc[first, ["status", "is_valid"]] = ["timeout", False]
-        values = picks.pick(table, TARGET, 1.0, 4)
-        assert (len(values["picks"]), values["picks"][0]) == (12, [])
-
-    def test_a_model_s_selections_are_recorded(self, tmp_path: Path) -> None:
-        dispatcher = Dispatcher.from_folder(write_model(tmp_path / "model"))
-        save(tmp_path / "picks.json", picks.pick(measurements(CONV, 40, 12), TARGET, 0.3, 2, dispatcher))
-        plan, chosen, values = vendor.read_picks(tmp_path / "picks.json")
-        assert values["model"] == dispatcher.content_hash
-        selected = [dispatcher.select(item.problem).kernel for item in plan.items]
-        assert [plan.pool.kernels[i] for i in values["selected"]] == selected
-        assert all(len(which) == 2 for which in chosen)
-
-    def test_a_model_of_another_target_is_refused(self, tmp_path: Path) -> None:
-        other = Dispatcher.from_pool("grouped_conv_forward_fp16_sm90")
-        with pytest.raises(ConfigError, match="grouped_conv_forward_fp16_sm90, not of"):
-            picks.pick(measurements(CONV, 5, 5), TARGET, 1.0, 2, other)
-
-    def test_nothing_held_out_is_said(self) -> None:
-        with pytest.raises(DataError, match=r"no validation problem of grouped_conv_forward_bf16_sm90"):
-            picks.pick(measurements(CONV, 5, 5), TARGET, 0.0, 4)
-
-    def test_a_damaged_file_is_said(self, picked: dict[str, Any], tmp_path: Path) -> None:
-        save(tmp_path / "picks.json", {**picked, "picks": picked["picks"][1:]})
-        with pytest.raises(DataError, match=r"picks\.json: \d+ problems, but \d+ picks"):
-            vendor.read_picks(tmp_path / "picks.json")
-
-
-class TestVendor:
-    def test_even_rounds_choose_and_odd_rounds_judge(self) -> None:
-        ours = {"lucky": (1.0, 3.0) * 4, "steady": (2.0, 2.0) * 4}
-        found = rival.judged(ours, {"library": (4.0, 6.0) * 4})
-        assert (found["kernel"], found["oracle_ms"], found["vendor_ms"], found["ratio"]) == ("lucky", 3.0, 6.0, 2.0)
-
-    def test_summary_leaves_no_problem_out(self) -> None:
-        slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
-        done = {"status": "measured", "backend": "Cudnn", "differing": {}, **slices}
-        entries = [
-            {**done, "ratio": 2.0},
-            {**done, "ratio": 0.5, "size": "large"},
-            {"status": "unsupported by the vendor", **slices},
-        ]
-        summary = vendor_figures.summarise({"target": CONV, "problems": 5, "entries": entries})
-        assert summary["states"] == {"measured": 2, "unsupported by the vendor": 1, "not reached": 2}
-        groups = {g["group"]: g for g in summary["groups"]}
-        assert groups["all"]["geomean"] == pytest.approx(1.0)
-        assert groups["all"]["won"] == 0.5
-        assert groups["size: large"]["n"] == 1
-        assert "2 not reached" in vendor_figures.text({"target": CONV, "problems": 5, "entries": entries})
-
-    def test_picks_are_held_against_both(self) -> None:
-        """Hand-computed: half the oracle's speed and as fast as the vendor; then the oracle itself, 4 x the vendor."""
-        slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
-        done = {"status": "measured", "backend": "Cudnn", "differing": {}, "ratio": 2.0, "pick": "k", **slices}
-        entries = [
-            {**done, "oracle_ms": 1.0, "pick_ms": 2.0, "vendor_ms": 2.0},
-            {**done, "oracle_ms": 1.0, "pick_ms": 1.0, "vendor_ms": 4.0},
-            {**done, "oracle_ms": 1.0, "vendor_ms": 4.0},
-        ]
-        result = {"target": CONV, "problems": 3, "entries": entries}
-        found = vendor_figures.summarise(result)["picks"]
-        assert found["failed"] == 1
-        assert (found["efficiency"]["mean"], found["efficiency"]["min"]) == (0.75, 0.5)
-        assert found["vendor"]["geomean"] == pytest.approx(2.0)
-        assert "| the model's picks | 2 | 75.00% |" in vendor_figures.text(result)
-        assert "1 picks failed" in vendor_figures.text(result)
-
-    def test_a_run_is_complete_after_another_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A broken device loses its problem and leaves the others to the next start."""
-        monkeypatch.setattr(vendor, "compile_ahead", lambda *args: {})
-        monkeypatch.setattr(vendor, "machine", dict)
-        picked = picks.pick(measurements(CONV, 40, 12), TARGET, 0.3, 4)
-        picked["picks"][0] = []
-        save(tmp_path / "picks.json", picked)
-        args = (tmp_path / "picks.json", tmp_path / "out.json")
-        vendor.run(*args, [0, 1], 1, 0.0, FakeRival)  # no time: nothing, or next to nothing, is begun
-        first = vendor.run(*args, [1], 1, 60.0, FakeRival)
-        assert len(first["entries"]) < first["problems"]
-        second = vendor.run(*args, [0, 2], 1, 60.0, FakeRival)
-        assert load(tmp_path / "out.json") == second
-        assert [e["index"] for e in second["entries"]] == list(range(len(picked["picks"])))
-        assert [e["status"] for e in second["entries"][:2]] == ["no valid kernel recorded", "measured"]
-        assert all(e["family"] and e["problem"]["C"] for e in second["entries"])
-
-    def test_a_run_with_a_model_has_its_picks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(vendor, "compile_ahead", lambda *args: {})
-        monkeypatch.setattr(vendor, "machine", dict)
-        dispatcher = Dispatcher.from_folder(write_model(tmp_path / "model"))
-        save(tmp_path / "picks.json", picks.pick(measurements(CONV, 40, 12), TARGET, 0.1, 2, dispatcher))
-        result = vendor.run(tmp_path / "picks.json", tmp_path / "out.json", [0], 1, 60.0, FakeRival)
-        assert result["model"] == dispatcher.content_hash
-        assert all(e["pick_ms"] in (1.0, 1.25) for e in result["entries"])
-
-    def test_results_of_other_picks_are_not_continued(self, tmp_path: Path) -> None:
-        save(tmp_path / "r.json", {"picks_sha256": "a", "entries": [{"index": 3}]})
-        assert vendor._earlier(tmp_path / "r.json", "a") == {3: {"index": 3}}
-        with pytest.raises(DataError, match="belongs to other picks"):
-            vendor._earlier(tmp_path / "r.json", "b")
-
-    @pytest.mark.parametrize("variant", ["forward", "bwd_data", "bwd_weight"])
-    @pytest.mark.parametrize("problem", [
-        GroupedConvProblem(2, 6, 4, 2, 7, 6, 3, 3, stride_h=2, pad_h=1, pad_w=1, dilation_w=2),
-        GroupedConvProblem(2, 4, 4, 4, 5, 5, 3, 3, pad_h=1, pad_w=1),
-        GroupedConvProblem(1, 4, 6, 1, 5, 5, 3, 1, Di=4, Z=2, stride_d=2, pad_d=1),
-        GroupedConvProblem(3, 8, 1, 1, 1, 1, 1, 1),
-    ])  # fmt: skip
-    def test_the_vendor_computes_the_same_convolution(self, variant: str, problem: GroupedConvProblem) -> None:
-        torch = pytest.importorskip("torch")
-        from benchmarks.vendor.calls import vendor_of
-
-        from tilewise.kernels.triton.programs import family_of
-
-        family = family_of("grouped_conv", variant)
-        operands = [torch.randn(shape) for shape in family.operands(problem)]
-        made = vendor_of(Target("grouped_conv", variant, "bf16", "sm90"), problem, operands)
-        result = made.to_ours(next(iter(made.calls.values()))())
-        assert tuple(result.shape) == family.result(problem)
-        torch.testing.assert_close(result, family.reference(problem, *operands), rtol=1e-4, atol=1e-4)
-
-    @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
-    def test_the_vendor_computes_the_same_product(self, layout: str) -> None:
-        torch = pytest.importorskip("torch")
-        from benchmarks.vendor.calls import VendorUnsupportedError, vendor_of
-
-        from tilewise.kernels.triton.programs import family_of
-        from tilewise.ops import GemmProblem
-
-        problem, family = GemmProblem(5, 7, 3, layout), family_of("gemm", "universal")
-        operands = [torch.randn(shape, dtype=torch.float16) for shape in family.operands(problem)]
-        made = vendor_of(Target("gemm", "universal", "fp16", "sm90"), problem, operands)
-        result = made.to_ours(made.calls["cublas"]())
-        torch.testing.assert_close(result.float(), family.reference(problem, *operands), rtol=1e-2, atol=1e-2)
-        if layout != "rcr":
-            with pytest.raises(VendorUnsupportedError, match="rcr only"):
-                vendor_of(Target("gemm", "universal", "fp8", "sm90"), problem, operands)
-
-
 @pytest.mark.long
 def test_scripts_need_nothing_but_the_measuring_side() -> None:
     """Scripts for a bare GPU machine import neither pandas nor similar libraries, directly or through tilewise."""
     code = (
         "import sys; import benchmarks.measuring.collect_rate, benchmarks.measuring.do_bench; "
-        "import benchmarks.vendor.compare, benchmarks.vendor.calls, benchmarks.runtime.run_overhead; "
+        "import benchmarks.runtime.run_overhead; "
         "import tilewise.collect.engines._stopwatch; "
         "print(sorted({'pandas', 'yaml', 'hydra', 'rich', 'lightgbm', 'mlflow', 'matplotlib'} & set(sys.modules)))"
     )
@@ -391,18 +234,17 @@ class TestReport:
         common = {"target": CONV, "machine": machine, "problems": 2}
         runs = [{"devices": 1, "valid": 10, "sweep_s": 2.0, "rate": 5.0, "rate_of_all": 5.0, "wall_s": 3.0}]
         save(tmp_path / "collect_rate.json", {**common, "kernels": 110, "compile_s": 9.0, "runs": runs})
-        slices = {"family": "1x1", "size": "tiny", "bound": "memory"}
+        figures = {"p10": 0.5, "median": 1.0, "p90": 2.0, "least": 0.25, "faster": 0.625, "within": 0.75}
         entries = [
-            {"index": 0, "status": "measured", "backend": "Cudnn", "ratio": 1.25, "differing": {"k": 3}, **slices},
-            {"index": 1, "status": "failed", "error": "RuntimeError: too large", **slices},
+            {"target": CONV, "slice": name, "n": n, "geomean": geomean, **figures}
+            for name, n, geomean in (("all", 24, 1.25), ("bound: memory", 20, 1.5))
         ]
-        save(tmp_path / f"vendor_{CONV}.json", {**common, "entries": entries})
+        save(tmp_path / "kinds.json", {"benchmark": "kinds", "entries": entries})
         filled = report.page(report.PAGE.read_text(), tmp_path)
         assert "4 x NVIDIA H200" in filled
-        assert f"| `{CONV}` | 1 | 1.25 |" in filled
-        assert "1 x failed: RuntimeError: too large" in filled
-        assert "On 1 a result differs" in filled
-        assert "| bound: memory | 1 |" in filled
+        assert f"| `{CONV}` | 24 | 1.25 | 0.50 | 1.00 | 2.00 | 0.25 | 62% | 75% |" in filled
+        assert "| bound: memory | 20 | 1.50 |" in filled
+        assert "| all |" not in filled
 
 
 def test_blocks_are_limited_by_whichever_runs_out() -> None:
@@ -449,26 +291,73 @@ def conv(c: int, k: int, groups: int) -> GroupedConvProblem:
     return GroupedConvProblem(2, c, k, groups, 8, 8, 3, 3)
 
 
-def test_groups_are_compared_by_their_kind() -> None:
-    """The call takes three times as long as the fastest kernel, on each of four kinds of groups."""
-    frame = measurements(n_problems=8, n_kernels=4)
-    dimensions = list(OPS["grouped_conv"].column_names())
-    shapes = {"C": [64, 96, 64, 60], "K": [64, 96, 128, 48], "G": [4, 4, 4, 4]}
-    usual = {"Y": 3, "X": 3, "pad_h": 1, "pad_w": 1, "dilation_h": 1, "dilation_w": 1, "Di": 1, "Z": 1}
-    some = frame.drop_duplicates(dimensions)[dimensions].head(4)
-    frame = frame.merge(some, on=dimensions)
-    place = frame.groupby(dimensions, sort=False).ngroup()
-    frame = frame.assign(**{n: place.map(dict(enumerate(v))) for n, v in shapes.items()}, **usual, backend="triton")
-    calls = frame.loc[frame.groupby(place)["latency_ms"].idxmin()]
-    calls = calls.assign(backend="vendor", kernel_name="vendor_cudnn", latency_ms=3 * calls["latency_ms"])
-    slides = frame.loc[frame.groupby(place)["latency_ms"].idxmin()].assign(pipeline="slide", num_stages=9)
-    slides = slides.assign(kernel_name="slide", latency_ms=slides["latency_ms"] / 2)
-    ratios = groups.slowness(pd.concat([frame, calls]), Target.parse(CONV))
-    found = groups.summary(ratios)
-    by_kind = {row["kind"]: (row["problems"], row["median"]) for row in found}
-    kinds = ("16 to 16 channels", "24 to 24 channels", "another number, 8 divides both", "another number")
-    assert by_kind == dict.fromkeys(kinds, (1, 3.0))
-    assert ratios["others"].isna().all()  # no kernel of the pipeline ran
-    found = groups.gain(groups.slowness(pd.concat([frame, calls, slides]), Target.parse(CONV)))
-    gained = {(row["problems"], row["slide"]): (row["n"], row["geomean"]) for row in found if row["problems"] == "all"}
-    assert gained == {("all", "with"): (4, 6.0), ("all", "without"): (4, 3.0)}
+class TestVendor:
+    """On made-up problems, the vendor's call takes a given multiple of the fastest own kernel's time."""
+
+    def own(self, problems: int, **shape: int | Sequence[int]) -> pd.DataFrame:
+        """Return rows of own kernels; `shape` are dimensions, of each problem or of all."""
+        frame = measurements(n_problems=problems, n_kernels=4, failures=0)
+        place = frame.groupby(DIMENSIONS, sort=False).ngroup()
+        columns = {n: v if isinstance(v, int) else place.map(dict(enumerate(v))) for n, v in shape.items()}
+        return frame.assign(**columns, backend="triton")
+
+    def fastest(self, frame: pd.DataFrame, times: float | Sequence[float], **columns: object) -> pd.DataFrame:
+        """Return the row of each problem's fastest kernel as another's that takes `times` as long."""
+        rows = frame.loc[frame.groupby(DIMENSIONS, sort=False)["latency_ms"].idxmin()]
+        return rows.assign(**columns, latency_ms=rows["latency_ms"] * times)
+
+    def calls(self, frame: pd.DataFrame, times: float | Sequence[float], **columns: object) -> pd.DataFrame:
+        return self.fastest(frame, times, **{"backend": "vendor", "kernel_name": "vendor_cudnn", **columns})
+
+    def slides(self, frame: pd.DataFrame, times: float) -> pd.DataFrame:
+        return self.fastest(frame, times, pipeline="slide", kernel_name="slide", num_stages=9)
+
+    def test_groups_are_compared_by_their_kind(self) -> None:
+        shapes = {"C": [64, 96, 64, 60], "K": [64, 96, 128, 48], "G": [4, 4, 4, 4]}
+        usual = {"Y": 3, "X": 3, "pad_h": 1, "pad_w": 1, "dilation_h": 1, "dilation_w": 1, "Di": 1, "Z": 1}
+        own = self.own(4, **shapes, **usual)
+        both = pd.concat([own, self.calls(own, 3)])
+        ratios = groups.slowness(both, TARGET)
+        by_kind = {row["kind"]: (row["problems"], row["median"]) for row in groups.summary(ratios)}
+        names = ("16 to 16 channels", "24 to 24 channels", "another number, 8 divides both", "another number")
+        assert by_kind == dict.fromkeys(names, (1, 3.0))
+        assert ratios["others"].isna().all()  # no kernel of the pipeline ran
+        found = groups.gain(groups.slowness(pd.concat([both, self.slides(own, 0.5)]), TARGET))
+        gained = {(row["problems"], row["slide"]): (row["n"], row["geomean"]) for row in found}
+        assert gained["all", "with"] == (4, 6.0)
+        assert gained["all", "without"] == (4, 3.0)
+
+    def test_the_fastest_times_are_of_valid_rows_of_either_side(self) -> None:
+        own = self.own(4, N=[1, 2, 3, 4], G=1)
+        calls = pd.concat([self.calls(own, 3), self.calls(own, 2, kernel_name="vendor_other", num_stages=8)])
+        wrong = self.fastest(own[own["N"] == 1], 0.1, kernel_name="wrong", num_stages=7, is_valid=False, status="wrong")
+        slides = self.slides(own[own["N"] == 4], 0.5)
+        frame = pd.concat([own[own["N"] != 2], calls[calls["N"] != 3], wrong, slides], ignore_index=True)
+        problems, times = fastest_times(frame, TARGET, "slide")
+        least = own.groupby("N")["latency_ms"].min()
+        found = {p.to_dict()["N"]: row for p, row in zip(problems, times.to_dict("records"), strict=True)}
+        one = {"call_ms": 2 * least[1], "own_ms": least[1], "others_ms": least[1], "these_ms": float("nan")}
+        four = {"call_ms": 2 * least[4], "own_ms": least[4] / 2, "others_ms": least[4], "these_ms": least[4] / 2}
+        assert list(found) == [1, 4]  # 2 has calls alone, 3 has none
+        assert found[1] == pytest.approx(one, nan_ok=True)
+        assert found[4] == pytest.approx(four)
+
+    def test_kinds_of_too_few_problems_are_not_shown(self) -> None:
+        """Compare 20 dense problems, as many as a slice needs, and 19 with narrow groups; 8 divides none of their C."""
+        groups = [1] * 20 + [4] * 19
+        usual = {"Hi": 14, "Wi": 14, "Y": 3, "X": 3, "pad_h": 1, "pad_w": 1, "stride_h": 1, "stride_w": 1}
+        own = self.own(39, N=range(1, 40), G=groups, C=60, K=64, **usual)
+        dense = [4.0] * 10 + [0.97] + [0.5] * 9
+        every = dense + [8.0] * 19
+        calls = self.calls(own, [ratio / 2 for ratio in every])
+        table = pd.concat([own, calls, self.slides(own, 0.5)])
+        found = {entry["slice"]: entry for entry in kinds.figures(table, TARGET)}
+        assert {"all", "grouping: dense", "dense, 8 divides not all channels", "filter: 3x3", "dims: 2D"} <= set(found)
+        hidden = ("grouping: grouped", "groups of 4 to 32 channels", "three input channels", "filter: 1x1", "dims: 3D")
+        assert not set(hidden) & set(found)
+        wanted = {"n": 20, "geomean": geometric_mean(dense), "p10": 0.5, "median": (4 + 0.97) / 2, "p90": 4.0}
+        wanted |= {"least": 0.5, "faster": 10 / 20, "within": 11 / 20}
+        for name in ("grouping: dense", "dense, 8 divides not all channels"):
+            assert found[name] == pytest.approx({"target": CONV, "slice": name, **wanted}, abs=1e-3)
+        shares = {"n": 39, "geomean": geometric_mean(every), "faster": 29 / 39, "within": 30 / 39}
+        assert {name: found["all"][name] for name in shares} == pytest.approx(shares, abs=1e-3)

@@ -17,7 +17,8 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.results import RESULTS, quantiles, save
-from tilewise.data import TargetTable, read_measurements
+from benchmarks.vendor.times import fastest_times
+from tilewise.data import read_measurements
 from tilewise.ops import GroupedConvProblem, Problem, Target
 
 WIDTHS = (2, 3, 4, 8, 16, 24, 32, 48, 56, 64)  # channels of a group that at least a dozen problems of a target have
@@ -42,23 +43,21 @@ def slowness(frame: pd.DataFrame, target: Target) -> pd.DataFrame:
         the same without the pipeline :data:`PIPELINE`, NaN where it did not run; `narrow`, whether groups have
         :data:`NARROW` channels; `call_us`, cuDNN's time.
     """
-    labels = TargetTable.of(frame, target).labelled()
-    rows = labels.rows[["latency_ms", "backend", "pipeline"]].assign(problem=labels.problem)
-    rows = rows[labels.rows["is_valid"].to_numpy(dtype=bool)]
-    is_call, is_new = rows["backend"] == "vendor", rows["pipeline"] == PIPELINE
-    calls, own, others, new = (
-        rows[of].groupby("problem")["latency_ms"].min() for of in (is_call, ~is_call, ~is_call & ~is_new, is_new)
-    )
-    ratios = pd.DataFrame({"slowness": calls / own, "others": (calls / others).where(new.notna())}).dropna(
-        subset="slowness"
-    )
-    problems = [labels.problems[number] for number in ratios.index]
-    return ratios.assign(
-        kind=[_kind(p) for p in problems], narrow=[_is_narrow(p) for p in problems], call_us=1e3 * calls[ratios.index]
+    problems, times = fastest_times(frame, target, PIPELINE)
+    calls = times["call_ms"]
+    return pd.DataFrame(
+        {
+            "slowness": calls / times["own_ms"],
+            "others": (calls / times["others_ms"]).where(times["these_ms"].notna()),
+            "kind": [_kind(p) for p in problems],
+            "narrow": [is_narrow(p) for p in problems],
+            "call_us": 1e3 * calls,
+        }
     )
 
 
-def _is_narrow(problem: Problem) -> bool:
+def is_narrow(problem: Problem) -> bool:
+    """Return whether a problem's groups have :data:`NARROW` channels, in and out."""
     assert isinstance(problem, GroupedConvProblem)
     inputs, outputs = problem.C // problem.G, problem.K // problem.G
     return problem.G > 1 and min(inputs, outputs) >= NARROW[0] and max(inputs, outputs) <= NARROW[1]
