@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from torch.nn import functional
 from tilewise.errors import one_line
 from tilewise.torch._graph import Traced, calls_of, is_hooked, name_of, trace
 from tilewise.torch._layers import kind_of
+from tilewise.torch.norm import can_fuse, is_served
 
 _NORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
 _MODULES: dict[type[nn.Module], str] = {
@@ -84,7 +85,7 @@ class Found(NamedTuple):
 
 
 def find_chains(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse: bool) -> Found:
-    """Return the chains of the layers that the network calls once.
+    """Return the chains of the layers that the network calls once, for inference.
 
     Args:
         model: the network.
@@ -95,44 +96,65 @@ def find_chains(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse:
     """
     if model.training:
         return Found(why_none="the model is in training mode; call model.eval() before, for inference")
-    if "forward" in vars(model):
-        return Found(why_none="the model's forward is not that of its class")
-    if len(inputs) != 1:
-        return Found(why_none=f"the example has {len(inputs)} arguments, and graphs are taken of networks with one")
-    try:
-        traced = trace(model)
-    except Exception as e:
-        return Found(why_none=f"torch.fx cannot trace the model: {one_line(e)}")
-    layers, calls = dict(model.named_modules(remove_duplicate=False)), list(calls_of(traced.graph))
-    search = _Search(layers, Counter(id(layers[name_of(node)]) for node in calls), fold)
-    found = [chain for node in calls if (chain := search.chain_of(node)) is not None]
+    traced = _traced(model, inputs)
+    if isinstance(traced, str):
+        return Found(why_none=traced)
+    search = _Search(model, traced.graph, fold)
+    found = [chain for node in calls_of(traced.graph) if (chain := search.chain_of(node)) is not None]
     if not (fuse and traced.may_replace):
         found = [chain.folding_only for chain in found]
     chains = tuple(chain for chain in found if len(chain.nodes) > 1)
     return Found(chains, traced if chains else None)
 
 
+def find_norm_chains(model: nn.Module, inputs: Sequence[object]) -> Found:
+    """Return the chains that begin with a batch normalisation which the network calls once, for training.
+
+    Args:
+        model: the network, in training mode.
+        inputs: an example of its arguments.
+    """
+    traced = _traced(model, inputs)
+    if isinstance(traced, str):
+        return Found(why_none=traced)
+    if not traced.may_replace:
+        return Found(why_none="the model makes tensors or keeps results, which a graph does not")
+    search = _Search(model, traced.graph, fold=False)
+    chains = tuple(chain for node in calls_of(traced.graph) if (chain := search.norm_chain_of(node)) is not None)
+    return Found(chains, traced if chains else None)
+
+
+def _traced(model: nn.Module, inputs: Sequence[object]) -> Traced | str:
+    """Return the graph of a network, or the reason that stands against it."""
+    if "forward" in vars(model):
+        return "the model's forward is not that of its class"
+    if len(inputs) != 1:
+        return f"the example has {len(inputs)} arguments, and graphs are taken of networks with one"
+    try:
+        return trace(model)
+    except Exception as e:
+        return f"torch.fx cannot trace the model: {one_line(e)}"
+
+
 class _Search:
     """The search for the chain of each layer.
 
     Args:
-        layers: the network's modules by name.
-        calls: how often each is called, by its id.
+        model: the network.
+        graph: its graph.
         fold: whether chains may contain a batch normalisation.
     """
 
-    def __init__(self, layers: dict[str, nn.Module], calls: Counter[int], fold: bool) -> None:
-        self._layers, self._calls, self._fold = layers, calls, fold
+    def __init__(self, model: nn.Module, graph: fx.Graph, fold: bool) -> None:
+        self._layers, self._fold = dict(model.named_modules(remove_duplicate=False)), fold
+        self._calls = Counter(id(self._layers[name_of(node)]) for node in calls_of(graph))
         self._taken: set[fx.Node] = set()
 
     def chain_of(self, node: fx.Node) -> Chain | None:
         """Return the chain that begins with a layer's call, or None where the node is no such call."""
-        layer = self._layers[name_of(node)]
-        if kind_of(layer) is None or self._calls[id(layer)] != 1 or _is_altered(layer):
+        if kind_of(self._layers[name_of(node)]) is None or not self._begins(node):
             return None
-        if len(node.args) != 1 or node.kwargs:
-            return None
-        nodes, norm = [node], ""
+        layer, nodes, norm = self._layers[name_of(node)], [node], ""
         if (after := self._only_user(node)) is not None and after.op == "call_module":
             follower = self._layers[name_of(after)]
             if isinstance(follower, nn.modules.batchnorm._BatchNorm):
@@ -140,16 +162,33 @@ class _Search:
                     return None
                 nodes.append(after)
                 norm = name_of(after)
+        return self._with_ends(nodes, norm, lambda has_residual, activation: True)
+
+    def norm_chain_of(self, node: fx.Node) -> Chain | None:
+        """Return the chain that begins with a batch normalisation's call, or None where the node is no such call."""
+        if not is_served(self._layers[name_of(node)]) or not self._begins(node):
+            return None
+        return self._with_ends([node], "", can_fuse)
+
+    def _begins(self, node: fx.Node) -> bool:
+        """Return whether a chain may begin with the call of a layer."""
+        layer = self._layers[name_of(node)]
+        called_once = self._calls[id(layer)] == 1 and len(node.args) == 1 and not node.kwargs
+        return called_once and not _is_altered(layer)
+
+    def _with_ends(self, nodes: list[fx.Node], norm: str, can: Callable[[bool, str], bool]) -> Chain:
+        """Return the chain of these nodes and of an addition and an activation after them, as far as a layer can."""
         addition = self._only_user(nodes[-1])
         has_residual = addition is not None and self._adds(addition, nodes)
         if has_residual:
             nodes.append(addition)
         activation = self._only_user(nodes[-1])
         kind = "" if activation is None or not self._is_movable(nodes, activation) else self._activation(activation)
+        kind = kind if can(has_residual, kind) else ""
         if kind:
             nodes.append(activation)
         self._taken.update(nodes)
-        return Chain(name_of(node), norm, has_residual, kind, tuple(n.name for n in nodes))
+        return Chain(name_of(nodes[0]), norm, has_residual, kind, tuple(n.name for n in nodes))
 
     def _only_user(self, node: fx.Node) -> fx.Node | None:
         users = list(node.users)

@@ -26,22 +26,23 @@ class _State(TypedDict):
     _root: Root
     _chains: tuple[Chain, ...]
     _traced: str
+    _is_training: bool
 
 
 class FusedForward:
     """The forward pass of one network: its graph with the chains replaced by calls of their layers.
 
-    It applies in evaluation mode, to one argument, while modules and their attributes are those of the trace, none that
-    the graph leaves out or lets compute more has hooks, and no gradient of a folded layer's parameters can be asked
-    for. Elsewhere the network's own ``forward`` computes. It is not a module, so the network keeps its names; copies
-    and pickles trace their graph again in their first call, and compute it if it is the same. Replicas of
-    ``nn.DataParallel``, which live for one call, compute by the network's own ``forward``.
+    It applies to one argument, in the mode (training or evaluation) in which it was made, while modules and their
+    attributes are those of the trace, none that the graph leaves out or lets compute more has hooks, and no gradient of
+    a folded layer's parameters can be asked for. Elsewhere the network's own ``forward`` computes. It is not a module,
+    so the network keeps its names; copies and pickles trace their graph again in their first call, and compute it if it
+    is the same. Replicas of ``nn.DataParallel``, which live for one call, compute by the network's own ``forward``.
     """
 
     _compute: Callable[..., object] | None = None  # of the graph; without one the network computes
 
     def __init__(self, network: nn.Module, chains: tuple[Chain, ...], graph: fx.Graph) -> None:
-        self._root, self._chains = Root(network), chains
+        self._root, self._chains, self._is_training = Root(network), chains, bool(network.training)
         self._traced, self._is_traced = str(graph), True
         self._build(graph)
 
@@ -69,10 +70,16 @@ class FusedForward:
         return type(network).forward(network, *args, **kwargs)
 
     def __getstate__(self) -> _State:
-        return {"_root": self._root, "_chains": self._chains, "_traced": self._traced}
+        return {
+            "_root": self._root,
+            "_chains": self._chains,
+            "_traced": self._traced,
+            "_is_training": self._is_training,
+        }
 
     def __setstate__(self, state: _State) -> None:
         self._root, self._chains, self._traced = state["_root"], state["_chains"], state["_traced"]
+        self._is_training = state["_is_training"]
         self._is_traced = False
 
     def _trace_again(self) -> None:
@@ -87,13 +94,15 @@ class FusedForward:
             self._build(graph)
 
     def _applies(self) -> bool:
-        if self._root.network.training:
+        if self._root.network.training is not self._is_training:
             return False
         for siblings, count in self._siblings:
             if len(siblings) != count:
                 return False
-        for siblings, name, module in self._places:
-            if siblings.get(name) is not module or (module is not None and module.training):
+        for siblings, name, module, has_other_mode in self._places:
+            if siblings.get(name) is not module:
+                return False
+            if module is not None and (module.training is not self._is_training) is not has_other_mode:
                 return False
         for module in self._watched:
             if is_hooked(module):
@@ -116,7 +125,12 @@ class FusedForward:
             {id(layers[name_of(node)]) for node in calls_of(graph)} - gone - {id(layers[c.layer]) for c in self._chains}
         )
         modules = tuple(network.modules())
-        self._places = tuple((m._modules, name, child) for m in modules for name, child in m._modules.items())
+        mode = network.training
+        self._places = tuple(
+            (m._modules, name, child, child is not None and child.training is not mode)
+            for m in modules
+            for name, child in m._modules.items()
+        )
         self._siblings = tuple((m._modules, len(m._modules)) for m in modules if m._modules)
         self._watched = tuple(m for m in modules if m is not network and id(m) not in plain)
         self._attributes = Attributes(network)

@@ -1,4 +1,4 @@
-"""The graph of a network in evaluation mode, as ``torch.fx`` traces it, and whether it may stand for the network.
+"""The graph of a network in its mode, as ``torch.fx`` traces it, and whether it may stand for the network.
 
 A graph repeats the branches and loops that the network's code took once, and the values of attributes that it read. So
 it is traced from a copy, as code may keep results; it is checked against the operators that the network calls for an
@@ -23,11 +23,13 @@ from torch.utils._pytree import tree_leaves
 from tilewise.errors import one_line
 from tilewise.torch._calls import Calls, on_example, recording
 from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
+from tilewise.torch.norm import NORMS
 
-_LEAVES = (*REPLACEMENTS.values(), *FOLDED.values())
+_LEAVES = (*REPLACEMENTS.values(), *FOLDED.values(), *NORMS.values())
 _ROOT = "network"
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 _tracing = Lock()  # of two traces at once, the first to end would undo the replacements of the other
+_DEVICE = torch.ops.prim.device.default  # autograd asks for it when it meets a parameter for the first time
 _CONSTANT = "_tensor_constant"  # names that torch.fx gives to tensors which the code made
 
 
@@ -88,7 +90,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
 
 
 def trace(network: nn.Module) -> Traced:
-    """Return the graph of a network in evaluation mode, which stays as it is.
+    """Return the graph of a network, which stays as it is.
 
     Raises:
         Exception: the network cannot be copied, or torch.fx cannot trace it.
@@ -254,7 +256,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
     ) -> object:
         kwargs = kwargs or {}
         operands = [self._described(leaf) for leaf in tree_leaves((args, kwargs))]
-        if not any(type(described) is _Value and described.writer is not None for described in operands):
+        is_read = any(type(described) is _Value and described.writer is not None for described in operands)
+        if not is_read or function is _DEVICE:
             return function(*args, **kwargs)
         number, schema = len(self.called), function._schema
         before = self._before[number] if number < len(self._before) else None

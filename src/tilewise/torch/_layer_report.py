@@ -84,6 +84,7 @@ class OptimizeReport:
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
         host: host time of an eager call by kind of layer and form of launch, and of the rest of a pass; empty if no
             decision depends on it.
+        norms: batch normalisations that kernels compute in training, with the addition and activation after them.
     """
 
     layers: tuple[LayerReport, ...]
@@ -91,6 +92,7 @@ class OptimizeReport:
     why_not_folded: str
     models: Mapping[str, str]
     host: Mapping[str, HostCost] = field(default_factory=dict)
+    norms: tuple[str, ...] = ()
 
     @property
     def pytorch_ms(self) -> float:
@@ -106,7 +108,7 @@ class OptimizeReport:
     def digest(self) -> str:
         """Digest of decisions and models; processes of one job compare it to see that they chose alike."""
         layers = [{**asdict(layer), "reason": ""} for layer in self.layers]  # reasons name times of this machine
-        text = json.dumps([layers, self.folded, self.why_not_folded, dict(self.models)], sort_keys=True)
+        text = json.dumps([layers, self.folded, self.norms, self.why_not_folded, dict(self.models)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,6 +124,7 @@ class OptimizeReport:
         ]
         lines += [f"{conv}: {norm} is folded into it" for conv, norm in self.folded]
         lines += [f"{layer.name}: computes {' and '.join(layer.fused)} too" for layer in self.layers if layer.fused]
+        lines += [f"{norm}: computes the addition and activation after it too" for norm in self.norms]
         lines += [
             f"{name}: an eager call takes the host {cost.kernel_ms:.4f} ms, {cost.pytorch_ms:.4f} ms by PyTorch"
             for name, cost in self.host.items()

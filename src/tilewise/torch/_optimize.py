@@ -19,7 +19,7 @@ from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
 from tilewise.ops import Problem
 from tilewise.torch._calls import Calls, Pass
-from tilewise.torch._chains import Chain, Found, find_chains
+from tilewise.torch._chains import Chain, Found, find_chains, find_norm_chains
 from tilewise.torch._fused_forward import FusedForward
 from tilewise.torch._graph import Traced, observe
 from tilewise.torch._host_costs import (
@@ -36,6 +36,7 @@ from tilewise.torch._launch_budget import Work, shortest_pass
 from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import REPLACEMENTS, fold_layers, kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
+from tilewise.torch.norm import replace_norm
 
 Launch = Literal["eager", "graph"] | Mapping[str, HostCost]
 
@@ -59,7 +60,8 @@ def optimize(
     Convolutions and linear layers are compared on the shapes that they see while the network runs on the example; in
     training mode with their gradients, in evaluation mode with the batch normalisation, addition and activation that
     follow and that their kernels can compute too. A layer stays as it is where nothing is gained, or where the two
-    cannot be compared. Parameters keep their names, so a ``state_dict`` of the original can be loaded.
+    cannot be compared. For CUDA graphs of training steps, batch normalisations compute the addition and activation that
+    follow them. Parameters keep their names, so a ``state_dict`` of the original can be loaded.
 
     Args:
         model: the network, on the device and in the dtype in which it will run. It runs on fake tensors, and for eager
@@ -70,7 +72,7 @@ def optimize(
             else reads the convolution's result. Parameters must afterwards be changed by ``load_state_dict`` or in
             training mode only.
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
-            proves the same.
+            proves the same; in training mode, for CUDA graphs, let batch normalisations do so.
         min_gain: least gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 where it is
             predicted in training mode, where nothing is fused and predictions may be off by as much, and else 0.
         launch: how the network will be called. ``eager``: from Python, where a pass lasts as long as the host's part
@@ -86,7 +88,7 @@ def optimize(
     if isinstance(launch, str) and launch not in ("eager", "graph"):
         raise ConfigError(f"launch must be 'eager', 'graph' or measured host costs, got {launch!r}")
     model = model if inplace else copy.deepcopy(model)
-    found, models = find_chains(model, example_inputs, fold=fold, fuse=fuse), dict[str, str]()
+    found, models = _found(model, example_inputs, fold=fold, fuse=fuse, launch=launch), dict[str, str]()
     calls, why_unproved = observe(model, example_inputs, found.traced)
     if why_unproved:
         found = Found(why_none=why_unproved)
@@ -95,9 +97,10 @@ def optimize(
     judge = _Judge(min_gain, launch, models, host)
     layers = judge.decide([_Layer(name, modules[name], chains.get(name)) for name in calls], calls)
     folded = _apply(model, layers, chains, found.traced)
+    norms = tuple(chains) if model.training else ()
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
-    return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host))
+    return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host, norms))
 
 
 def measure(model: nn.Module, *example_inputs: Any, top_k: int = 3) -> None:
@@ -125,6 +128,13 @@ def measure(model: nn.Module, *example_inputs: Any, top_k: int = 3) -> None:
     for name, of_target in problems.items():
         if (dispatcher := dispatcher_named(name)) is not None:
             dispatcher.measure(of_target, top_k)
+
+
+def _found(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse: bool, launch: Launch) -> Found:
+    """Return the chains of a network in its mode. A kernel's call takes the host longer than PyTorch's in training."""
+    if model.training and fuse and launch == "graph":
+        return find_norm_chains(model, inputs)
+    return find_chains(model, inputs, fold=fold, fuse=fuse)
 
 
 @dataclass(frozen=True)
@@ -178,6 +188,10 @@ def _apply(
     pairs = [(c.layer, c.norm) for c in chains.values() if c.norm and _is_worth_folding(modules[c.layer], c, replaced)]
     for conv, norm in pairs:
         fold_layers(modules[conv], modules[norm])
+    if model.training:
+        for name in chains:
+            replace_norm(modules[name])
+        replaced.update(chains)
     fused = tuple(chain for chain in chains.values() if chain.is_fused and chain.layer in replaced)
     if fused and traced is not None:
         FusedForward(model, fused, traced.graph).install()
