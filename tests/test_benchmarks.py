@@ -31,7 +31,7 @@ from tilewise.data.quality import prepare_files
 from tilewise.errors import DataError
 from tilewise.kernels import load_pool, unsupported
 from tilewise.markdown import fill
-from tilewise.ops import OPS, GroupedConvProblem, Problem, Target
+from tilewise.ops import OPS, GemmProblem, GroupedConvProblem, Problem, Target
 
 TARGET = Target.parse(CONV)
 DIMENSIONS = list(OPS["grouped_conv"].column_names())
@@ -341,6 +341,17 @@ class TestVendor:
         assert list(found) == [1, 4]  # 2 has calls alone, 3 has none
         assert found[1] == pytest.approx(one, nan_ok=True)
         assert found[4] == pytest.approx(four)
+
+    @pytest.mark.parametrize(("sizes", "by"), [
+        ((4096, 4096, 4096, "rcr"), "16"), ((4100, 4100, 4096, "rcr"), "16"), ((4096, 4096, 4088, "rcr"), "8"),
+        ((4096, 4088, 4096, "rrr"), "8"), ((4088, 4096, 4100, "crr"), "8"), ((4096, 4096, 4092, "rcr"), None),
+        ((512, 512, 512, "rcr"), None),
+    ])  # fmt: skip
+    def test_large_products_are_told_apart_by_their_rows(
+        self, sizes: tuple[int, int, int, str], by: str | None
+    ) -> None:
+        found = [name for name, holds in kinds.KINDS["gemm"].items() if holds(GemmProblem(*sizes))]
+        assert found == ([f"1e10 FLOPs or more, {by} divides rows"] if by else [])
 
     def test_kinds_of_too_few_problems_are_not_shown(self) -> None:
         """Compare 20 dense problems, as many as a slice needs, and 19 with narrow groups; 8 divides none of their C."""

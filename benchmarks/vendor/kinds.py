@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,28 @@ from tilewise.arch import load_arch
 from tilewise.data import read_measurements
 from tilewise.evaluate import slice_labels
 from tilewise.markdown import table
-from tilewise.ops import Problem, Target
+from tilewise.ops import Problem, Target, stored_rows
 
 SLICES = ("size", "bound", "grouping", "filter", "dims")
 MIN_PROBLEMS = 20  # a slice of fewer is not shown
 HEADER = ("problems", "geomean", "P10", "median", "P90", "least", "faster", "within 5 %")
-CONVOLUTIONS: dict[str, Callable[[Any], bool]] = {
-    "groups of 4 to 32 channels": is_narrow,
-    "three input channels": lambda p: p.G == 1 and p.C == 3,
-    "dense, 8 divides not all channels": lambda p: p.G == 1 and bool(p.C % 8 or p.K % 8),
+KINDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "grouped_conv": {
+        "groups of 4 to 32 channels": is_narrow,
+        "three input channels": lambda p: p.G == 1 and p.C == 3,
+        "dense, 8 divides not all channels": lambda p: p.G == 1 and bool(p.C % 8 or p.K % 8),
+    },
+    "gemm": {  # descriptors load rows that 16 divides
+        "1e10 FLOPs or more, 16 divides rows": lambda p: p.flops >= 1e10 and _divides(p) == 16,
+        "1e10 FLOPs or more, 8 divides rows": lambda p: p.flops >= 1e10 and _divides(p) == 8,
+    },
 }
+
+
+def _divides(product: Problem) -> int:
+    """Return the largest power of two, at most 16, that divides the stored rows of both operands of a product."""
+    rows = stored_rows(product)
+    return gcd(int(rows["a"]), int(rows["b"]), 16)
 
 
 def figures(frame: pd.DataFrame, target: Target) -> Iterator[dict[str, Any]]:
@@ -58,8 +71,7 @@ def _slices(problems: Sequence[Problem], target: Target) -> dict[str, pd.Series]
     if target.op == "grouped_conv":
         dense = labels["grouping"] == "dense"
         slices["dense, compute-bound"] = dense & (labels["bound"] == "compute")
-        slices |= {name: pd.Series([holds(p) for p in problems]) for name, holds in CONVOLUTIONS.items()}
-    return slices
+    return slices | {name: pd.Series([holds(p) for p in problems]) for name, holds in KINDS[target.op].items()}
 
 
 def _figures(ratios: Sequence[float]) -> dict[str, float]:
