@@ -108,6 +108,13 @@ class TestLayer:
         assert torch.allclose(a(x).std((0, 2, 3)), a.weight.abs(), rtol=0.02)
         assert torch.allclose(a.running_var, b.running_var.float(), rtol=1e-3)
 
+    def test_values_that_are_no_numbers_show_as_with_pytorch(self) -> None:
+        a, b = pair(8)
+        x = channels_last(2, 8, 4, 4)
+        x[1, 3, 2, 2], x[0, 5, 1, 1] = float("nan"), float("inf")
+        assert torch.equal(a(x).isnan(), b(x).isnan())
+        assert torch.equal(a.running_var.isnan(), b.running_var.isnan())
+
     def test_gradients_can_be_differentiated(self) -> None:
         found = []
         a, b = pair(6)

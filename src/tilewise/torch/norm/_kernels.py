@@ -13,6 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tilewise.kernels.triton.programs import activated
+
 
 @triton.jit
 def _tile(at, end, C, col, BLOCK_P: tl.constexpr, VECTOR: tl.constexpr, WIDE: tl.constexpr):
@@ -44,18 +46,6 @@ def _store_sums(partial, first, second, col, C):
     offset = tl.program_id(0) * C + col
     tl.store(partial + offset, tl.sum(first, axis=0), mask=col < C)
     tl.store(partial + tl.num_programs(0) * C + offset, tl.sum(second, axis=0), mask=col < C)
-
-
-@triton.jit
-def _activated(z, ACTIVATION: tl.constexpr):
-    """Return the activation of fp32 values."""
-    if ACTIVATION == "relu":
-        z = tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    elif ACTIVATION == "silu":
-        z = z * tl.sigmoid(z)
-    elif ACTIVATION == "hardswish":
-        z = z * tl.minimum(tl.maximum(z / 6.0 + 0.5, 0.0), 1.0)
-    return z
 
 
 @triton.jit
@@ -104,7 +94,7 @@ def normalise(
     first, second = _sums(partial, col, C, tl.num_programs(0), BLOCK_C, VECTOR)
     beyond = first / P
     mean = tl.load(x + col, mask=known, other=0.0).to(tl.float32) + beyond
-    variance = tl.maximum(second / P - beyond * beyond, 0.0)
+    variance = tl.maximum(second / P - beyond * beyond, 0.0, propagate_nan=tl.PropagateNan.ALL)
     rstd = 1.0 / tl.sqrt(variance + eps)
     w = tl.load(weight + col, mask=known, other=0.0).to(tl.float32)
     b = tl.load(bias + col, mask=known, other=0.0).to(tl.float32)
@@ -126,7 +116,7 @@ def normalise(
         value = value * w[None, :] + b[None, :]
         if residual is not None:
             value += tl.load(residual + offset, mask=mask, other=0.0).to(tl.float32)
-        tl.store(y + offset, _activated(value, ACTIVATION), mask=mask)
+        tl.store(y + offset, activated(value, ACTIVATION), mask=mask)
 
 
 @triton.jit

@@ -7,7 +7,7 @@ only functions with tensors import torch. Used by `collect`, `dispatch` and the 
 from __future__ import annotations
 
 from tilewise.kernels.triton.programs._correctness import count_mismatches, scale_of
-from tilewise.kernels.triton.programs._epilogue import pass_launch
+from tilewise.kernels.triton.programs._epilogue import activated, pass_launch
 from tilewise.kernels.triton.programs._family import Family, family_of
 from tilewise.kernels.triton.programs._operand_tensors import TORCH_TYPES, empty_result, random_operands, seed_of
 from tilewise.kernels.triton.programs._program import (
@@ -32,6 +32,7 @@ __all__ = [
     "Family",
     "Launch",
     "Program",
+    "activated",
     "compile_program",
     "count_mismatches",
     "cuda_target",

@@ -33,7 +33,7 @@ def ended(acc, offset, mask, channel, known, bias, residual, ACTIVATION: tl.cons
         acc += tl.load(bias + channel, mask=known, other=0.0).to(tl.float32)
     if residual is not None:
         acc += tl.load(residual + offset, mask=mask, other=0.0).to(tl.float32)
-    return _activated(acc, ACTIVATION)
+    return activated(acc, ACTIVATION)
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def ended_pixels(acc, pixel, col, inside, C, Cg, g, bias, residual, ACTIVATION: 
 
 
 @triton.jit
-def _activated(x, ACTIVATION: tl.constexpr):
+def activated(x, ACTIVATION: tl.constexpr):
     """Return PyTorch's activation of fp32 values.
 
     The kernel's units of matrices stand still meanwhile, so the instructions are counted: those of the CUDA library
