@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.results import RESULTS, load, quantiles, save
+from benchmarks.results import RESULTS, quantiles, save
 from benchmarks.vendor.groups import PIPELINE, is_narrow
 from benchmarks.vendor.times import fastest_times
 from tilewise.arch import load_arch
@@ -111,8 +111,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     args = parser.parse_args()
     entries = [e for target in args.targets for e in figures(read_measurements(args.data, target), target)]
-    save(RESULTS / "kinds.json", {"benchmark": "kinds", "entries": entries})
-    print(slices_text(load(RESULTS / "kinds.json")))
+    result = {"benchmark": "kinds", "entries": entries}
+    save(RESULTS / "kinds.json", result)
+    print(slices_text(result))
 
 
 if __name__ == "__main__":

@@ -203,6 +203,13 @@ class TestOptimize:
         assert ours.optimize(in_training(), x, launch="graph", fuse=False).report.norms == ()
         assert ours.optimize(in_training().eval(), x, launch="graph").report.norms == ()
 
+    def test_normalisations_of_ours_stay_ours(self, x: torch.Tensor) -> None:
+        """Without an addition or activation the network keeps its forward, so it can be optimised once more."""
+        once = ours.optimize(nn.Sequential(nn.BatchNorm2d(4), nn.Sigmoid()).to(DEVICE).half(), x, launch="graph").model
+        again, report = ours.optimize(once, x, launch="graph")
+        assert report.norms == ("0",)
+        assert type(again[0]) is norms.BatchNorm2d
+
     def test_layers_that_kernels_do_not_compute_stay(self, x: torch.Tensor) -> None:
         optimised, report = ours.optimize(Kinds().to(DEVICE).half(), x, launch="graph")
         assert report.norms == ("first", "plain")

@@ -26,6 +26,19 @@ def _tile(at, end, C, col, BLOCK_P: tl.constexpr, VECTOR: tl.constexpr, WIDE: tl
 
 
 @triton.jit
+def _each(values, col, C):
+    """Return a channel's value for each column, in fp32."""
+    return tl.load(values + col, mask=col < C, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _share(P, pixels):
+    """Return the first pixel of this program's share, and the end of the share."""
+    begin = tl.program_id(0) * pixels
+    return begin, tl.minimum(begin + pixels, P)
+
+
+@triton.jit
 def _sums(partial, col, C, shares, BLOCK_C: tl.constexpr, VECTOR: tl.constexpr, AT_ONCE: tl.constexpr = 16):
     """Return both sums of each channel over all shares."""
     width = C // VECTOR * VECTOR
@@ -68,11 +81,10 @@ def moments(
 ):  # fmt: skip
     """Sum the pixels of a share and their squares, both less the first pixel of all."""
     col = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    shift = tl.load(x + col, mask=col < C, other=0.0).to(tl.float32)
+    shift = _each(x, col, C)
     first = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     second = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    begin = tl.program_id(0) * pixels
-    end = tl.minimum(begin + pixels, P)
+    begin, end = _share(P, pixels)
     for at in range(begin, end, BLOCK_P):
         offset, mask = _tile(at, end, C, col, BLOCK_P, VECTOR, WIDE)
         value = tl.where(mask, tl.load(x + offset, mask=mask, other=0.0).to(tl.float32) - shift[None, :], 0.0)
@@ -93,23 +105,20 @@ def normalise(
     known = col < C
     first, second = _sums(partial, col, C, tl.num_programs(0), BLOCK_C, VECTOR)
     beyond = first / P
-    mean = tl.load(x + col, mask=known, other=0.0).to(tl.float32) + beyond
+    mean = _each(x, col, C) + beyond
     variance = tl.maximum(second / P - beyond * beyond, 0.0, propagate_nan=tl.PropagateNan.ALL)
     rstd = 1.0 / tl.sqrt(variance + eps)
-    w = tl.load(weight + col, mask=known, other=0.0).to(tl.float32)
-    b = tl.load(bias + col, mask=known, other=0.0).to(tl.float32)
+    w, b = _each(weight, col, C), _each(bias, col, C)
     if tl.program_id(0) == 0:
         tl.store(mean_out + col, mean, mask=known)
         tl.store(rstd_out + col, rstd, mask=known)
-        old_mean = tl.load(running_mean + col, mask=known, other=0.0).to(tl.float32)
-        old_var = tl.load(running_var + col, mask=known, other=0.0).to(tl.float32)
+        old_mean, old_var = _each(running_mean, col, C), _each(running_var, col, C)
         unbiased = variance * P / (P - 1)
         tl.store(running_mean + col, old_mean + momentum * (mean - old_mean), mask=known)
         tl.store(running_var + col, old_var + momentum * (unbiased - old_var), mask=known)
         if tl.program_id(1) == 0:
             tl.store(tracked, tl.load(tracked) + 1)
-    begin = tl.program_id(0) * pixels
-    end = tl.minimum(begin + pixels, P)
+    begin, end = _share(P, pixels)
     for at in range(begin, end, BLOCK_P):
         offset, mask = _tile(at, end, C, col, BLOCK_P, VECTOR, WIDE)
         value = (tl.load(x + offset, mask=mask, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
@@ -141,14 +150,10 @@ def gradient_sums(
 ):  # fmt: skip
     """Sum the gradients of a share before the activation, and their products with the normalised values."""
     col = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    known = col < C
-    mean, rstd = tl.load(mean_in + col, mask=known, other=0.0), tl.load(rstd_in + col, mask=known, other=0.0)
-    w = tl.load(weight + col, mask=known, other=0.0).to(tl.float32)
-    b = tl.load(bias + col, mask=known, other=0.0).to(tl.float32)
+    mean, rstd, w, b = _each(mean_in, col, C), _each(rstd_in, col, C), _each(weight, col, C), _each(bias, col, C)
     first = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     second = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    begin = tl.program_id(0) * pixels
-    end = tl.minimum(begin + pixels, P)
+    begin, end = _share(P, pixels)
     for at in range(begin, end, BLOCK_P):
         offset, mask = _tile(at, end, C, col, BLOCK_P, VECTOR, WIDE)
         gradient, normal = _gradient(dy, x, y, mean, rstd, w, b, offset, mask, ACTIVATION)
@@ -166,16 +171,13 @@ def gradients(
     """Write the gradients of a share's pixels; programs of the first one write those of weight and bias."""
     col = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     known = col < C
-    mean, rstd = tl.load(mean_in + col, mask=known, other=0.0), tl.load(rstd_in + col, mask=known, other=0.0)
-    w = tl.load(weight + col, mask=known, other=0.0).to(tl.float32)
-    b = tl.load(bias + col, mask=known, other=0.0).to(tl.float32)
+    mean, rstd, w, b = _each(mean_in, col, C), _each(rstd_in, col, C), _each(weight, col, C), _each(bias, col, C)
     first, second = _sums(partial, col, C, tl.num_programs(0), BLOCK_C, VECTOR)
     if tl.program_id(0) == 0:
         tl.store(dbias + col, first, mask=known)
         tl.store(dweight + col, second, mask=known)
     scale, level, tilt = w * rstd, first / P, second / P
-    begin = tl.program_id(0) * pixels
-    end = tl.minimum(begin + pixels, P)
+    begin, end = _share(P, pixels)
     for at in range(begin, end, BLOCK_P):
         offset, mask = _tile(at, end, C, col, BLOCK_P, VECTOR, WIDE)
         gradient, normal = _gradient(dy, x, y, mean, rstd, w, b, offset, mask, ACTIVATION)

@@ -10,13 +10,15 @@ from tilewise.kernels.triton.programs import interpreted
 from tilewise.torch._ended import finished
 from tilewise.torch.norm._function import ACTIVATIONS, DTYPES, Statistics, batch_norm
 
+_PLAIN = (Tensor, nn.Parameter)  # not fake tensors, nor those of other subclasses
+
 
 class _Norm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc] # torch has no types here
     """A batch normalisation: PyTorch's, but for channels-last tensors on a GPU in training."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None, activation: str | None = None) -> Tensor:
         """Compute ``activation(layer + residual)``."""
-        if self.training and can_fuse(residual is not None, activation or "") and self._takes(input, residual):
+        if can_fuse(residual is not None, activation or "") and self._takes(input, residual):
             kept = (self.running_mean, self.running_var, self.num_batches_tracked)
             statistics = Statistics(*kept, self.momentum, self.eps)
             return batch_norm(input, self.weight, self.bias, statistics, residual, activation or "")
@@ -24,7 +26,9 @@ class _Norm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc] # torch has 
 
     def _takes(self, x: Tensor, residual: Tensor | None) -> bool:
         """Return whether kernels compute these tensors; a compiler fuses PyTorch's functions itself."""
-        if type(x) is not Tensor or torch.compiler.is_compiling() or not is_served(self):
+        if not (type(x) in _PLAIN and type(self.weight) in _PLAIN) or torch.compiler.is_compiling():
+            return False
+        if not is_served(self):
             return False
         if x.device != self.weight.device or x.dtype not in DTYPES or x.dim() not in (4, 5):
             return False
@@ -69,5 +73,5 @@ def can_fuse(has_residual: bool, activation: str) -> bool:
 
 
 def replace_norm(norm: nn.Module) -> None:
-    """Turn a layer of PyTorch's for which :func:`is_served` holds into the one here, in place."""
-    norm.__class__ = NORMS[type(norm)]
+    """Turn a layer for which :func:`is_served` holds into the one here, in place."""
+    norm.__class__ = NORMS.get(type(norm), type(norm))
