@@ -108,7 +108,7 @@ def _run(
     rows = []
     for problem in shapes:
         for kernel in pool:
-            reason = None if target.op == "gemm" else unsupported(kernel, problem, target.variant)
+            reason = None if target.op == "gemm" else unsupported(kernel, problem, target.variant, target.dtype)
             jitter, fails = 1 + noise * rng.standard_normal(), rng.random() < failures
             row = {
                 **{n: getattr(target, n) for n in ("op", "variant", "dtype", "arch")},

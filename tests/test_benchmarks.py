@@ -58,7 +58,8 @@ class MadeUp:
         outcomes = dict(known)
         for i, kernel in enumerate(self._plan.pool.kernels):
             if i not in outcomes:
-                why = unsupported(kernel, item.problem, self._plan.target.variant)
+                target = self._plan.target
+                why = unsupported(kernel, item.problem, target.variant, target.dtype)
                 ms = 1e-3 * (i + 1)
                 outcomes[i] = Outcome("unsupported", why) if why else Outcome("ok", None, Samples((ms,) * 3, (), 1))
         return [outcomes[i] for i in range(len(self._plan.pool))]
@@ -96,7 +97,7 @@ class TestCollectRate:
         plan = collect_rate.sample(plan_of(8), 5)
         run = collect_rate.one_run(plan, 2, MadeUp, lambda what, done, of: None)
         supported = sum(
-            unsupported(k, item.problem, "forward") is None for item in plan.items for k in plan.pool.kernels
+            unsupported(k, item.problem, "forward", "bf16") is None for item in plan.items for k in plan.pool.kernels
         )
         assert run["valid"] == supported
         assert run["rows"] == 5 * len(plan.pool)
@@ -129,7 +130,7 @@ class TestDoBench:
         entries = do_bench.compare(plan, MadeUp(plan), twice, 7, lambda n: None)
         assert len(entries) == 3 * 7
         assert {e["tilewise_ms"] / e["do_bench_ms"] for e in entries} == {0.5}
-        supported = [unsupported(k, plan.items[0].problem, "forward") is None for k in plan.pool.kernels]
+        supported = [unsupported(k, plan.items[0].problem, "forward", "bf16") is None for k in plan.pool.kernels]
         assert all(supported[plan.pool.names.index(e["kernel_name"])] for e in entries[:7])
 
     def test_summary_tells_short_from_long_kernels(self) -> None:

@@ -32,7 +32,6 @@ from benchmarks.results import RESULTS, machine, quantiles, save, spread_evenly
 from tilewise.collect import Item, Outcome, Plan, ProgressLine, compile_ahead, load_plan, summarize_samples
 from tilewise.collect.engines import Engine
 from tilewise.errors import TilewiseError, UsageError
-from tilewise.kernels import unsupported
 from tilewise.markdown import table
 
 LONG_MS = 0.02
@@ -44,7 +43,7 @@ OtherTimer = Callable[[Item, Sequence[int]], list[tuple[float, float]]]
 
 def kernels_of(plan: Plan, item: Item, wanted: int) -> list[int]:
     """Return the indices of an even sample of the kernels that support a problem."""
-    able = [i for i, k in enumerate(plan.pool.kernels) if unsupported(k, item.problem, plan.target.variant) is None]
+    able = plan.pool.supported(item.problem).nonzero()[0].tolist()
     return [able[i] for i in spread_evenly(len(able), wanted)]
 
 

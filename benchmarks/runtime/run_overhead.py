@@ -84,7 +84,7 @@ def kernel_of(pool: Pool, pipeline: str, split: bool, problem: Problem) -> Any:
     """
     for kernel in pool.kernels:
         fits = kernel.pipeline == pipeline and (kernel.split_k > 1) == split
-        if fits and unsupported(kernel, problem, pool.variant) is None:
+        if fits and unsupported(kernel, problem, pool.variant, pool.dtype) is None:
             return kernel
     raise MeasurementError(f"the pool of {pool.op} {pool.variant} has no such {pipeline} kernel for {problem}")
 

@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Callable[[Any], bool]]] = {
         "three input channels": lambda p: p.G == 1 and p.C == 3,
         "dense, 8 divides not all channels": lambda p: p.G == 1 and bool(p.C % 8 or p.K % 8),
     },
-    "gemm": {  # descriptors load rows that 16 divides
+    "gemm": {  # descriptors load rows of whole 16 bytes: 16 elements of fp8, 8 of 16 bits
         "1e10 FLOPs or more, 16 divides rows": lambda p: p.flops >= 1e10 and _divides(p) == 16,
         "1e10 FLOPs or more, 8 divides rows": lambda p: p.flops >= 1e10 and _divides(p) == 8,
     },

@@ -63,7 +63,7 @@ def test_a_search_finds_legal_kernels_beyond_the_pool(tmp_path: Path) -> None:
     assert any(not f.in_pool for f in found)
     for f in found:
         assert illegal(f.kernel, model.target, model.arch) is None
-        assert unsupported(f.kernel, problem, model.target.variant) is None
+        assert unsupported(f.kernel, problem, model.target.variant, model.target.dtype) is None
     assert search(model, replace(problem, N=3), SearchSettings(n_evaluations=5), 1).evaluations == 5
 
 
@@ -86,7 +86,7 @@ def test_a_search_combines_the_values_of_the_pools_matrix_products(tmp_path: Pat
     assert {k.gemm_layout for k in new} == {"rcr"}
     for f in found:
         assert illegal(f.kernel, model.target, model.arch) is None
-        assert unsupported(f.kernel, problem, model.target.variant) is None
+        assert unsupported(f.kernel, problem, model.target.variant, model.target.dtype) is None
     with pytest.raises(KernelError, match="no kernel of the pool is compiled for layout ccr"):
         search(model, replace(problem, layout="ccr"), SearchSettings(n_evaluations=5), 1)
 

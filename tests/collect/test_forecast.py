@@ -37,7 +37,7 @@ def whole() -> Plan:
 
 def test_pairs_and_reasons_are_those_of_the_rules(whole: Plan, tmp_path: Path) -> None:
     seen = forecast_plan(whole, tmp_path / "out.parquet", [0])
-    reasons = Counter(unsupported(k, i.problem, "forward") for i in whole.items for k in whole.pool.kernels)
+    reasons = Counter(unsupported(k, i.problem, "forward", "bf16") for i in whole.items for k in whole.pool.kernels)
     assert seen.pairs == reasons.pop(None)
     assert seen.dropped == reasons
     assert seen.orphans == 0

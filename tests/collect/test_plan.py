@@ -101,10 +101,11 @@ def test_a_missing_or_torn_plan_is_named(tmp_path: Path) -> None:
 def test_known_and_unsupported_kernels_need_no_run(plan: Plan) -> None:
     huge = GroupedConvProblem(2**16, 64, 64, 1, 64, 64, 1, 1)  # beyond 32-bit indices: no kernel supports it
     known = {1: Outcome("timeout", "took too long")}
-    reasons = {i: unsupported(kernel, huge, plan.target.variant) for i, kernel in enumerate(plan.pool.kernels)}
+    asked = plan.target.variant, plan.target.dtype
+    reasons = {i: unsupported(kernel, huge, *asked) for i, kernel in enumerate(plan.pool.kernels)}
     assert all(reasons.values())
     assert plan.settled_outcomes(huge, known) == {i: Outcome("unsupported", why) for i, why in reasons.items()} | known
     fits = plan.items[0].problem
-    free = {i for i, kernel in enumerate(plan.pool.kernels) if not unsupported(kernel, fits, plan.target.variant)}
+    free = {i for i, kernel in enumerate(plan.pool.kernels) if not unsupported(kernel, fits, *asked)}
     assert free
     assert set(plan.settled_outcomes(fits, {})) == set(range(len(plan.pool))) - free

@@ -148,7 +148,7 @@ class TestSelect:
     def test_never_a_kernel_that_cannot_run(self, dispatcher: Dispatcher) -> None:
         for problem in problems():
             for selection in dispatcher.rank(problem):
-                assert unsupported(selection.kernel, problem, "forward") is None
+                assert unsupported(selection.kernel, problem, "forward", "bf16") is None
 
     def test_it_mostly_picks_well(self, dispatcher: Dispatcher) -> None:
         """Guard against a vacuous suite: on its training problems the small model is far better than the default."""

@@ -46,7 +46,7 @@ def illegal(kernel: LoopKernel, target: Target, arch: HardwareProfile) -> str | 
     return f"needs {needed} registers, {arch.name} has {arch.registers}" if needed > arch.registers else None
 
 
-def checks(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
+def checks(kernel: Any, problem: Problem, variant: str, dtype: str) -> Iterator[tuple[Any, str]]:
     yield kernel.unroll > problem.implicit_gemm(variant).k, "unrolled further than there are columns"
 
 

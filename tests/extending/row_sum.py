@@ -57,7 +57,7 @@ class RowSumProblem(Problem):
 
 
 # The rules of its kernels: src/tilewise/kernels/triton/_rules.py
-def row_sum_rules(kernel: Any, problem: Problem, variant: str) -> Iterator[tuple[Any, str]]:
+def row_sum_rules(kernel: Any, problem: Problem, variant: str, dtype: str) -> Iterator[tuple[Any, str]]:
     yield kernel.tile_k > 2 * problem.implicit_gemm(variant).k, "most of tile_k would be padding"
 
 
@@ -150,7 +150,7 @@ def measurements(target: Target, shapes: list[RowSumProblem], kernels: tuple[Til
             }
             row |= p.to_dict() | kernel.to_dict() | {"run_id": "made-up", "origin": "made up", "regime": "none"}
             row |= {"kernel_name": kernel.name(target.op, target.variant, target.dtype)}
-            why = unsupported(kernel, p, target.variant)
+            why = unsupported(kernel, p, target.variant, target.dtype)
             if why is None:
                 ms = latency_ms(p, kernel, target)
                 row |= {"latency_ms": ms, "tflops": p.flops / ms / 1e9, "status": "ok", "is_valid": True}

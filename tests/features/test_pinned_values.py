@@ -49,7 +49,8 @@ def sums(name: str) -> dict[str, float]:
     conditions = Conditions(variant=target.variant, dtype=target.dtype, arch=arch)
     parts = []
     for problem in some_problems(target.op, 60, rng):
-        able = [k.to_dict() for k in kernels if unsupported(k, problem, target.variant) is None]
+        reasons = (unsupported(k, problem, target.variant, target.dtype) for k in kernels)
+        able = [k.to_dict() for k, reason in zip(kernels, reasons, strict=True) if reason is None]
         if able:
             columns = {column: np.array([k[column] for k in able]) for column in able[0]}
             parts.append(values(table, table.rows_of(problem.to_dict(), columns, **conditions)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewise.arch import load_arch
 from tilewise.kernels import Pool, illegal, load_pool
-from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton import PIPELINES, Kernel
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
 TINY: dict[str, dict[str, Problem]] = {
@@ -68,6 +68,14 @@ TINY_MERGED: dict[str, Problem] = {
     "stride 2": GroupedConvProblem(2, 16, 16, 4, 6, 4, 3, 3, 2, 2, 1, 1),
     "two tiles of groups": GroupedConvProblem(1, 80, 80, 20, 3, 4, 3, 3, pad_h=1, pad_w=1),
     "3D": GroupedConvProblem(2, 8, 12, 4, 3, 5, 2, 3, pad_w=1, Di=4, Z=3, pad_d=1, stride_d=2),
+}
+# Only for descriptors: rows of operands that 8 divides and 16 does not, in every layout.
+TINY_ROWS: dict[str, Problem] = {
+    "rows of 8": GemmProblem(19, 24, 40),
+    "rows of 8, rrr": GemmProblem(18, 40, 56, "rrr"),
+    "rows of 8, crr": GemmProblem(24, 40, 35, "crr"),
+    "rows of 8, ccr": GemmProblem(40, 24, 56, "ccr"),
+    "rows of 8, stored by pointers": GemmProblem(17, 13, 40),
 }
 _CONV_CONFIGS = (
     "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2", "16x16x16_flat_w1_s2_g2_k1", "16x16x16_flat_w1_s2_g1_k3",
@@ -181,6 +189,8 @@ def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
     """Return the problems that a kernel is interpreted for."""
     if kernel.pipeline == "box":
         return TINY_BOXES
+    if op == "gemm" and PIPELINES[kernel.pipeline].described:
+        return TINY[op] | TINY_ROWS
     return TINY[op] | {"strip": TINY_STRIPS, "merged": TINY_MERGED, "mergedbox": TINY_MERGED}.get(kernel.pipeline, {})
 
 

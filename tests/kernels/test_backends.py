@@ -51,8 +51,8 @@ def test_what_is_unknown_is_refused() -> None:
 
 def test_rules_follow_the_kernel() -> None:
     deep = GroupedConvProblem(**LAYER, Di=4, Z=3)
-    assert unsupported(CK, deep, "forward") == "a 2d kernel has no depth"
-    assert unsupported(TRITON, deep, "forward") is None
+    assert unsupported(CK, deep, "forward", "bf16") == "a 2d kernel has no depth"
+    assert unsupported(TRITON, deep, "forward", "bf16") is None
 
 
 def test_a_pool_of_ck_tile_survives_its_json() -> None:

@@ -71,8 +71,11 @@ def test_the_condition_decides_which_configurations_support_a_problem() -> None:
     pool = Pool("my_matmul", "universal", "bf16", tuple(kernels))
     problem = Target.parse(TARGET).problem({"M": 64, "N": 64, "K": 32, "layout": "rrr", "causal": False})
     assert pool.supported(problem).tolist() == [True, False, False]
-    assert unsupported(kernels[0], problem, "universal") is None
-    assert unsupported(kernels[1], problem, "universal") == f"the op's condition {DEFINITION.supports} does not hold"
+    assert unsupported(kernels[0], problem, "universal", "bf16") is None
+    assert (
+        unsupported(kernels[1], problem, "universal", "bf16")
+        == f"the op's condition {DEFINITION.supports} does not hold"
+    )
     register(replace(DEFINITION, supports=""))
     assert pool.supported(problem).all()
 

@@ -59,7 +59,7 @@ TINY_CASES = [
     for kernel in [Kernel.from_config(config)]
     if key in PIPELINES[kernel.pipeline].fuses
     for name, problem in tiny(key[0], kernel).items()
-    if not unsupported(kernel, problem, key[1])
+    if not unsupported(kernel, problem, key[1], "fp16")
 ]
 # A pass computes the epilogues of this pipeline.
 UNFUSED = {"gemm": set[str](), "grouped_conv": {"relay"}}
@@ -143,7 +143,7 @@ def test_edges_of_every_shape_are_right(op: str, variant: str, name: str, config
 def test_a_kernel_of_each_pipeline_at_real_sizes(op: str, variant: str, name: str, dtype: str) -> None:
     problem = REAL[op][name]
     pool = [k for k in wide_pool(Target(op, variant, dtype, "sm90")).kernels if isinstance(k, Kernel)]
-    fit = [k for k in pool if not unsupported(k, problem, variant)]
+    fit = [k for k in pool if not unsupported(k, problem, variant, dtype)]
     chosen = {(k.pipeline, k.split_k > 1): k for k in fit}.values()
     assert chosen
     for kernel in chosen:
@@ -201,7 +201,7 @@ def test_a_plain_program_has_no_trace_of_an_epilogue(key: tuple[str, str]) -> No
     """Absent parts are constants, so the binary takes the same arguments as before there were epilogues."""
     for config in TINY_CONFIGS[key]:
         kernel = Kernel.from_config(config)
-        problem = next(p for p in tiny(key[0], kernel).values() if not unsupported(kernel, p, key[1]))
+        problem = next(p for p in tiny(key[0], kernel).values() if not unsupported(kernel, p, key[1], "fp16"))
         for program in family_of(*key).programs(kernel, problem, "bf16"):
             source = program.source()
             absent = [n for n, t in program.pointers if t == "none"]

@@ -12,11 +12,11 @@ from functools import cache
 import pytest
 import torch
 
-from kernels.shapes import COMPILED_CONFIGS, REAL, TINY, TINY_CONFIGS, TINY_STRIPS, tiny, wide_pool
+from kernels.shapes import COMPILED_CONFIGS, REAL, TINY, TINY_CONFIGS, TINY_ROWS, TINY_STRIPS, tiny, wide_pool
 from tilewise.arch import load_arch
 from tilewise.collect import Item, Plan, Timing, compile_ahead
 from tilewise.kernels import Pool, unsupported
-from tilewise.kernels.triton import Kernel, pipelines_of
+from tilewise.kernels.triton import PIPELINES, Kernel, pipelines_of
 from tilewise.kernels.triton._rules import TRITON_DTYPES
 from tilewise.kernels.triton.programs import (
     RESULT_TYPES,
@@ -31,7 +31,7 @@ from tilewise.kernels.triton.programs import (
 from tilewise.kernels.triton.programs._family import FAMILIES
 from tilewise.kernels.triton.programs._operand_tensors import integer_operands
 from tilewise.kernels.triton.programs._program import launch
-from tilewise.ops import GemmProblem, Problem, Target
+from tilewise.ops import GEMM_LAYOUTS, GemmProblem, Problem, Target
 
 DEVICE = "cpu" if interpreted() else "cuda"
 LAST_BIT = {"fp16": 2**-10, "bf16": 2**-7}  # of results, relative
@@ -42,7 +42,7 @@ TINY_CASES = [
     for config in TINY_CONFIGS[key]
     for kernel in [Kernel.from_config(config)]
     for name, problem in tiny(key[0], kernel).items()
-    if not unsupported(kernel, problem, key[1])
+    if not unsupported(kernel, problem, key[1], "fp16")
 ]
 
 
@@ -98,15 +98,30 @@ def test_interpreted_result_equals_pytorch(op: str, variant: str, name: str, con
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_interpreted_matrix_product_of_narrow_types(dtype: str, config: str) -> None:
     kernel = Kernel.from_config(config)
-    fit = [p for p in TINY["gemm"].values() if not unsupported(kernel, p, "universal")]
+    fit = [p for p in TINY["gemm"].values() if not unsupported(kernel, p, "universal", dtype)]
     assert {str(p): n for p in fit if (n := Case("gemm", "universal", p, dtype).mismatches(kernel))} == {}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
+@pytest.mark.parametrize(
+    "config", [c for c in TINY_CONFIGS["gemm", "universal"] if PIPELINES[Kernel.from_config(c).pipeline].described]
+)
+def test_interpreted_descriptors_load_rows_of_whole_16_bytes(config: str) -> None:
+    """As Hopper does, Triton refuses to describe rows that begin elsewhere, in its interpreter too."""
+    kernel, dtype = Kernel.from_config(config), "bf16"
+    fit = [p for p in TINY_ROWS.values() if not unsupported(kernel, p, "universal", dtype)]
+    assert {p.to_dict()["layout"] for p in fit} == set(GEMM_LAYOUTS)
+    assert {str(p): n for p in fit if (n := Case("gemm", "universal", p, dtype).mismatches(kernel))} == {}
+    with pytest.raises(AssertionError, match="strides must be 16-byte aligned"):
+        Case("gemm", "universal", GemmProblem(19, 24, 36), dtype).mismatches(kernel)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("op", "variant", "dtype", "name"), GPU_CASES)
 def test_every_kernel_of_the_pool_equals_pytorch(op: str, variant: str, dtype: str, name: str) -> None:
     case = Case(op, variant, REAL[op][name], dtype)
-    ran = [k for k in compiled_pool(op, variant, dtype).kernels if not unsupported(k, case.problem, variant)]
+    ran = [k for k in compiled_pool(op, variant, dtype).kernels if not unsupported(k, case.problem, variant, dtype)]
     wrong = {k.config: n for k in ran if (n := case.mismatches(k))}
     assert ran
     assert not wrong
@@ -123,7 +138,7 @@ def test_random_operands_stay_within_the_tolerance(op: str, variant: str, dtype:
     right = family.reference(problem, *(o.double() for o in operands))
     y = empty_result(family, problem, dtype, DEVICE)
     rtol = LAST_BIT[RESULT_TYPES[dtype]] + family.imprecision(problem, dtype)
-    fit = [k for k in compiled_pool(op, variant, dtype).kernels if not unsupported(k, problem, variant)]
+    fit = [k for k in compiled_pool(op, variant, dtype).kernels if not unsupported(k, problem, variant, dtype)]
     wrong = {}
     for kernel in {k.pipeline: k for k in fit}.values():
         run(family, kernel, problem, dtype, operands, y)
@@ -150,7 +165,7 @@ def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> N
         k.pipeline
         for k in map(Kernel.from_config, TINY_CONFIGS[key])
         for p in tiny(key[0], k).values()
-        if not unsupported(k, p, key[1])
+        if not unsupported(k, p, key[1], "fp16")
     }
     compiled = {
         Kernel.from_config(config).pipeline for config in COMPILED_CONFIGS
@@ -162,13 +177,13 @@ def test_each_pipeline_is_tested_on_some_tiny_problem(key: tuple[str, str]) -> N
 def test_problems_of_equal_alignment_share_their_programs(key: tuple[str, str]) -> None:
     family, dtype = FAMILIES[key], "fp16"
     kinds: dict[object, list[Problem]] = {}
-    strips = TINY_STRIPS if key[0] == "grouped_conv" else {}
-    for p in (*TINY[key[0]].values(), *strips.values(), *REAL[key[0]].values()):
+    others = TINY_STRIPS if key[0] == "grouped_conv" else TINY_ROWS
+    for p in (*TINY[key[0]].values(), *others.values(), *REAL[key[0]].values()):
         kinds.setdefault(family.alignment(p, dtype), []).append(p)
     assert any(len(problems) > 1 for problems in kinds.values())
     for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
         for problems in kinds.values():
-            fit = [p for p in problems if not unsupported(kernel, p, key[1])]
+            fit = [p for p in problems if not unsupported(kernel, p, key[1], dtype)]
             assert len({family.programs(kernel, p, dtype) for p in fit}) <= 1
 
 
@@ -176,7 +191,7 @@ def test_problems_of_equal_alignment_share_their_programs(key: tuple[str, str]) 
 def test_programs_declare_the_arguments_of_their_functions(key: tuple[str, str]) -> None:
     family = FAMILIES[key]
     for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
-        for problem in (p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])):
+        for problem in (p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1], "fp16")):
             for program in family.programs(kernel, problem, "fp16"):
                 names = [n for n, _ in program.pointers] + list(program.sizes) + [n for n, _ in program.constants]
                 assert names == list(program.fn.arg_names)
@@ -188,7 +203,7 @@ def test_split_k_repeats_bit_for_bit(key: tuple[str, str]) -> None:
     family, problem = FAMILIES[key], next(iter(TINY[key[0]].values()))
     operands = random_operands(family, problem, "fp16", DEVICE, seed=1)
     kernels = [k for k in map(Kernel.from_config, TINY_CONFIGS[key]) if k.split_k > 1]
-    split = [k for k in kernels if not unsupported(k, problem, key[1])]
+    split = [k for k in kernels if not unsupported(k, problem, key[1], "fp16")]
     assert split
     for kernel in split:
         results = [empty_result(family, problem, "fp16", DEVICE) for _ in range(2)]

@@ -83,7 +83,7 @@ def test_every_kernel_is_refused_with_a_reason_or_well_formed(target: Target, da
     pool = wide_pool(target)
     mask = pool.supported(problem)
     for kernel, supported in zip(pool.kernels, mask, strict=True):
-        reason = unsupported(kernel, problem, target.variant)
+        reason = unsupported(kernel, problem, target.variant, target.dtype)
         assert (reason is None) == supported
         if reason is None:
             check(kernel, problem, target)

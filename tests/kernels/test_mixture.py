@@ -31,7 +31,9 @@ IS_OWN = np.array([kernel not in CALLS for kernel in MIXED.kernels])
 @given(problem=strategies.conv_problems())
 def test_a_kernel_has_the_same_rules_and_features_in_every_pool(problem: GroupedConvProblem) -> None:
     assert MIXED.supported(problem)[IS_OWN].tolist() == OWN.supported(problem).tolist()
-    assert MIXED.unsupported(problem).tolist() == [unsupported(k, problem, "forward") for k in MIXED.kernels]
+    assert MIXED.unsupported(problem).tolist() == [
+        unsupported(k, problem, "forward", MIXED.dtype) for k in MIXED.kernels
+    ]
     conditions = {"variant": "forward", "dtype": "bf16", "arch": load_arch("sm90")}
     table = feature_table("grouped_conv")
     mixed = table.matrix(problem.to_dict(), MIXED.columns, **conditions)  # type: ignore[arg-type]
@@ -99,9 +101,10 @@ def test_a_named_candidate_is_legal_where_its_library_runs(
 )
 def test_fp8_products_of_the_vendor_have_rules(sizes: tuple[int, int, int, str], reason: str | None) -> None:
     m, n, k, layout = sizes
-    found = unsupported(VendorCall("cublaslt_scaled"), GemmProblem(M=m, N=n, K=k, layout=layout), "universal")
+    problem = GemmProblem(M=m, N=n, K=k, layout=layout)
+    found = unsupported(VendorCall("cublaslt_scaled"), problem, "universal", "fp8")
     assert (reason in (found or "")) if reason else found is None
-    assert unsupported(VendorCall("cublas"), GemmProblem(M=m, N=n, K=k, layout=layout), "universal") is None
+    assert unsupported(VendorCall("cublas"), problem, "universal", "bf16") is None
 
 
 def test_names_of_candidates_are_checked() -> None:

@@ -115,4 +115,4 @@ def test_the_shipped_default_supports_odd_problems() -> None:
         {"N": 2, "C": 4, "K": 6, "G": 2, "Hi": 5, "Wi": 5, "Y": 3, "X": 1, "Di": 4, "Z": 3, "stride_d": 2},
     )
     for values in layers:
-        assert unsupported(default, GroupedConvProblem(**values), "forward") is None
+        assert unsupported(default, GroupedConvProblem(**values), "forward", TARGET.dtype) is None

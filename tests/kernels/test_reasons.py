@@ -35,6 +35,7 @@ def digest(reasons: Iterable[object]) -> str:
         ("grouped_conv_forward_bf16_sm90", "legality 47aac7465f, support 93816d0b25"),
         ("grouped_conv_bwd_data_bf16_sm90", "legality a330c8ec1c, support 1017fa3b1d"),
         ("grouped_conv_bwd_weight_bf16_sm90", "legality 19320dca04, support dd18c9abde"),
+        ("gemm_universal_bf16_sm90", "legality d04b3c77f1, support c184d16e02"),
         ("gemm_universal_fp8_sm90", "legality 38d09aeb5b, support 3df50586c8"),
     ],
 )
@@ -45,7 +46,7 @@ def test_triton(target: str, expected: str) -> None:
     sound = [kernel for kernel, reason in zip(kernels, reasons, strict=True) if reason is None]
     problems = list(some_problems(parsed.op, 300, rng))
     pairs = [(rng.choice(sound), rng.choice(problems)) for _ in range(4000)]
-    support = digest(unsupported(kernel, problem, parsed.variant) for kernel, problem in pairs)
+    support = digest(unsupported(kernel, problem, parsed.variant, parsed.dtype) for kernel, problem in pairs)
     assert f"legality {digest(reasons)}, support {support}" == expected
 
 
@@ -75,6 +76,6 @@ def test_ck(target: str, expected: str) -> None:
         sound = [replace(kernel, split_k=rng.choice((0, 0, 2, 3, 16))) for kernel in sound]
     problems = list(some_problems(parsed.op, 300, rng))
     pairs = [(rng.choice(sound), rng.choice(problems)) for _ in range(4000)]
-    support = digest(unsupported(kernel, problem, parsed.variant) for kernel, problem in pairs)
+    support = digest(unsupported(kernel, problem, parsed.variant, parsed.dtype) for kernel, problem in pairs)
     names = digest(map(name_fault, kernels))
     assert f"shapes {shapes}, names {names}, legality {digest(reasons)}, support {support}" == expected

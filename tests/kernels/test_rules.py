@@ -16,7 +16,8 @@ from strategies import CONV_POOL, conv_problems, gemm_problems
 from tilewise.arch import load_arch
 from tilewise.kernels import Pool, load_pool, supported_mask, unsupported
 from tilewise.kernels._backends import backend, reasons
-from tilewise.kernels.triton import Kernel, illegal
+from tilewise.kernels.triton import PIPELINES, Kernel, illegal, pipelines_of
+from tilewise.kernels.triton._limits import STORED_ROWS
 from tilewise.kernels.triton._rules import TRITON_DTYPES, shared_memory_bytes
 from tilewise.kernels.triton._shapes import accumulators_per_thread
 from tilewise.ops import GEMM_LAYOUTS, GemmProblem, GroupedConvProblem, Target
@@ -26,7 +27,7 @@ FORWARD = Target("grouped_conv", "forward", "bf16", "sm90")
 BWD_WEIGHT = Target("grouped_conv", "bwd_weight", "bf16", "sm90")
 GEMM = Target("gemm", "universal", "bf16", "sm90")
 GEMM8 = Target("gemm", "universal", "fp8", "sm90")
-GEMM_POOL = load_pool(GEMM8)
+GEMM_POOLS = {target.dtype: load_pool(target) for target in (GEMM, GEMM8)}
 COLUMNS = SimpleNamespace(**CONV_POOL.columns)
 LARGE = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "num_warps": 8}
 RELAY: dict[str, Any] = {
@@ -221,7 +222,7 @@ def test_shared_memory_by_hand() -> None:
     ],
 )
 def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | None) -> None:
-    answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), "forward")
+    answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), "forward", "bf16")
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
 
@@ -280,7 +281,7 @@ def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | No
     ],
 )
 def test_support_of_gradients(change: dict[str, Any], layer: dict[str, Any], variant: str, reason: str | None) -> None:
-    answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), variant)
+    answer = unsupported(kernel(**change), GroupedConvProblem(**{**LAYER, **layer}), variant, "bf16")
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
 
 
@@ -291,14 +292,14 @@ def test_support_of_gradients(change: dict[str, Any], layer: dict[str, Any], var
         ({}, {"M": 1, "N": 3, "K": 5}, None),
         ({"pipeline": "tma"}, {}, None),
         ({"pipeline": "tma"}, {"M": 7, "N": 9}, None),  # rows of both operands lie along K
-        ({"pipeline": "tma"}, {"K": 72}, "16 must divide the rows"),
-        ({"pipeline": "persistent"}, {"K": 72}, "16 must divide the rows"),
+        ({"pipeline": "tma"}, {"K": 68}, "8 must divide the rows that descriptors load"),
+        ({"pipeline": "persistent"}, {"K": 68}, "8 must divide the rows that descriptors load"),
         ({"pipeline": "tma"}, {"N": 252}, None),
         ({"pipeline": "persistent"}, {"N": 248}, None),
         ({"pipeline": "persistent"}, {"N": 252}, "8 must divide the rows that descriptors store"),
         ({"pipeline": "persistent", "split_k": 2}, {"N": 252}, None),  # shares go through pointers
-        ({"pipeline": "tma"}, {"K": 72, "layout": "crr"}, None),
-        ({"pipeline": "tma"}, {"N": 72, "layout": "crr"}, "16 must divide the rows"),
+        ({"pipeline": "tma"}, {"K": 68, "layout": "crr"}, None),
+        ({"pipeline": "tma"}, {"N": 68, "layout": "crr"}, "8 must divide the rows that descriptors load"),
         ({"split_k": 4}, {}, None),
         ({"split_k": 5}, {}, "split_k leaves programs without work"),
         ({}, {"M": 2**16, "K": 2**15}, "A has 2^31 elements"),
@@ -309,17 +310,43 @@ def test_support_of_gradients(change: dict[str, Any], layer: dict[str, Any], var
 )
 def test_support_of_gemm(change: dict[str, Any], sizes: dict[str, Any], reason: str | None) -> None:
     problem = GemmProblem(**{"M": 128, "N": 256, "K": 128, **sizes})
-    answer = unsupported(kernel(**{"pipeline": "plain", **change}), problem, "universal")
+    answer = unsupported(kernel(**{"pipeline": "plain", **change}), problem, "universal", "bf16")
     assert (answer is None) if reason is None else (answer is not None and reason in answer)
+
+
+@pytest.mark.parametrize("pipeline", [n for n in pipelines_of("gemm") if PIPELINES[n].described])
+@pytest.mark.parametrize(("dtype", "elements"), [("bf16", 8), ("fp16", 8), ("fp8", 16)])
+@pytest.mark.parametrize(
+    ("layout", "row"),
+    [("rcr", "K"), ("rrr", "K"), ("rrr", "N"), ("crr", "M"), ("crr", "N"), ("ccr", "M"), ("ccr", "K")],
+)
+def test_descriptors_load_rows_of_whole_16_bytes(
+    pipeline: str, dtype: str, elements: int, layout: str, row: str
+) -> None:
+    """In every layout, for each size that is the length of a stored row of A or B."""
+    loader, reason = kernel(pipeline=pipeline), f"{elements} must divide the rows that descriptors load"
+    sizes: dict[str, Any] = {"M": 128, "N": 128, "K": 128, "layout": layout}
+    for length in (elements, 17 * elements):
+        for taken, answer in ((length, None), (length - elements // 2, reason)):
+            assert unsupported(loader, GemmProblem(**sizes | {row: taken}), "universal", dtype) == answer
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [("bf16", 8), ("fp16", 8), ("fp8", 16)])
+def test_the_loaded_type_does_not_change_what_descriptors_store(dtype: str, rows: int) -> None:
+    """Results have 16 bits whatever the type of the operands."""
+    store, problem = kernel(pipeline="persistent"), GemmProblem(128, 136, 128 + rows)
+    assert unsupported(store, problem, "universal", dtype) is None
+    assert unsupported(store, replace(problem, N=132), "universal", dtype) == STORED_ROWS
 
 
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 @given(problem=conv_problems())
 @settings(max_examples=30)
 def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: GroupedConvProblem) -> None:
-    expected = [unsupported(k, problem, variant) for k in CONV_POOL.kernels]
-    assert reasons(backend("triton"), CONV_POOL.columns, problem, variant).tolist() == expected
-    mask = supported_mask(backend("triton"), CONV_POOL.columns, problem, variant)
+    expected = [unsupported(k, problem, variant, CONV_POOL.dtype) for k in CONV_POOL.kernels]
+    asked = backend("triton"), CONV_POOL.columns, problem, variant, CONV_POOL.dtype
+    assert reasons(*asked).tolist() == expected
+    mask = supported_mask(*asked)
     assert mask.tolist() == [reason is None for reason in expected]
 
 
@@ -327,18 +354,21 @@ def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: Gr
 def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> None:
     pool = wide_pool(Target("grouped_conv", variant, "bf16", "sm90"))
     for problem in (*REAL["grouped_conv"].values(), *TINY_STRIPS.values()):
-        assert pool.unsupported(problem).tolist() == [unsupported(k, problem, variant) for k in pool.kernels]
+        expected = [unsupported(k, problem, variant, pool.dtype) for k in pool.kernels]
+        assert pool.unsupported(problem).tolist() == expected
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 @given(problem=gemm_problems())
 @settings(max_examples=30)
-def test_the_mask_of_a_gemm_pool_is_the_rule_of_each_kernel(problem: GemmProblem) -> None:
-    expected = [unsupported(k, problem, "universal") for k in GEMM_POOL.kernels]
-    assert GEMM_POOL.unsupported(problem).tolist() == expected
-    assert GEMM_POOL.supported(problem).tolist() == [reason is None for reason in expected]
+def test_the_mask_of_a_gemm_pool_is_the_rule_of_each_kernel(dtype: str, problem: GemmProblem) -> None:
+    pool = GEMM_POOLS[dtype]
+    expected = [unsupported(k, problem, "universal", dtype) for k in pool.kernels]
+    assert pool.unsupported(problem).tolist() == expected
+    assert pool.supported(problem).tolist() == [reason is None for reason in expected]
 
 
-@pytest.mark.parametrize("pool", [CONV_POOL, GEMM_POOL], ids=["conv", "gemm"])
+@pytest.mark.parametrize("pool", [CONV_POOL, GEMM_POOLS["fp8"]], ids=["conv", "gemm"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str, pool: Pool) -> None:
     each, columns = pool.kernels, SimpleNamespace(**pool.columns)
@@ -354,7 +384,7 @@ def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str, pool: Pool
 def test_the_shipped_pools_have_a_default_for_whatever_fits_32_bits(variant: str, problem: GroupedConvProblem) -> None:
     pool = load_pool(Target("grouped_conv", variant, "bf16", "sm90"))
     default = pool.default_for(problem)
-    reason = unsupported(pool.default, problem, variant) or ""
+    reason = unsupported(pool.default, problem, variant, pool.dtype) or ""
     assert default is not None or "2^31 elements" in reason
 
 
@@ -375,8 +405,9 @@ def test_the_shipped_pool_has_a_default_for_extreme_matrix_products(sizes: tuple
 def test_shares_are_counted_in_32_bits() -> None:
     problem = GemmProblem(1, 1, 2**31 - 1)
     thin = kernel(pipeline="plain", tile_m=16, tile_n=16, tile_k=16, num_warps=1)
-    assert unsupported(replace(thin, split_k=14), problem, "universal") is None
-    assert unsupported(replace(thin, split_k=15), problem, "universal") == "split_k x steps along K is 2^31 or more"
+    assert unsupported(replace(thin, split_k=14), problem, "universal", "bf16") is None
+    reason = "split_k x steps along K is 2^31 or more"
+    assert unsupported(replace(thin, split_k=15), problem, "universal", "bf16") == reason
 
 
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
@@ -388,7 +419,7 @@ def test_kernels_that_take_channels_last_say_so(variant: str, is_triton: bool) -
     for layout, reason in (("NHWGC", None), ("NGCHW", "take channels last (NHWGC) only")):
         problem = replace(GroupedConvProblem(**LAYER), layout=layout)
         assert pool.supported(problem).any() == (reason is None)
-        assert reason is None or reason in (unsupported(pool.default, problem, variant) or "")
+        assert reason is None or reason in (unsupported(pool.default, problem, variant, pool.dtype) or "")
 
 
 def test_there_are_no_fp32_kernels() -> None:

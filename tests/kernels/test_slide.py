@@ -77,7 +77,7 @@ def test_kernels_use_the_instructions_of_hopper(
 def test_kernels_are_legal_and_their_launches_cover_every_group(variant: str, config: str) -> None:
     torch, kernel, family = pytest.importorskip("torch"), Kernel.from_config(config), family_of("grouped_conv", variant)
     assert illegal(kernel, Target("grouped_conv", variant, "bf16", "sm90"), SM90) is None
-    able = [p for p in PROBLEMS if unsupported(kernel, p, variant) is None]
+    able = [p for p in PROBLEMS if unsupported(kernel, p, variant, "bf16") is None]
     assert len(able) > 3
     for p in able:
         shapes = (*family.operands(p), family.result(p), (0,))
@@ -104,7 +104,7 @@ def test_problems_of_equal_alignment_share_their_programs(variant: str, config: 
     )
     for change in changes:
         p = GroupedConvProblem(**{**PROBLEM.to_dict(), **change})
-        if unsupported(kernel, p, variant) is None:
+        if unsupported(kernel, p, variant, "bf16") is None:
             programs.setdefault(family.alignment(p, "bf16"), set()).add(family.programs(kernel, p, "bf16"))
     assert len(programs) > 3
     assert {len(found) for found in programs.values()} == {1}

@@ -256,7 +256,7 @@ def test_whole_tables_score_as_single_problems(
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_ranking_holds_the_supported_kernels_best_first(model: TrainedModel, problem: GroupedConvProblem) -> None:
     rank, scores = model.rank(problem), model.score(problem)
-    supported = {i for i, k in enumerate(POOL.kernels) if unsupported(k, problem, "forward") is None}
+    supported = {i for i, k in enumerate(POOL.kernels) if unsupported(k, problem, "forward", POOL.dtype) is None}
     assert set(rank.tolist()) == supported == set(np.flatnonzero(model.supported(problem)).tolist())
     assert 0 in rank  # the default
     order = [(-scores[i], i) for i in rank]

@@ -173,11 +173,12 @@ def _rate(measured: Iterable[tuple[str | None, str, int]]) -> float | None:
 
 def _count_pairs(plan: Plan, which: Sequence[int]) -> tuple[list[int], Counter[str]]:
     """Return the supported pairs per problem, and the number of dropped pairs by their first reason."""
-    columns = SimpleNamespace(**plan.pool.columns)  # built once: the rules take all kernels at a time
+    pool = plan.pool
+    columns = SimpleNamespace(**pool.columns)  # built once: the rules take all kernels at a time
     pairs, dropped = [], Counter[str]()
     for index in which:
         remaining = plan.kernel_mask(index)
-        for broken, reason in plan.pool.backend.checks(columns, plan.items[index].problem, plan.target.variant):
+        for broken, reason in pool.backend.checks(columns, plan.items[index].problem, pool.variant, pool.dtype):
             if count := int(np.count_nonzero(remaining & broken)):
                 dropped[reason] += count
                 remaining &= ~np.asarray(broken)

@@ -144,7 +144,7 @@ class Generation:
             name, stated = instance.name, instance.kernel if isinstance(instance, Instance) else None
         index = self.pool.find(name)
         stated = stated or self.pool.kernels[index]
-        if reason := unsupported(stated, problem, self.target.variant):
+        if reason := unsupported(stated, problem, self.target.variant, self.target.dtype):
             return reason
         if self._allowed is None or self._allowed[index]:
             return None
@@ -329,7 +329,7 @@ class Generation:
         return self.pool.kernels[index], self.pool.names[index]
 
     def _no_kernel(self, problem: Problem) -> KernelError:
-        reason = unsupported(self.pool.default, problem, self.target.variant)
+        reason = unsupported(self.pool.default, problem, self.target.variant, self.target.dtype)
         allow = "" if self._allowed is None else " and the switches kernel, forbid and vendor allow"
         default = "" if reason is None else f"; the default one: {reason}"
         return KernelError(f"no kernel of {self.target.name} supports{allow} {problem}{default}")

@@ -181,13 +181,15 @@ def illegal(kernel: KernelBase, target: Target, arch: HardwareProfile) -> str | 
     return backend_of(kernel).illegal(kernel, target, arch)
 
 
-def unsupported(kernel: KernelBase, problem: Problem, variant: str) -> str | None:
+def unsupported(kernel: KernelBase, problem: Problem, variant: str, dtype: str) -> str | None:
     """Return why a legal `kernel` cannot compute `problem`, or None."""
-    rules = backend_of(kernel).checks(kernel, problem, variant)
+    rules = backend_of(kernel).checks(kernel, problem, variant, dtype)
     return next((reason for broken, reason in rules if broken), None)
 
 
-def supported_mask(of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, variant: str) -> np.ndarray:
+def supported_mask(
+    of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, variant: str, dtype: str
+) -> np.ndarray:
     """Return which of many kernels compute `problem`: bool, (kernels,).
 
     Args:
@@ -195,21 +197,22 @@ def supported_mask(of: Backend, columns: Mapping[str, np.ndarray], problem: Prob
         columns: their columns by name, arrays of shape (kernels,); the kernels must be legal.
         problem: the problem.
         variant: the variant of its op.
+        dtype: the type of the operands.
     """
     broken = np.zeros(len(next(iter(columns.values()))), dtype=bool)
-    for rule, _ in of.checks(SimpleNamespace(**columns), problem, variant):
+    for rule, _ in of.checks(SimpleNamespace(**columns), problem, variant, dtype):
         broken |= rule
     return ~broken
 
 
-def reasons(of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, variant: str) -> np.ndarray:
+def reasons(of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, variant: str, dtype: str) -> np.ndarray:
     """Return the answer of :func:`unsupported` for each of many kernels: (kernels,) text or None.
 
     The arguments are those of :func:`supported_mask`.
     """
     found = np.full(len(next(iter(columns.values()))), None, dtype=object)
     left = np.ones(found.shape, dtype=bool)
-    for rule, reason in of.checks(SimpleNamespace(**columns), problem, variant):
+    for rule, reason in of.checks(SimpleNamespace(**columns), problem, variant, dtype):
         found[left & rule] = reason
         left &= ~np.asarray(rule)
     return found

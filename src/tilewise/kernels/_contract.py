@@ -206,7 +206,7 @@ class Backend:
         label: the name in messages.
         kernel: type of the kernels, whose fields are the kernel columns; their base for a mixture.
         illegal: (kernel, target, arch) -> why the kernel cannot run for any problem, or None.
-        checks: (kernel or namespace of kernel columns, problem, variant) -> rules that a legal kernel must meet.
+        checks: (kernel or namespace of kernel columns, problem, variant, dtype) -> rules that a legal kernel must meet.
         dtypes: operand types by op.
         pipelines: op -> number of each pipeline. Cost models are calibrated by number: never change one.
         parse_name: any spelling of a kernel's name -> its parts; raises KernelError for other texts. None if
@@ -234,7 +234,7 @@ class Backend:
     label: str
     kernel: type[KernelBase]
     illegal: Callable[[Any, Target, HardwareProfile], str | None]
-    checks: Callable[[KernelLike, Problem, str], Rules]
+    checks: Callable[[KernelLike, Problem, str, str], Rules]
     dtypes: Mapping[str, tuple[str, ...]]
     pipelines: Callable[[str], Mapping[str, int]]
     parse_name: Callable[[str], ParsedName] | None = None

@@ -102,7 +102,7 @@ def illegal(op: str, kernel: DefinedKernel, target: Target, arch: HardwareProfil
     return None if target.op == op else f"it is a configuration of {op}, not of {target.op}"
 
 
-def checks(op: str, kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+def checks(op: str, kernel: KernelLike, problem: ProblemLike, variant: str, dtype: str) -> Rules:
     """Yield the condition of the definition, as it stands now."""
     definition = definition_of(op)
     if definition is not None and (formula := definition.formulas.get("supports")) is not None:

@@ -73,12 +73,12 @@ class _Mixture:
     def is_one_launch(self, kernel: KernelBase) -> bool:
         return self._part_of(kernel).is_one_launch(kernel)
 
-    def checks(self, columns: Any, problem: Problem, variant: str) -> Rules:
+    def checks(self, columns: Any, problem: Problem, variant: str, dtype: str) -> Rules:
         if isinstance(columns, KernelBase):
-            yield from self._part_of(columns).checks(columns, problem, variant)
+            yield from self._part_of(columns).checks(columns, problem, variant, dtype)
             return
         for part, own, mask in self._split(columns):
-            for broken, reason in part.checks(own, problem, variant):
+            for broken, reason in part.checks(own, problem, variant, dtype):
                 yield mask & broken, reason
 
     def common_columns(self, columns: SimpleNamespace) -> SimpleNamespace:

@@ -80,15 +80,15 @@ class Pool:
 
     def default_for(self, problem: Problem) -> Any:
         """Return the first kernel that supports the problem, or None."""
-        return next((k for k in self.kernels if unsupported(k, problem, self.variant) is None), None)
+        return next((k for k in self.kernels if unsupported(k, problem, self.variant, self.dtype) is None), None)
 
     def supported(self, problem: Problem) -> np.ndarray:
         """Return which kernels support the problem: bool, (len(pool),)."""
-        return supported_mask(self.backend, self.columns, problem, self.variant)
+        return supported_mask(self.backend, self.columns, problem, self.variant, self.dtype)
 
     def unsupported(self, problem: Problem) -> np.ndarray:
         """Return why each kernel cannot compute the problem, None where it can: (len(pool),)."""
-        return reasons(self.backend, self.columns, problem, self.variant)
+        return reasons(self.backend, self.columns, problem, self.variant, self.dtype)
 
     def find(self, kernel: KernelBase | str) -> int:
         """Return the index of a kernel, given itself, its configuration, or its name in any spelling of its backend.

@@ -181,7 +181,7 @@ class Predictor:
 
     def _why_unsupported(self, kernel: KernelBase, problem: Problem) -> str | None:
         target = self.model.target
-        return illegal(kernel, target, self.model.arch) or unsupported(kernel, problem, target.variant)
+        return illegal(kernel, target, self.model.arch) or unsupported(kernel, problem, target.variant, target.dtype)
 
     def _name(self, kernel: KernelBase) -> str:
         target = self.model.target

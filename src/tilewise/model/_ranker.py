@@ -185,7 +185,7 @@ def compile_parts(model: RankerInputs) -> RankerParts:
     rows = features.rows_of_pool(problem, pool, model.arch)
     # The order of tracing decides the order of nodes, and thereby the bytes of exported models.
     kernels = SimpleNamespace(**pool.columns)
-    rules = [broken for broken, _ in pool.backend.checks(kernels, cast(Problem, problem), pool.variant)]
+    rules = [broken for broken, _ in pool.backend.checks(kernels, cast(Problem, problem), pool.variant, pool.dtype)]
     trees, of_scores = _used(model.scores, features)
     scale, of_scale = _used(model.scale, features.of_role("problem")) if model.scale else (None, features.select(()))
     single = [rows.program_class, log_work(rows)] if cost_model else []

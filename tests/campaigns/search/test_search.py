@@ -65,7 +65,7 @@ def test_every_proposal_of_a_space_is_legal(name: str) -> None:
         for place in rng.integers(space.shape, size=(20, len(space.shape))):
             kernel = repaired(space, place, legal, rng)
             assert illegal(kernel, target, ARCH) is None
-            assert unsupported(kernel, shape, target.variant) is None
+            assert unsupported(kernel, shape, target.variant, target.dtype) is None
 
     check()
 
@@ -83,7 +83,7 @@ def test_a_search_keeps_to_its_budget_and_repeats_under_its_seed(
     assert search(model, problem, SearchSettings(method, 60, 4, 4), 60) != first
     for found in first.found:
         assert illegal(found.kernel, TARGET, ARCH) is None
-        assert unsupported(found.kernel, problem, TARGET.variant) is None
+        assert unsupported(found.kernel, problem, TARGET.variant, TARGET.dtype) is None
         assert found.in_pool == (found.steps == 0) == (found.kernel in model.pool.kernels)
 
 

@@ -37,7 +37,7 @@ TINY_CASES = [
     for key, (first, *_, last) in TINY_CONFIGS.items()
     for config in {first: 0, next(c for c in TINY_CONFIGS[key] if not c.endswith("k1")): 0, last: 0}
     for name in list(TINY[key[0]])[::3]
-    if not unsupported(Kernel.from_config(config), TINY[key[0]][name], key[1])
+    if not unsupported(Kernel.from_config(config), TINY[key[0]][name], key[1], "fp16")
 ]
 
 
@@ -334,7 +334,7 @@ class TestArguments:
         for kernel in map(Kernel.from_config, TINY_CONFIGS[key]):
             if kind != EMPTY_KIND and key not in PIPELINES[kernel.pipeline].fuses:
                 continue  # a pass follows its plain launch
-            fit = [p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1])]
+            fit = [p for p in TINY[key[0]].values() if not unsupported(kernel, p, key[1], target.dtype)]
             for problem in fit[:2]:
                 operands, y = (
                     random_operands(family, problem, "fp16", "cpu", 1),

@@ -90,7 +90,7 @@ def test_a_graph_captures_bound_kernels(key: tuple[str, str], dtype: str) -> Non
     """A capture needs no synchronisation and keeps no copies: replays read the operands' new values."""
     problem, family = _problems(key, dtype, "resnet 3x3", "square")[0], family_of(*key)
     pool = _on_gpu(key, dtype).kernels
-    split = [k for k in pool if k.split_k > 1 and not unsupported(k, problem, key[1])][:1]
+    split = [k for k in pool if k.split_k > 1 and not unsupported(k, problem, key[1], dtype)][:1]
     for kernel in (pool[0], *split):
         dispatcher = dispatcher_of(*key, kernel.config, dtype=dtype)
         operands = random_operands(family, problem, dtype, "cuda", 0)

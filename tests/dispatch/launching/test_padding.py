@@ -27,14 +27,14 @@ def test_the_smallest_supported_problem_comes_first() -> None:
     wide = parse_name(gemm_name(16, pads=True) + "_vec8_8_4").kernel
     (larger,) = padded_problems(GemmProblem(17, 9, 33), [wide])
     assert larger == GemmProblem(17, 12, 40)  # K is contiguous in A and B, N in C
-    assert unsupported(wide, larger, "universal") is None
+    assert unsupported(wide, larger, "universal", TARGET.dtype) is None
 
 
 def test_parts_of_a_split_k_are_whole() -> None:
     split = parse_name(f"{gemm_name(16)}_splitk3").kernel
     (larger,) = padded_problems(GemmProblem(17, 9, 33), [split])
     assert larger == GemmProblem(32, 16, 48)  # three parts of 16
-    assert unsupported(split, larger, "universal") is None
+    assert unsupported(split, larger, "universal", TARGET.dtype) is None
 
 
 def test_other_layouts_are_not_padded() -> None:

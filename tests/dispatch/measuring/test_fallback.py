@@ -23,7 +23,7 @@ from tilewise.conf_files import conf_dir
 from tilewise.dispatch import Dispatcher, Selection, Switches
 from tilewise.dispatch.measuring import Fallback
 from tilewise.errors import ConfigError, KernelError, MeasurementError, UnknownTargetError
-from tilewise.kernels import EpilogueKind, Pool, illegal, load_pool, unsupported
+from tilewise.kernels import EpilogueKind, Pool, illegal, load_pool
 from tilewise.model import Confidence, TrainedModel, load_artefact
 from tilewise.ops import GroupedConvProblem, Target
 
@@ -37,7 +37,8 @@ TOO_LARGE = GroupedConvProblem(N=2**20, C=64, K=64, G=1, Hi=28, Wi=28, Y=1, X=1)
 def pool() -> Pool:
     """Return six kernels that all support the problems."""
     whole = load_pool(TARGET)
-    return replace(whole, kernels=tuple(k for k in whole.kernels if unsupported(k, PLAIN, TARGET.variant) is None)[:6])
+    able = [k for k, can in zip(whole.kernels, whole.supported(PLAIN), strict=True) if can]
+    return replace(whole, kernels=tuple(able[:6]))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tilewise.dispatch.measuring import _measure as measure
 from tilewise.dispatch.measuring._machine import this_machine
 from tilewise.dispatch.measuring._measure import measure_job
 from tilewise.errors import MeasurementError
-from tilewise.kernels import Pool, load_pool, unsupported
+from tilewise.kernels import Pool, load_pool
 from tilewise.ops import GroupedConvProblem, Target
 
 TARGET = Target.parse("grouped_conv_forward_bf16_sm90")
@@ -31,7 +31,8 @@ PLAIN = GroupedConvProblem(N=8, C=64, K=64, G=1, Hi=28, Wi=28, Y=3, X=3, pad_h=1
 @pytest.fixture(scope="module")
 def pool() -> Pool:
     whole = load_pool(TARGET)
-    return replace(whole, kernels=tuple(k for k in whole.kernels if unsupported(k, PLAIN, TARGET.variant) is None)[:5])
+    able = [k for k, can in zip(whole.kernels, whole.supported(PLAIN), strict=True) if can]
+    return replace(whole, kernels=tuple(able[:5]))
 
 
 @pytest.mark.long

@@ -84,20 +84,20 @@ def test_a_name_states_all_twelve_sizes() -> None:
 )
 def test_a_kernel_supports_the_filter_that_it_is_built_for(change: dict[str, Any], reason: str | None) -> None:
     kernel = parse_name(SMALL).kernel
-    assert unsupported(kernel, replace(PROBLEM, **change), "forward") == reason
+    assert unsupported(kernel, replace(PROBLEM, **change), "forward", "fp16") == reason
 
 
 def test_tiles_that_share_a_wave_hold_the_whole_output() -> None:
     kernel = parse_name(SMALL.replace("sub1x4", "sub2x4")).kernel  # 8 x 4 parts: two tiles in 64 lanes
-    assert "must fit into one of the tiles" in str(unsupported(kernel, PROBLEM, "forward"))
-    assert unsupported(kernel, replace(PROBLEM, Hi=16, Wi=16), "forward") is None
+    assert "must fit into one of the tiles" in str(unsupported(kernel, PROBLEM, "forward", "fp16"))
+    assert unsupported(kernel, replace(PROBLEM, Hi=16, Wi=16), "forward", "fp16") is None
 
 
 def test_a_pool_of_both_kinds_gets_the_answers_of_each() -> None:
     pool = Pool("grouped_conv", "forward", "fp16", tuple(parse_name(n).kernel for n in (SMALL, TILED)))
     last = replace(PROBLEM, G=1, layout="NHWGC")
     for problem in (PROBLEM, last):
-        expected = [unsupported(k, problem, "forward") for k in pool.kernels]
+        expected = [unsupported(k, problem, "forward", pool.dtype) for k in pool.kernels]
         assert pool.unsupported(problem).tolist() == expected
         assert pool.supported(problem).sum() == 1
 

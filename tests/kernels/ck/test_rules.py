@@ -151,7 +151,7 @@ UNSTATED = conv(vector_a=0, vector_b=0, vector_c=0)  # then CK Tile's own widths
     ],
 )
 def test_what_a_convolution_supports(kernel: CkKernel, problem: Any, variant: str, reason: str | None) -> None:
-    assert unsupported(kernel, GroupedConvProblem(**{**LAYER, **problem}), variant) == reason
+    assert unsupported(kernel, GroupedConvProblem(**{**LAYER, **problem}), variant, "bf16") == reason
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_a_convolution_supports(kernel: CkKernel, problem: Any, variant: st
 )
 def test_what_a_matrix_product_supports(change: Any, sizes: tuple[int, int, int], reason: str | None) -> None:
     kernel = CkKernel(**{**FP8.to_dict(), **change})
-    assert unsupported(kernel, GemmProblem(*sizes, "rcr"), "universal") == reason
+    assert unsupported(kernel, GemmProblem(*sizes, "rcr"), "universal", "fp8") == reason
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_split_results_of_16_bits_are_added_in_pairs(change: dict[str, Any], rea
 
 def test_another_op_has_no_kernels() -> None:
     other: Any = SimpleNamespace(op="softmax")
-    assert next(support_checks(CONV, other, "forward"))[1] == "CK Tile has no kernels for op softmax"
+    assert next(support_checks(CONV, other, "forward", "bf16"))[1] == "CK Tile has no kernels for op softmax"
 
 
 kernels = st.builds(
@@ -215,5 +215,5 @@ def test_many_kernels_at_once_get_the_answers_of_each(
 ) -> None:
     variant = data.draw(st.sampled_from(type(problem).variants))
     columns = {n: np.array([getattr(k, n) for k in pool]) for n in CkKernel.column_names()}
-    mask = supported_mask(backend("ck_tile"), columns, problem, variant)
-    assert mask.tolist() == [unsupported(k, problem, variant) is None for k in pool]
+    mask = supported_mask(backend("ck_tile"), columns, problem, variant, "bf16")
+    assert mask.tolist() == [unsupported(k, problem, variant, "bf16") is None for k in pool]

@@ -188,7 +188,7 @@ def simulate_searches(rows: pd.DataFrame, model: TrainedModel, settings: SearchS
     for index, problem in enumerate(labels.problems):
         some = rows[labels.problem == index]
         columns = {n: some[n].to_numpy() for n in backend.column_kinds()}
-        some = some[supported_mask(backend, columns, problem, model.target.variant)]
+        some = some[supported_mask(backend, columns, problem, model.target.variant, model.target.dtype)]
         kernels = [backend.read_kernel(r) for r in some.to_dict("records")]
         measured = dict(zip(kernels, some["tflops"].tolist(), strict=True))
         result = search(model, problem, settings, count, kernels)

@@ -116,7 +116,8 @@ class GridSpace(ABC):
         for (names, values), index in zip(self.groups.items(), place, strict=True):
             fields.update(zip(names, values[index], strict=True))
         kernel = self.kernel_type(**fields)
-        if illegal(kernel, self.target, self.arch) or unsupported(kernel, self.problem, self.target.variant):
+        target = self.target
+        if illegal(kernel, target, self.arch) or unsupported(kernel, self.problem, target.variant, target.dtype):
             return None
         return kernel
 
@@ -241,7 +242,8 @@ def legal_space(model: TrainedModel, problem: Problem) -> Space:
     like = tuple(k for k in pool.kernels if isinstance(k, CkKernel))
     if target.op == "gemm":
         return CombinedSpace(target, model.arch, problem, like)
-    kernels = [k for k in legal_kernels(target, model.arch, like) if not unsupported(k, problem, target.variant)]
+    legal = legal_kernels(target, model.arch, like)
+    kernels = [k for k in legal if not unsupported(k, problem, target.variant, target.dtype)]
     if not kernels:
         raise KernelError(f"no legal configuration of {target.name} supports {problem}")
     return ListedSpace(kernels)

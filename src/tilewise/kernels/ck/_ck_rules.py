@@ -261,13 +261,14 @@ def shape_of(tile: tuple[int, int, int], dtype: str, arch: HardwareProfile) -> S
 # ---- supported problems ----------------------------------------------------------------------------------------------
 
 
-def support_checks(kernel: KernelLike, problem: Problem, variant: str) -> Rules:
+def support_checks(kernel: KernelLike, problem: Problem, variant: str, dtype: str) -> Rules:
     """Yield the rules that decide whether a kernel supports a problem, as (is broken, reason).
 
     Args:
         kernel: a :class:`CkKernel`, or a namespace of its columns as arrays; `is broken` is then an array too.
         problem: the problem.
         variant: the variant of its op.
+        dtype: the type of the operands; no rule depends on it, because a kernel states how wide its loads are.
     """
     if problem.op == "grouped_conv":
         yield from _conv_checks(kernel, problem, variant)

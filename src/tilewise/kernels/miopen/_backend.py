@@ -36,7 +36,7 @@ def illegal(kernel: Solver, target: Target, arch: HardwareProfile) -> str | None
     return None
 
 
-def checks(kernel: KernelLike, problem: Problem, variant: str) -> Rules:
+def checks(kernel: KernelLike, problem: Problem, variant: str, dtype: str) -> Rules:
     """Yield the rules that a problem must meet: none are known."""
     yield from ()
 

@@ -19,7 +19,7 @@ from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import (
     BARRIER_BYTES,
     BLOCK_REGISTERS,
-    DESCRIPTOR_ELEMENTS,
+    DESCRIPTOR_BYTES,
     FREE_WORK,
     HOPPER_SHARED_BYTES,
     INT32_ELEMENTS,
@@ -175,21 +175,22 @@ def _residual_bytes(kernel: Kernel) -> int:
     return 2 * kernel.tile_m * kernel.tile_n
 
 
-def checks(kernel: KernelLike, problem: Problem, variant: str) -> Rules:
+def checks(kernel: KernelLike, problem: Problem, variant: str, dtype: str) -> Rules:
     """Yield the rules of the problem's op as (broken, reason).
 
     Args:
         kernel: a legal kernel, or a namespace of the kernel columns of many; then `broken` is an array.
         problem: the problem, or a namespace of symbols.
         variant: the variant of its op.
+        dtype: the type of the operands.
     """
     if problem.op not in OP_RULES:
         yield True, f"no kernels for op {problem.op}"
         return
-    yield from OP_RULES[problem.op](kernel, problem, variant)
+    yield from OP_RULES[problem.op](kernel, problem, variant, dtype)
 
 
-def _conv(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+def _conv(kernel: KernelLike, problem: ProblemLike, variant: str, dtype: str) -> Rules:
     yield problem.layout != CHANNELS_LAST, "Triton kernels take channels last (NHWGC) only"
     counts = {"forward": output_elements, "bwd_data": input_elements, "bwd_weight": weight_elements}
     for name, count in (("input", input_elements), ("filter", weight_elements), ("output", output_elements)):
@@ -240,15 +241,15 @@ def tapwise_columns(kernel: KernelLike, problem: ProblemLike) -> Array:
     return tiles * kernel.tile_n
 
 
-def _gemm(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+def _gemm(kernel: KernelLike, problem: ProblemLike, variant: str, dtype: str) -> Rules:
     p = problem
     for name, count in (("A", p.M * p.K), ("B", p.K * p.N), ("C", p.M * p.N)):
         yield count >= INT32_ELEMENTS, f"{name} has 2^31 elements or more"
     for rules in _distinct(pipeline.needs.get("gemm") for pipeline in PIPELINES.values()):
         yield from rules(kernel, problem, variant)
-    rows = stored_rows(p)
-    unaligned = (rows["a"] % DESCRIPTOR_ELEMENTS != 0) | (rows["b"] % DESCRIPTOR_ELEMENTS != 0)
-    yield is_described(kernel) & unaligned, f"{DESCRIPTOR_ELEMENTS} must divide the rows that descriptors load"
+    rows, elements = stored_rows(p), DESCRIPTOR_BYTES // operand_bytes(dtype)
+    unaligned = (rows["a"] % elements != 0) | (rows["b"] % elements != 0)
+    yield is_described(kernel) & unaligned, f"{elements} must divide the rows that descriptors load"
     yield stores_tiles(kernel) & (p.N % RESULT_ELEMENTS != 0), STORED_ROWS
     yield from _shares(kernel, -(-p.K // kernel.tile_k), p.M * p.N)
     for rules in _distinct(pipeline.limits.get("gemm") for pipeline in PIPELINES.values()):
@@ -278,5 +279,5 @@ def _padded(size: Array, tile: Array) -> Array:
     return -(-size // tile) * tile
 
 
-# The rules on the problems of an op: (kernel, problem, variant) -> (broken, reason), as of :func:`checks`.
-OP_RULES: dict[str, Callable[[KernelLike, Problem, str], Rules]] = {"grouped_conv": _conv, "gemm": _gemm}
+# The rules on the problems of an op: (kernel, problem, variant, dtype) -> (broken, reason), as of :func:`checks`.
+OP_RULES: dict[str, Callable[[KernelLike, Problem, str, str], Rules]] = {"grouped_conv": _conv, "gemm": _gemm}

@@ -69,7 +69,7 @@ def illegal(kernel: VendorCall, target: Target, arch: HardwareProfile) -> str | 
     return None
 
 
-def checks(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
+def checks(kernel: KernelLike, problem: ProblemLike, variant: str, dtype: str) -> Rules:
     """Yield the rules that a problem must meet: convolutions have the channels last, fp8 products aligned sizes."""
     if problem.op == "grouped_conv":
         yield problem.layout != CHANNELS_LAST, "the vendor's calls take channels last (NHWGC) only"
