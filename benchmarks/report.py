@@ -12,7 +12,7 @@ from benchmarks.leaderboard import figures as leaderboard_figures
 from benchmarks.learning import tuning
 from benchmarks.measuring import collect_rate, do_bench
 from benchmarks.networks import figures as network_figures
-from benchmarks.networks import first_pass, layers
+from benchmarks.networks import first_pass, layers, norms
 from benchmarks.results import RESULTS, load
 from benchmarks.runtime import run_overhead, shadow_overhead
 from benchmarks.scale import figures as scale_figures
@@ -39,6 +39,7 @@ def blocks(results: Path) -> dict[str, str]:
         "networks": _of(results / "networks_h200.json", network_figures.text),
         "networks-measured": _of(results / "networks_h100.json", network_figures.measured_text),
         "layers": _of(results / "layers.json", layers.text),
+        "norms": _of(results / "norms.json", norms.text),
         "epilogue-cost": _of(results / "epilogue_cost.json", _epilogue_cost),
         "first-pass": _of(results / "first_pass.json", first_pass.text),
         "tuning": _of(results / "tuning.json", tuning.text),

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from benchmarks.measuring import closed_loop, value
 from benchmarks.measuring.candidate_plan import (
+    COMPLETE,
     HOLDOUT,
     candidate_plan,
     in_order,
     measured_pool,
     of_kind,
+    unmeasured,
     vendor_calls,
 )
-from benchmarks.results import RESULTS, load
+from benchmarks.networks import norms
+from benchmarks.results import RESULTS, load, save
 
 from synthetic import CONV, measurements
 from tilewise.data import TargetTable
-from tilewise.kernels import Pool
+from tilewise.kernels import Pool, unsupported
 from tilewise.markdown import fill
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 
@@ -71,6 +79,12 @@ def test_channels_that_2_divides_and_8_does_not(c: int, k: int, g: int, expected
     assert of_kind("half_aligned", [problem], Target.parse(CONV)).tolist() == [expected]
 
 
+def test_products_whose_rows_8_divides_and_16_does_not() -> None:
+    sizes = [(64, 64, 24), (64, 64, 32), (64, 64, 20)]
+    products = [GemmProblem(*size, layout="rcr") for size in sizes]
+    assert of_kind("half_aligned", products, Target.parse("gemm_universal_bf16_sm90")).tolist() == [True, False, False]
+
+
 def test_a_plan_of_measuring_again_has_every_valid_kernel_and_the_vendors_calls() -> None:
     target = Target.parse(CONV)
     table = TargetTable.of(measurements(n_problems=4, n_kernels=8, seed=1), target).labelled()
@@ -86,6 +100,46 @@ def test_a_plan_of_measuring_again_has_every_valid_kernel_and_the_vendors_calls(
             }
             calls = {call.name(target.op, target.variant, target.dtype) for call in vendor_calls(target)}
             assert {plan.pool.names[k] for k in item.kernels or ()} == (valid & set(pool.names)) | calls
+
+
+class BackToFront:
+    """A predictor that ranks the last kernel first."""
+
+    def rank(self, problem: Problem, kernels: Sequence[Any], top_k: int | None) -> list[Any]:
+        able = [kernel for kernel in kernels[::-1] if unsupported(kernel, problem, "forward", "bf16") is None]
+        return [SimpleNamespace(kernel=kernel) for kernel in able[:top_k]]
+
+
+def test_a_plan_of_unmeasured_kernels_leaves_out_those_with_a_row() -> None:
+    target = Target.parse(CONV)
+    table = TargetTable.of(measurements(n_problems=COMPLETE + 1, n_kernels=12, seed=1), target).labelled()
+    pool, calls = measured_pool(table), {*vendor_calls(target)}
+    table = table.take(table.kernel(pool) < 8)
+    further = unmeasured(BackToFront(), pool, 3)  # type: ignore[arg-type] # ranks as a predictor does
+    plan = candidate_plan(table, pool, range(COMPLETE + 1), "further", further, anchors=2)
+    for place, item in enumerate(plan.items):
+        chosen = {plan.pool.kernels[k] for k in item.kernels or ()} - calls
+        able = {k for k, runs in zip(pool.kernels, pool.supported(item.problem), strict=True) if runs}
+        left = [kernel for kernel in pool.kernels[8:] if kernel in able]
+        of_pool = chosen & set(pool.kernels[8:])
+        assert of_pool == set(left[::-1][: None if place % COMPLETE == 0 else 3])
+        assert len(chosen - of_pool) == 2  # the anchors
+
+
+def test_normalisations_of_several_gpus_are_joined_and_grouped(tmp_path: Path) -> None:
+    def entry(ours_ms: float, activation: str = "relu") -> dict[str, Any]:
+        about = {"batch": 16, "shape": [16, 8, 4, 4], "residual": True, "activation": activation}
+        times = {"pytorch_ms": 2.0, "tilewise_ms": ours_ms, "pytorch_error": 0.5, "tilewise_error": 0.25}
+        return about | times
+
+    files = [tmp_path / "0.json", tmp_path / "1.json"]
+    for file, entries in zip(files, ([entry(1.0)], [entry(9.0), entry(4.0, "")]), strict=True):
+        save(file, {"benchmark": "norms", "machine": {}, "entries": entries})
+    norms.merge(files, tmp_path / "all.json")
+    anything, addition, both = norms.text(load(tmp_path / "all.json")).splitlines()[2:5]
+    assert anything.startswith("| 16 | anything | 2 | 1.00 |")  # 2 / 1 and 2 / 4
+    assert addition.startswith("| 16 | addition | 1 | 0.50 |")
+    assert both == "| 16 | addition, relu | 1 | 2.00 | 2.00 | 2.00 | 0.2500 / 0.5000 |"
 
 
 def test_held_out_problems_come_first_then_those_measured_with_half_of_the_pool() -> None:

@@ -1,16 +1,19 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
-        [--kind dense|depthwise|grouped|3d|half_aligned] [--kernels FILE] [--again]
+        [--kind dense|depthwise|grouped|3d|half_aligned] [--kernels FILE | --unmeasured N --model FOLDER] [--again]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then those with at least half of
 their kernels measured, as selections can be judged on them, then others at random: what a budget cuts off is a random
 part. ``--kind`` takes convolutions of one kind alone: of one group, of which most networks consist; of one channel a
 group; of several channels a group, or in three dimensions, which are rare in the sets and where the vendor's calls
-differ most; or those whose channels 2 divides and 8 does not. ``--kernels`` also measures the kernels of a file that
-the pool lacks, one configuration a line (``benchmarks/measuring/kernels``), on problems that one of them supports,
-whether or not these have rows of the vendor's calls.
+differ most; or those whose channels 2 divides and 8 does not (of products, those whose rows 8 divides and 16 does not).
+``--kernels`` also measures the kernels of a file that the pool lacks, one configuration a line
+(``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
+vendor's calls. ``--unmeasured`` also measures kernels of the pool that have no row of a problem, as after a rule was
+relaxed: of every eighth problem all, so that selections can be judged on it, of the others the N fastest by a model.
+Then problems come at random.
 
 ``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
 calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::
@@ -21,7 +24,8 @@ calls included. It is for programs that have become others since (:data:`tilewis
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -33,19 +37,22 @@ from tilewise.evaluate import slice_labels
 from tilewise.kernels import Pool, illegal, is_half_aligned, load_pool
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
-from tilewise.ops import Problem, Target
+from tilewise.model import Predictor
+from tilewise.ops import Problem, Target, stored_rows
 from tilewise.train import MIN_MEASURED_SHARE, pool_of
 
 ANCHORS = 4  # fastest kernels that a run measures again; labels need three in common
 PROBLEMS = 3000
 HOLDOUT = 0.18  # share of the shapes, as conf/config.yaml has it
 KINDS = ("dense", "depthwise", "grouped", "3d", "half_aligned")
+COMPLETE = 8  # every so many problems all unmeasured kernels are measured
+Further = Callable[[int, Problem, set[int]], Sequence[Kernel]]  # (place, problem, measured kernels) -> kernels
 
 
 def of_kind(kind: str, problems: Sequence[Problem], target: Target) -> Bools:
     """Return which problems are of one of :data:`KINDS`; groups and dimensions are told as evaluation's slices do."""
     if target.op != "grouped_conv":
-        return np.zeros(len(problems), dtype=bool)
+        return np.array([kind == "half_aligned" and row_divisor(problem) == 8 for problem in problems], dtype=bool)
     if kind == "half_aligned":
         sizes = (np.array([problem.to_dict()[name] for problem in problems], np.int64) for name in ("C", "K", "G"))
         return np.asarray(is_half_aligned(*sizes), dtype=bool)
@@ -53,12 +60,18 @@ def of_kind(kind: str, problems: Sequence[Problem], target: Target) -> Bools:
     return np.asarray(labels["dims"] == "3D" if kind == "3d" else labels["grouping"] == kind, dtype=bool)
 
 
+def row_divisor(product: Problem) -> int:
+    """Return the largest power of two, at most 16, that divides the stored rows of both operands of a product."""
+    rows = stored_rows(product)
+    return gcd(int(rows["a"]), int(rows["b"]), 16)
+
+
 def candidate_plan(
     table: TargetTable,
     pool: Pool,
     wanted: Sequence[int],
     run_id: str,
-    kernels: Sequence[Kernel] = (),
+    kernels: Sequence[Kernel] | Further = (),
     anchors: int | None = ANCHORS,
 ) -> Plan:
     """Return a plan of the vendor's calls, of further kernels, and of the kernels that were fastest.
@@ -68,29 +81,49 @@ def candidate_plan(
         pool: the kernels to compare with; calls of the vendor among them are measured once.
         wanted: numbers of the problems, in the order in which they are measured.
         run_id: of the run.
-        kernels: further kernels; if there are any, problems that they do not support are left out.
+        kernels: further kernels, or a function that gives them by problem; where there are any, problems that they do
+            not support are left out.
         anchors: how many of the fastest kernels are measured again; None for all.
     """
     target, arch = table.target, load_arch(table.target.arch)
-    calls = vendor_calls(target)
-    further = tuple(k for k in kernels if k not in pool.kernels)
+    calls, listed = vendor_calls(target), () if callable(kernels) else kernels
+    further: Sequence[Kernel] = tuple(k for k in listed if k not in pool.kernels)
     mixed = Pool(pool.op, pool.variant, pool.dtype, tuple(dict.fromkeys((*pool.kernels, *further, *calls))))
+    place = {kernel: i for i, kernel in enumerate(mixed.kernels)}
     number, kernel = table.problem, table.kernel(pool)
     fastest: dict[int, list[int]] = {}
     order = np.lexsort((-table.tflops, number))
     for row in order[kernel[order] >= 0]:
         fastest.setdefault(int(number[row]), []).append(int(kernel[row]))
     items = []
-    for index in wanted:
-        problem = table.problems[index]
+    for count, index in enumerate(wanted):
+        problem, measured = table.problems[index], fastest.get(int(index), [])
         runs = mixed.supported(problem)
-        if further and not any(runs[mixed.kernels.index(kernel)] for kernel in further):
+        if callable(kernels):
+            further = kernels(count, problem, set(measured))
+        if (further or callable(kernels)) and not any(runs[place[kernel]] for kernel in further):
             continue
-        candidates = (mixed.kernels.index(candidate) for candidate in (*further, *calls))
-        chosen = {*fastest.get(int(index), [])[:anchors], *candidates}
+        chosen = {*measured[:anchors], *(place[candidate] for candidate in (*further, *calls))}
         if indices := tuple(sorted(k for k in chosen if runs[k])):
             items.append(Item(problem, "candidates", indices))
     return Plan(target, arch, mixed, tuple(items), Timing(), run_id)
+
+
+def unmeasured(predictor: Predictor, pool: Pool, fewest: int) -> Further:
+    """Return a function that gives kernels of the pool without a row; see ``--unmeasured``.
+
+    Args:
+        predictor: of a model of the pool's target.
+        pool: kernels to choose from; numbers of measured kernels are those in it.
+        fewest: how many kernels are given, but for every :data:`COMPLETE`-th problem.
+    """
+
+    def further(place: int, problem: Problem, measured: set[int]) -> list[Kernel]:
+        left = [kernel for i, kernel in enumerate(pool.kernels) if i not in measured and isinstance(kernel, Kernel)]
+        most = None if place % COMPLETE == 0 else fewest
+        return [prediction.kernel for prediction in predictor.rank(problem, left, most)]
+
+    return further
 
 
 def vendor_calls(target: Target) -> tuple[VendorCall, ...]:
@@ -137,14 +170,24 @@ def main() -> None:
     parser.add_argument("--problems", type=int, help="the most problems; 3000, but all of them with --again")
     parser.add_argument("--run-id", default="candidates")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=KINDS, help="measure convolutions of this kind alone")
-    parser.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
+    parser.add_argument("--kind", choices=KINDS, help="measure problems of this kind alone")
+    further = parser.add_mutually_exclusive_group()
+    further.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
+    further.add_argument("--unmeasured", type=int, metavar="N", help="number of the pool's kernels without a row")
+    parser.add_argument("--model", type=Path, help="folder of the model that says which of these are fastest")
     parser.add_argument("--again", action="store_true", help="measure every kernel with a valid row again")
     args = parser.parse_args()
+    if (args.unmeasured is None) is not (args.model is None):
+        parser.error("--unmeasured and --model go together")
     table = TargetTable.of(read_measurements(args.data, args.target), args.target).labelled()
     pool = measured_pool(table) if args.again else load_pool(args.target)
-    kernels = read_kernels(args.kernels, args.target) if args.kernels else ()
-    order = in_order(table, pool, args.seed, called_too=args.again or bool(kernels))
+    kernels: Sequence[Kernel] | Further = read_kernels(args.kernels, args.target) if args.kernels else ()
+    if args.model is not None:
+        kernels = unmeasured(Predictor.load(args.model), pool, args.unmeasured)
+    if args.unmeasured is not None:
+        order = np.random.default_rng(args.seed).permutation(len(table.problems)).tolist()
+    else:
+        order = in_order(table, pool, args.seed, called_too=args.again or bool(kernels))
     if args.kind is not None:
         kept = of_kind(args.kind, table.problems, args.target)
         order = [i for i in order if kept[i]]

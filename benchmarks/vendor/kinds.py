@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from math import gcd
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchmarks.measuring.candidate_plan import row_divisor
 from benchmarks.results import RESULTS, quantiles, save
 from benchmarks.vendor.groups import PIPELINE, is_narrow
 from benchmarks.vendor.times import fastest_times
@@ -24,7 +24,7 @@ from tilewise.arch import load_arch
 from tilewise.data import read_measurements
 from tilewise.evaluate import slice_labels
 from tilewise.markdown import table
-from tilewise.ops import Problem, Target, stored_rows
+from tilewise.ops import Problem, Target
 
 SLICES = ("size", "bound", "grouping", "filter", "dims")
 MIN_PROBLEMS = 20  # a slice of fewer is not shown
@@ -36,16 +36,10 @@ KINDS: dict[str, dict[str, Callable[[Any], bool]]] = {
         "dense, 8 divides not all channels": lambda p: p.G == 1 and bool(p.C % 8 or p.K % 8),
     },
     "gemm": {  # descriptors load rows of whole 16 bytes: 16 elements of fp8, 8 of 16 bits
-        "1e10 FLOPs or more, 16 divides rows": lambda p: p.flops >= 1e10 and _divides(p) == 16,
-        "1e10 FLOPs or more, 8 divides rows": lambda p: p.flops >= 1e10 and _divides(p) == 8,
+        "1e10 FLOPs or more, 16 divides rows": lambda p: p.flops >= 1e10 and row_divisor(p) == 16,
+        "1e10 FLOPs or more, 8 divides rows": lambda p: p.flops >= 1e10 and row_divisor(p) == 8,
     },
 }
-
-
-def _divides(product: Problem) -> int:
-    """Return the largest power of two, at most 16, that divides the stored rows of both operands of a product."""
-    rows = stored_rows(product)
-    return gcd(int(rows["a"]), int(rows["b"]), 16)
 
 
 def figures(frame: pd.DataFrame, target: Target) -> Iterator[dict[str, Any]]:
