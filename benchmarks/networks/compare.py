@@ -10,7 +10,7 @@ side has cuDNN in benchmark mode. Modes:
 * ``graphs``: the same in CUDA graphs;
 * ``compiled``: compiled by Inductor on both sides, in CUDA graphs;
 * ``max-autotune``: PyTorch's side compiled with that mode, ours as in ``compiled``;
-* ``training``: forward and backward passes in CUDA graphs;
+* ``training``, ``eager-training``: forward and backward passes, in CUDA graphs and called from Python;
 * ``adapter``: as ``compiled``, but ours is the network as it is, compiled with ``tilewise.torch.inductor``;
 * ``adapter-max-autotune``, ``adapter-training``: the same with PyTorch's side in that mode, and for training;
 * ``graphs-measured``, ``compiled-measured``, ``training-measured``: as without the suffix, after `measure`. As this
@@ -48,7 +48,7 @@ from tilewise.torch import inductor
 
 MEASURED = "-measured"  # suffix of modes
 COMPILED = ("compiled", "max-autotune", "adapter", "adapter-max-autotune", "adapter-training", "compiled-measured")
-MODES = ("eager", "graphs", "training", *COMPILED, "graphs-measured", "training-measured")
+MODES = ("eager", "graphs", "training", "eager-training", *COMPILED, "graphs-measured", "training-measured")
 ROUNDS = 15
 ROUND_SECONDS = 0.02  # of each side in a round, at least one pass
 
@@ -104,11 +104,12 @@ def _optimised(model: nn.Module, x: Tensor, mode: str) -> tuple[nn.Module, Facts
     """Return the optimised network, compiled if the mode says so, and the facts on it."""
     if mode.endswith(MEASURED):
         tw.measure(model, x)
-    ours, report = tw.optimize(model, x, launch="eager" if mode == "eager" else "graph")
+    ours, report = tw.optimize(model, x, launch="eager" if mode.startswith("eager") else "graph")
     facts = {
         "layers": len(report.layers),
         "replaced": sum(layer.replaced for layer in report.layers),
         "folded": len(report.folded),
+        "norms": len(report.norms),
         "expected": report.pytorch_ms / report.expected_ms if report.expected_ms else None,
     }
     return torch.compile(ours) if mode in COMPILED else ours, lambda: facts
@@ -129,7 +130,7 @@ def _trains(mode: str) -> bool:
 def work(model: nn.Module, x: Tensor, mode: str) -> Work:
     """Return a function that makes one pass."""
     step = _training(model, x) if _trains(mode) else _forward(model, x)
-    return step if mode == "eager" or x.device.type == "cpu" else captured(step)
+    return step if mode.startswith("eager") or x.device.type == "cpu" else captured(step)
 
 
 def _forward(model: nn.Module, x: Tensor) -> Work:

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from tilewise.torch import _eager as eager
-from tilewise.torch import _host_costs as host_costs
 from tilewise.torch import _optimize as optimizing
 from tilewise.torch import _serving as serving
+from tilewise.torch.decision import HostCost
+from tilewise.torch.decision import _judge as judge
 
 
 @pytest.fixture(autouse=True)
@@ -20,5 +21,6 @@ def _from_a_fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_warnings", set())
     monkeypatch.setattr(eager, "_calls", {})
     # Under Triton's interpreter a kernel costs the host milliseconds, and nothing would ever be replaced.
-    monkeypatch.setattr(optimizing, "host_cost", lambda *args: host_costs.HostCost(0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(judge, "host_cost", lambda *args: HostCost(0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(judge, "norm_cost", lambda *args: HostCost(1e3, 0.0, 0.0, 0.0))
     monkeypatch.setattr(optimizing, "host_ms_of_pass", lambda *args: 0.0)

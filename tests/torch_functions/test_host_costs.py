@@ -15,17 +15,20 @@ from tilewise.kernels.triton.programs import interpreted
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import GroupedConvProblem, Target
 from tilewise.torch import HostCost
-from tilewise.torch import _host_costs as host_costs
 from tilewise.torch import _optimize as optimizing
 from tilewise.torch import _serving as serving
-from tilewise.torch._host_costs import LaunchForm, launch_form
 from tilewise.torch._layers import kind_of
+from tilewise.torch.decision import Launch
+from tilewise.torch.decision import _host_costs as host_costs
+from tilewise.torch.decision import _judge as judge
+from tilewise.torch.decision._host_costs import LaunchForm, launch_form
 from torch_functions.compare import half
 from torch_functions.predicting import Predicting, predicting
 
 pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 
 NAME = "Conv2d float16 inference by a kernel"
+NORM = "BatchNorm2d float16 training with ReLU"
 TARGETS = {nn.Conv2d: "grouped_conv_forward_fp16_sm90", nn.Linear: "gemm_universal_fp16_sm90"}
 
 
@@ -34,7 +37,7 @@ def net(*after: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), *after).half().eval()
 
 
-def optimised(model: nn.Module, launch: optimizing.Launch) -> ours.OptimizeReport:
+def optimised(model: nn.Module, launch: Launch) -> ours.OptimizeReport:
     with ours.use(*predicting()):
         return ours.optimize(model, half(1, 8, 4, 4), launch=launch).report
 
@@ -62,7 +65,7 @@ class TestDecisions:
         assert ("the host would take" in report.layers[0].reason) is not replaced
 
     def test_graphs_cost_the_host_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(optimizing, "host_cost", None)  # not called
+        monkeypatch.setattr(judge, "host_cost", None)  # not called
         report = optimised(net(), "graph")
         assert report.layers[0].replaced
         assert report.host == {}
@@ -82,7 +85,7 @@ class TestDecisions:
         assert digests[0] == digests[1] != digests[2]
 
     def test_measured_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(optimizing, "host_cost", lambda *args: HostCost(5.0, 0.1, 0.1, 0.1))
+        monkeypatch.setattr(judge, "host_cost", lambda *args: HostCost(5.0, 0.1, 0.1, 0.1))
         with ours.use(*predicting()):
             report = ours.optimize(net(), half(1, 8, 4, 4)).report
         assert not report.layers[0].replaced
@@ -99,7 +102,7 @@ class TestDecisions:
     def test_the_rest_is_measured_of_networks_for_inference(
         self, trains: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(optimizing, "host_cost", lambda *args: HostCost(1.6, 0.25, 0.0, 0.0))
+        monkeypatch.setattr(judge, "host_cost", lambda *args: HostCost(1.6, 0.25, 0.0, 0.0))
         monkeypatch.setattr(optimizing, "host_ms_of_pass", lambda *args: 5.0)
         report = optimised(net().train(trains), "eager")
         assert report.layers[0].replaced is trains
@@ -129,6 +132,43 @@ class TestDecisions:
             optimised(net(), "jit")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=f"launch has no host cost of {NAME}; pass report.host"):
             optimised(net(), {})
+
+
+class TestNormalisations:
+    """A step of convolution and normalisation takes the GPU 2 ms, as the example needs no gradient."""
+
+    @pytest.mark.parametrize(
+        ("layer", "norm", "taken"),
+        [
+            (0.5, 1.2, True),
+            (0.5, 1.4, False),  # a margin of 15 %
+            (1.0, 0.8, True),
+            (1.0, 0.9, False),
+        ],
+    )
+    def test_kernels_compute_them_while_the_gpu_is_busy_for_longer_than_the_host(
+        self, layer: float, norm: float, taken: bool
+    ) -> None:
+        costs = {
+            NAME.replace("inference", "training"): HostCost(layer / 1.15, layer / 1.15, 0.0, 0.0),
+            NORM: HostCost(norm, 0.1, 0.1, 0.0),
+        }
+        report = optimised(net(nn.BatchNorm2d(8), nn.ReLU()).train(), costs)
+        assert report.layers[0].replaced
+        assert report.norms == (("1",) if taken else ())
+        assert report.host == costs
+
+    def test_without_a_layer_whose_time_is_known_they_stay(self) -> None:
+        report = ours.optimize(net(nn.BatchNorm2d(8)).train(), half(1, 8, 4, 4)).report
+        assert report.norms == ()
+        assert report.why_not_folded == "no layer's time is known"
+        assert report.host == {}
+
+    def test_a_cost_that_another_process_did_not_measure(self) -> None:
+        costs = {NAME.replace("inference", "training"): HostCost(0.1, 0.1, 0.0, 0.0)}
+        assert optimised(net().train(), costs).norms == ()
+        with pytest.raises(ConfigError, match=f"launch has no host cost of {NORM}; pass report.host"):
+            optimised(net(nn.BatchNorm2d(8)).train(), costs)
 
 
 class TestMeasuring:
@@ -177,6 +217,14 @@ class TestMeasuring:
             )
         assert first is second
         assert list(host_costs._known) == [("Linear float16 inference by a kernel", cpu)]
+
+    def test_normalisations(self) -> None:
+        state = torch.random.get_rng_state()
+        found = host_costs.norm_cost(torch.float16, torch.device("cpu"))
+        assert found.kernel_ms > found.pytorch_ms > 0
+        assert host_costs.norm_cost(torch.float16, torch.device("cpu")) is found
+        assert list(host_costs._known) == [(NORM, torch.device("cpu"))]
+        assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_a_pass_is_timed_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.torch._launch_budget import Work, shortest_pass
+from tilewise.torch.decision._launch_budget import Work, shortest_pass
 
 PYTORCH = Work(gpu=2, host=4)
 CHEAP = Work(gpu=1, host=3)

@@ -136,7 +136,7 @@ class TestDecisions:
     def test_training_asks_for_more_than_evaluation_unless_told(
         self, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tilewise.torch._optimize._LEAST_GAIN_OF_TRAINING", 0.51)  # all predicted gains are 0.5
+        monkeypatch.setattr("tilewise.torch.decision._judge._LEAST_GAIN_OF_TRAINING", 0.51)  # gains are 0.5
         assert not ours.optimize(net().train(), x).report.layers[0].replaced
         assert ours.optimize(net().eval(), x).report.layers[0].replaced
         assert ours.optimize(net().train(), x, min_gain=0).report.layers[0].replaced
@@ -192,7 +192,7 @@ class TestExample:
         model = net()
         model.norm.register_forward_hook(lambda _, args, y: seen.append(isinstance(y, FakeTensor)))
         report = ours.optimize(model, x).report
-        assert seen == [True]
+        assert set(seen) == {True}
         assert [layer.name for layer in report.layers if layer.replaced] == ["stem", "twice", "head"]
 
     def test_a_tensor_that_a_pass_keeps_stays_a_real_one(self, x: torch.Tensor) -> None:
@@ -322,7 +322,9 @@ class TestFolding:
             assert ours.optimize(plain, x).report.folded == ()
 
     def test_not_in_training_mode_nor_of_layers_in_it(self, x: torch.Tensor) -> None:
-        assert "training mode" in ours.optimize(net(), x).report.why_not_folded
+        report = ours.optimize(net(), x).report
+        assert report.folded == ()
+        assert "nothing is folded or fused: the host may take longer than the GPU for an eager step" in str(report)
         partly = net().eval()
         partly.norm.train()
         assert ours.optimize(partly, x).report.folded == ()

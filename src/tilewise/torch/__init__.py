@@ -8,11 +8,10 @@ predictions or after :func:`measure` (docs/pytorch.md). Needs torch and triton. 
 from __future__ import annotations
 
 from tilewise.torch._functional import conv2d, conv3d, linear, matmul
-from tilewise.torch._host_costs import HostCost
-from tilewise.torch._layer_report import LayerReport, OptimizeReport, PassReport
 from tilewise.torch._layers import Conv2d, Conv3d, Linear
 from tilewise.torch._optimize import Optimized, measure, optimize
 from tilewise.torch._serving import use
+from tilewise.torch.decision import HostCost, LayerReport, OptimizeReport, PassReport
 
 __all__ = [
     "Conv2d",

@@ -26,6 +26,7 @@ from tilewise.ops import Problem, Target
 from tilewise.torch._calls import unchanged
 from tilewise.torch._layers import kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, use
+from tilewise.torch.norm import replace_norm
 
 _BATCHES, _CALLS = 11, 40  # fewer launches than a GPU queues
 _PASSES = 3
@@ -60,7 +61,7 @@ class HostCost:
         kernel_ms: of a layer of tilewise; in inference with an activation, as most layers have one.
         pytorch_ms: of PyTorch's layer, with a bias.
         pass_ms: of one function over a tensor, such as an activation.
-        norm_ms: of a batch normalisation for inference.
+        norm_ms: of a batch normalisation for inference; 0 for a cost of normalisations.
     """
 
     kernel_ms: float
@@ -111,6 +112,30 @@ def host_cost(
         found = [d for d in map(dispatcher_named, dict.fromkeys(targets)) if d is not None]
         with use(*(_launching(dispatcher, form) for dispatcher in found)):
             _known[key] = _measure(_class(layer), layer.training, form, dtype, device)
+    return _known[key]
+
+
+def norm_cost_name(dtype: torch.dtype) -> str:
+    """Return the name under which the cost of normalisations of ours is reported."""
+    return f"{nn.BatchNorm2d.__name__} {str(dtype).removeprefix('torch.')} training with ReLU"
+
+
+def norm_cost(dtype: torch.dtype, device: torch.device) -> HostCost:
+    """Return the cost of batch normalisations, ours with ReLU; measured once in a process.
+
+    Args:
+        dtype: of the operands, and of the parameters.
+        device: of both.
+    """
+    key = norm_cost_name(dtype), device
+    if key not in _known:
+        theirs = nn.BatchNorm2d(_SIZE, dtype=dtype, device=device)
+        ours = copy.deepcopy(theirs)
+        replace_norm(ours)
+        x = torch.zeros(2, _SIZE, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last)
+        functions = (partial(ours, activation="relu"), theirs, nn.functional.relu)
+        kernel, pytorch, one_pass = _milliseconds([_call(f, x, is_training=True) for f in functions], device)
+        _known[key] = HostCost(kernel, pytorch, one_pass, 0.0)
     return _known[key]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewise.torch._host_costs import HostCost, LaunchForm
+from tilewise.torch.decision._host_costs import HostCost, LaunchForm
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class OptimizeReport:
     Attributes:
         layers: the convolutions and linear layers, in the network's order.
         folded: (convolution, batch normalisation) that are computed as one layer for inference.
-        why_not_folded: why the network was not searched for layers to fold or fuse; "" if it was.
+        why_not_folded: why nothing was folded or fused; "" otherwise.
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
         host: host time of an eager call by kind of layer and form of launch, and of the rest of a pass; empty if no
             decision depends on it.
