@@ -12,7 +12,8 @@ import pytest
 from house.sources import MODULES, SRC, folders, name_of, tree_of
 
 TABLES_OF_DATA = {"collect/problems/_networks.py"}  # layers of networks, one per line
-SIGNATURES_OF_OTHERS = {"conv2d", "conv3d", "autotune"}  # drop-in functions take PyTorch's and Triton's own parameters
+# Drop-in functions take PyTorch's and Triton's own parameters.
+SIGNATURES_OF_OTHERS = {"conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "autotune"}
 MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 6

@@ -95,6 +95,24 @@ def test_convolution(x: Any, w: Any, options: Any, last: bool, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("x", "w", "options"), [
+    ((4, 256, 28, 28), (256, 128, 2, 2), {"stride": 2}),
+    ((2, 128, 16, 16), (128, 64, 4, 4), {"stride": 2, "padding": 1}),
+    ((2, 64, 15, 17), (64, 8, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1, "groups": 8}),
+    ((2, 32, 4, 14, 14), (32, 16, 2, 2, 2), {"stride": 2}),
+])  # fmt: skip
+def test_transposed_convolution(x: Any, w: Any, options: Any, dtype: torch.dtype) -> None:
+    ndim = len(w) - 2
+    f, exact = (getattr(module, f"conv_transpose{ndim}d") for module in (ours, own))
+    operands = [cuda(*s, dtype=dtype) for s in (x, w, (w[1] * options.get("groups", 1),))]
+    mine, theirs = [t.clone().requires_grad_() for t in operands], [t.float().requires_grad_() for t in operands]
+    y, right = f(*mine, **options), exact(*theirs, **options)
+    dy = torch.randn_like(right).to(dtype)
+    for a, b in [(y, right), *zip(gradients(y, mine, dy), gradients(right, theirs, dy.float()), strict=True)]:
+        near(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("flips", [(False, False), (False, True), (True, False), (True, True)])
 def test_matrix_product(flips: tuple[bool, bool], dtype: torch.dtype) -> None:
     shapes = ((512, 768), (768, 384))

@@ -16,7 +16,8 @@ from tilewise.errors import one_line
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
-from tilewise.torch._layers import kind_of
+from tilewise.torch import _transposed as transposed
+from tilewise.torch._layers import TRANSPOSED, kind_of, transposed_arguments
 
 _log = logging.getLogger(__name__)
 
@@ -75,13 +76,14 @@ def recording(model: nn.Module) -> Iterator[Calls]:
 
 def _recorder(into: list[Sequence[Pass] | str]) -> Any:
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        into.append(_passes(layer, args[0] if args else kwargs["input"]))
+        x, *others = (*args, *kwargs.values())
+        into.append(_passes(layer, x, has_others=bool(others)))
 
     return record
 
 
-def _passes(layer: nn.Module, x: Tensor) -> Sequence[Pass] | str:
-    """Return the passes of a call, or why PyTorch has to compute it."""
+def _passes(layer: nn.Module, x: Tensor, *, has_others: bool) -> Sequence[Pass] | str:
+    """Return the passes of a call with one argument or others beside it, or why PyTorch has to compute it."""
     if "forward" in vars(layer):
         return "its forward is not that of its class"
     gradient_of_input = x.requires_grad
@@ -89,10 +91,14 @@ def _passes(layer: nn.Module, x: Tensor) -> Sequence[Pass] | str:
         x, w = functional.autocast(x), functional.autocast(layer.weight)
         if not functional.served(x, w):
             return f"there are no kernels for {x.dtype} on {x.device.type}"
-        if isinstance(layer, nn.Linear):
+        if has_others:
+            problems = None
+        elif isinstance(layer, nn.Linear):
             problems = _product(x, w)
         elif layer.padding_mode != "zeros":
             return f"padding with {layer.padding_mode} is PyTorch's"
+        elif isinstance(layer, TRANSPOSED):
+            problems = _transposed_convolution(layer, x, w)
         else:
             problems = _convolution(layer, x, w)
     if problems is None:
@@ -115,6 +121,14 @@ def _convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Prob
         shape, w.shape, geometry.strides, geometry.pads, geometry.dilations, layer.groups
     )
     return [(variant, problem) for variant in GroupedConvProblem.variants]
+
+
+def _transposed_convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
+    geometry = transposed.geometry_of(x, w, transposed_arguments(layer, x))
+    if geometry is None:
+        return None
+    problem = operators.shaped_problem(geometry.sizes, w.shape, *geometry[1:])
+    return [(variant, problem) for variant in transposed.VARIANTS]
 
 
 def _product(x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:

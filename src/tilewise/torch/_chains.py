@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tilewise.errors import one_line
 from tilewise.torch._graph import Traced, calls_of, is_hooked, name_of, trace
-from tilewise.torch._layers import kind_of
+from tilewise.torch._layers import TRANSPOSED, kind_of
 from tilewise.torch.norm import can_fuse, is_served
 
 _NORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
@@ -152,9 +152,9 @@ class _Search:
 
     def chain_of(self, node: fx.Node) -> Chain | None:
         """Return the chain that begins with a layer's call, or None where the node is no such call."""
-        if kind_of(self._layers[name_of(node)]) is None or not self._begins(node):
-            return None
         layer, nodes, norm = self._layers[name_of(node)], [node], ""
+        if kind_of(layer) is None or isinstance(layer, TRANSPOSED) or not self._begins(node):
+            return None
         if (after := self._only_user(node)) is not None and after.op == "call_module":
             follower = self._layers[name_of(after)]
             if isinstance(follower, nn.modules.batchnorm._BatchNorm):

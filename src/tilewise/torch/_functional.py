@@ -131,7 +131,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
         y = convolve(own, x, w, ends._replace(activation=""), arguments)
         return ended.finished(y, None, ends.activation)
     ndim, stride, padding, dilation, groups = arguments
-    key = _key_of(x, w, ends, arguments)
+    key = key_of(x, w, ends, arguments)
     call = eager.known(key)
     if call is not None and (y := _short_conv(call, own, x, w, ends, arguments)) is not None:
         return y
@@ -139,7 +139,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
     bias, residual, activation, in_one_launch = ends
     bias = None if bias is None else autocast(bias)
     geometry = geometry_of(operand, w_cast, arguments) if served(operand, w_cast) else None
-    if geometry is None or (bias is not None and not _is_like(bias, operand, w.shape[:1])):
+    if geometry is None or (bias is not None and not is_like(bias, operand, w.shape[:1])):
         return ended.finished(own(operand, w_cast, bias, stride, padding, dilation, groups), residual, activation)
     strides, pads, end_pads, dilations = geometry
     batched = x.dim() == ndim + 2
@@ -148,7 +148,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
         operand = torch.nn.functional.pad(operand, [n for end in reversed(end_pads) for n in (0, end)])
     if residual is not None:
         sizes = operators.result_sizes(operand.shape, w.shape, strides, pads, dilations)
-        if not _is_like(residual, operand, sizes if batched else sizes[1:]):
+        if not is_like(residual, operand, sizes if batched else sizes[1:]):
             return ended.finished(convolve(own, x, w, Ends(bias), arguments), residual, activation)
         residual = residual if batched else residual.unsqueeze(0)
     values = (strides, pads, dilations, groups)
@@ -158,7 +158,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
             found = _short_conv(call, own, x, w, ends, arguments)
             if found is not None:
                 return found
-    models = _models("grouped_conv", operand)
+    models = models_of("grouped_conv", operand)
     if ends is NOTHING:
         y = operators.conv(operand, w_cast, *values, *models)
     else:
@@ -174,7 +174,7 @@ def _short_conv(
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
     runs_kernel = call.is_plain and not eager.is_watched()
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-    may_be_own = torch.backends.cudnn.benchmark or not _needs_gradients(x, w)
+    may_be_own = torch.backends.cudnn.benchmark or not needs_gradients(x, w)
     if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
         return ended.finished(y.contiguous(memory_format=last), ends.residual, ends.activation)
@@ -192,7 +192,7 @@ def _remember_conv(
     last = STORED_FORMATS[x.dim()]
     if not eager.is_new(key):
         return
-    problem, graded = operators.shaped_problem(x.shape, w.shape, *values), _needs_gradients(x, w, *ends[:2])
+    problem, graded = operators.shaped_problem(x.shape, w.shape, *values), needs_gradients(x, w, *ends[:2])
     is_stored = all(t is None or t.is_contiguous(memory_format=last) for t in (w, ends.residual))
     is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous()) and x.dim() == problem.ndim + 2
     wanted = [(target_name(problem.op, "forward", x.dtype, x.device), problem, ends.kind)]
@@ -206,7 +206,7 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     """Multiply by a kernel if there is one, or by PyTorch's `own` function, which adds the bias."""
     if _activates_later(a, b, ends):
         return ended.finished(_product(own, a, b, ends._replace(activation="")), None, ends.activation)
-    key = _key_of(a, b, ends)
+    key = key_of(a, b, ends)
     call = eager.known(key)
     if call is not None and (product := _short_product(call, own, a, b, ends)) is not None:
         return product
@@ -214,17 +214,17 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     bias, residual, activation, in_one_launch = ends
     bias = None if bias is None else autocast(bias)
     fits = served(first, other) and a.dim() >= 2 and b.dim() == 2 and a.shape[-1] == b.shape[0]
-    if not fits or (bias is not None and not _is_like(bias, first, b.shape[1:])):
+    if not fits or (bias is not None and not is_like(bias, first, b.shape[1:])):
         return ended.finished(own(), residual, activation)
     sizes = (*a.shape[:-1], b.shape[1])
-    if residual is not None and not _is_like(residual, first, sizes):
+    if residual is not None and not is_like(residual, first, sizes):
         return ended.finished(_product(own, a, b, Ends(bias)), residual, activation)
     _remember_product(key, first, other, ends)
     if in_one_launch and (call := eager.known(key)):  # as above
         found = _short_product(call, own, a, b, ends)
         if found is not None:
             return found
-    models, rows = _models("gemm", first), first.reshape(-1, a.shape[-1])
+    models, rows = models_of("gemm", first), first.reshape(-1, a.shape[-1])
     if ends is NOTHING:
         product = operators.mm(rows, other, *models)
     else:
@@ -235,14 +235,14 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
 
 def _activates_later(a: Tensor, b: Tensor, ends: Ends) -> bool:
     """Return whether PyTorch computes the activation: its gradient needs the value before, which a store drops."""
-    return ends.activation not in ("", "relu") and _needs_gradients(a, b, *ends[:2])
+    return ends.activation not in ("", "relu") and needs_gradients(a, b, *ends[:2])
 
 
-def _is_like(t: Tensor, x: Tensor, sizes: Sequence[int]) -> bool:
+def is_like(t: Tensor, x: Tensor, sizes: Sequence[int]) -> bool:
     return t.dtype == x.dtype and t.device == x.device and tuple(t.shape) == tuple(sizes)
 
 
-def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None) -> tuple[Hashable, ...] | None:
+def key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Hashable = None) -> tuple[Hashable, ...] | None:
     """Return all of a call that decides which kernel computes it; None while a graph is traced."""
     if torch.compiler.is_compiling():
         return None
@@ -252,10 +252,10 @@ def _key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Arguments | None = None
         return None
     cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
     if ends is NOTHING:
-        return (*first, cast, arguments, _needs_gradients(a, b))
+        return (*first, cast, arguments, needs_gradients(a, b))
     bias, residual, activation, in_one_launch = ends
     added, passed = (None if t is None else _traits(t) for t in (bias, residual))
-    graded = _needs_gradients(a, b, bias, residual)
+    graded = needs_gradients(a, b, bias, residual)
     return (*first, cast, arguments, graded, added, passed, activation, in_one_launch)
 
 
@@ -267,7 +267,7 @@ def _casts() -> bool:
     return bool(torch.is_autocast_enabled(DEVICE_TYPE))
 
 
-def _needs_gradients(*tensors: Tensor | None) -> bool:
+def needs_gradients(*tensors: Tensor | None) -> bool:
     return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
@@ -276,7 +276,7 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
     if key is None or not eager.is_new(key):
         return
     a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
-    problem, graded = operators.mm_problem(a, b), _needs_gradients(a, b, *ends[:2])
+    problem, graded = operators.mm_problem(a, b), needs_gradients(a, b, *ends[:2])
     target = target_name(problem.op, "universal", a.dtype, a.device)
     is_stored = b.is_contiguous() or b.t().is_contiguous()
     is_stored = is_stored and all(t is None or t.is_contiguous() for t in ends[:2])
@@ -313,7 +313,7 @@ def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: T
     return product if product is None or a.dim() == 2 else product.view(*a.shape[:-1], b.shape[1])
 
 
-def _models(op: str, tensor: Tensor) -> tuple[str, ...]:
+def models_of(op: str, tensor: Tensor) -> tuple[str, ...]:
     """Return the operator's argument that identifies the dispatchers; left out unless a graph is traced."""
     return (_identity(op, tensor.dtype, tensor.device),) if torch.compiler.is_compiling() else ()
 
@@ -358,7 +358,7 @@ def geometry_of(x: Tensor, w: Tensor, arguments: Arguments) -> Geometry | None:
     channels, sizes, reach = x.shape[-ndim - 1], x.shape[-ndim:], w.shape[2:]
     if channels != w.shape[1] * groups or w.shape[0] % groups:
         return None
-    strides, dilations = _each(ndim, stride), _each(ndim, dilation)
+    strides, dilations = each_axis(ndim, stride), each_axis(ndim, dilation)
     if strides is None or dilations is None or min(*strides, *dilations) < 1:
         return None
     end_pads = [0] * ndim
@@ -370,7 +370,7 @@ def geometry_of(x: Tensor, w: Tensor, arguments: Arguments) -> Geometry | None:
     elif padding == "valid":
         pads = [0] * ndim
     else:
-        chosen = None if isinstance(padding, str) else _each(ndim, padding)
+        chosen = None if isinstance(padding, str) else each_axis(ndim, padding)
         if chosen is None or min(chosen) < 0:
             return None
         pads = chosen
@@ -381,7 +381,7 @@ def geometry_of(x: Tensor, w: Tensor, arguments: Arguments) -> Geometry | None:
     return Geometry(strides, pads, end_pads, dilations) if fits else None
 
 
-def _each(ndim: int, value: Sizes) -> list[int] | None:
+def each_axis(ndim: int, value: Sizes) -> list[int] | None:
     """Return one value per axis, or None for a wrong number of values."""
     if isinstance(value, int):
         return [value] * ndim

@@ -7,7 +7,7 @@ that derives from PyTorch's keeps the methods that this class adds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from tilewise.kernels import STORED_FORMATS
+from tilewise.torch import _transposed as transposed
 from tilewise.torch._ended import ends_of
 from tilewise.torch._functional import Arguments, convolve, transform
 
@@ -73,7 +74,42 @@ class Linear(nn.Linear):  # type: ignore[misc] # as above
         return transform(input, self.weight, ends_of(self.bias, residual, activation, self.in_one_launch))
 
 
-REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.Linear: Linear}
+class ConvTranspose2d(nn.ConvTranspose2d):  # type: ignore[misc] # as above
+    """``torch.nn.ConvTranspose2d`` by :func:`tilewise.torch.conv_transpose2d`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Compute the layer."""
+        return _transposed(self, nn.functional.conv_transpose2d, input, output_size)
+
+
+class ConvTranspose3d(nn.ConvTranspose3d):  # type: ignore[misc] # as above
+    """``torch.nn.ConvTranspose3d`` by :func:`tilewise.torch.conv_transpose3d`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Compute the layer."""
+        return _transposed(self, nn.functional.conv_transpose3d, input, output_size)
+
+
+def _transposed(layer: nn.Module, own: Callable[..., Tensor], x: Tensor, output_size: Sequence[int] | None) -> Tensor:
+    """Compute a transposed convolution layer."""
+    return transposed.convolve(own, x, layer.weight, layer.bias, transposed_arguments(layer, x, output_size))
+
+
+def transposed_arguments(layer: nn.Module, x: Tensor, output_size: Sequence[int] | None = None) -> transposed.Arguments:
+    """Return the arguments of a transposed convolution layer's function, for an input and the size that is wanted."""
+    ndim = layer.weight.dim() - 2
+    end = layer._output_padding(x, output_size, layer.stride, layer.padding, layer.kernel_size, ndim, layer.dilation)
+    return transposed.Arguments(ndim, layer.stride, layer.padding, tuple(end), layer.groups, layer.dilation)
+
+
+TRANSPOSED = (nn.ConvTranspose2d, nn.ConvTranspose3d)  # they compute no residual and no activation
+REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv2d: Conv2d,
+    nn.Conv3d: Conv3d,
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
+    nn.Linear: Linear,
+}
 # A derived class may define these, and its layers still compute as PyTorch's do.
 _HARMLESS = frozenset((*vars(type("", (), {})), "__init__", "__annotations__", "__constants__", "__static_attributes__",
                        "__firstlineno__", "__repr__", "extra_repr", "reset_parameters"))  # fmt: skip

@@ -24,7 +24,7 @@ from tilewise.kernels.triton import TRITON, Kernel
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import Problem, Target
 from tilewise.torch._calls import unchanged
-from tilewise.torch._layers import kind_of, replace_layer
+from tilewise.torch._layers import TRANSPOSED, kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, use
 from tilewise.torch.norm import replace_norm
 
@@ -163,7 +163,8 @@ def _measure(
     zeros, ones = (make(x.shape[1], dtype=dtype, device=device) for make in (torch.zeros, torch.ones))
     with torch.set_grad_enabled(is_training):
         residual = own(x).detach() if form is LaunchForm.LIBRARY_WITH_RESIDUAL else None
-        ended = ours if is_training else partial(ours, residual=residual, activation=activation)
+        alone = is_training or issubclass(kind, TRANSPOSED)
+        ended = ours if alone else partial(ours, residual=residual, activation=activation)
         norm = partial(nn.functional.batch_norm, running_mean=zeros, running_var=ones, weight=ones, bias=zeros)
         calls = [_call(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]
         return HostCost(*_milliseconds(calls, device))
@@ -174,7 +175,7 @@ def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tu
     if kind is nn.Linear:
         layer = nn.utils.skip_init(kind, _LONG_SIZE, _SIZE, dtype=dtype, device=device)
         return layer, torch.zeros(_SIZE, _LONG_SIZE, dtype=dtype, device=device)
-    ndim = 2 if kind is nn.Conv2d else 3
+    ndim = 2 if kind in (nn.Conv2d, nn.ConvTranspose2d) else 3
     layout = STORED_FORMATS[ndim + 2]
     layer = nn.utils.skip_init(kind, _SIZE, _SIZE, 3, padding=1, dtype=dtype, device=device)
     x = torch.zeros(1, _SIZE, *(4,) * ndim, dtype=dtype, device=device)
