@@ -30,6 +30,11 @@ _ROOT = "network"
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 _tracing = Lock()  # of two traces at once, the first to end would undo the replacements of the other
 _DEVICE = torch.ops.prim.device.default  # autograd asks for it when it meets a parameter for the first time
+_NORM_RESULTS = {  # the number of results of each batch normalisation; all but the first are for gradients
+    torch.ops.aten.native_batch_norm.default: 3,
+    torch.ops.aten.cudnn_batch_norm.default: 4,
+    torch.ops.aten.miopen_batch_norm.default: 3,
+}
 _CONSTANT = "_tensor_constant"  # names that torch.fx gives to tensors which the code made
 
 
@@ -264,7 +269,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         if before and before.function is function and before.operands == operands and before.is_repeatable:
             result = before.result
         else:
-            result = function(*args, **kwargs)
+            result = _normalised(function, args) or function(*args, **kwargs)
         leaves = tree_leaves(result)
         self.called.append(_Call(function, operands, result, _layout(leaves)))
         passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
@@ -280,6 +285,20 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         if not isinstance(leaf, Tensor):
             return repr(leaf)
         return _Value(leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.dtype, self._writers.get(_memory(leaf)))
+
+
+def _normalised(function: OpOverload, args: tuple[object, ...]) -> tuple[Tensor, ...] | None:
+    """Return the results of a batch normalisation of a fake tensor, or None for other calls.
+
+    PyTorch finds their shapes by operators of which it composes the normalisation: up to half of `optimize`'s time.
+    """
+    count = _NORM_RESULTS.get(function)
+    x, *vectors = args[:5]
+    if count is None or not isinstance(x, FakeTensor) or x.dim() < 2:
+        return None
+    if any(isinstance(t, Tensor) and t.shape != x.shape[1:2] for t in vectors):
+        return None  # PyTorch refuses it
+    return torch.empty_like(x), *(x.new_empty(x.shape[1], dtype=torch.float32) for _ in range(count - 1))
 
 
 class _Value(NamedTuple):
