@@ -11,9 +11,9 @@ group; of several channels a group, or in three dimensions, which are rare in th
 differ most; or those whose channels 2 divides and 8 does not (of products, those whose rows 8 divides and 16 does not).
 ``--kernels`` also measures the kernels of a file that the pool lacks, one configuration a line
 (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
-vendor's calls. ``--unmeasured`` also measures kernels of the pool that have no row of a problem, as after a rule was
-relaxed: of every eighth problem all, so that selections can be judged on it, of the others the N fastest by a model.
-Then problems come at random.
+vendor's calls. ``--unmeasured`` also measures kernels of the pool without a valid row of a problem, as after a rule
+was relaxed: of every eighth problem all, so that selections can be judged on it, of the others the N fastest by a
+model. Then problems come at random.
 
 ``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
 calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::

@@ -86,13 +86,13 @@ def measured(key: Key) -> dict[str, Any]:
 
         def once() -> Any:
             y = layer(x, residual, activation) if layer is ours else _ended(layer(x), residual, activation)
-            return torch.autograd.grad(y, [x, *other, layer.weight, layer.bias], gradient)[0].float()
+            return torch.autograd.grad(y, [x, *other, layer.weight, layer.bias], gradient)[0]
 
         return once
 
     truth = step(exact, torch.float32)()
     sides = {"pytorch": step(theirs), "tilewise": step(ours)}
-    errors = {f"{n}_error": float((once() - truth).norm() / truth.norm()) for n, once in sides.items()}
+    errors = {f"{n}_error": float((once().float() - truth).norm() / truth.norm()) for n, once in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(ROUNDS):
         for name, once in sides.items():

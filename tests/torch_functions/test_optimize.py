@@ -322,9 +322,7 @@ class TestFolding:
             assert ours.optimize(plain, x).report.folded == ()
 
     def test_not_in_training_mode_nor_of_layers_in_it(self, x: torch.Tensor) -> None:
-        report = ours.optimize(net(), x).report
-        assert report.folded == ()
-        assert "nothing is folded or fused: the host may take longer than the GPU for an eager step" in str(report)
+        assert "training mode" in ours.optimize(net(), x).report.why_not_folded
         partly = net().eval()
         partly.norm.train()
         assert ours.optimize(partly, x).report.folded == ()

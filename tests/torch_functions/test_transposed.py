@@ -16,13 +16,15 @@ from torch.nn import functional as own
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
 from tilewise.dispatch import Dispatcher
+from tilewise.kernels import EMPTY_KIND, EpilogueKind
+from tilewise.kernels.triton import TRITON, Kernel
 from tilewise.kernels.triton.programs import interpreted
-from tilewise.ops import GroupedConvProblem
+from tilewise.ops import GroupedConvProblem, Target
 from tilewise.torch import _transposed as transposed
 from tilewise.torch.decision import _host_costs as host_costs
 from tilewise.torch.decision._host_costs import LaunchForm
 from torch_functions.compare import assert_same, close, half
-from torch_functions.predicting import predicting
+from torch_functions.predicting import Predicting, predicting
 
 needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 CALLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {  # input, filter, arguments
@@ -33,6 +35,7 @@ CALLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {  #
     "no batch": ((3, 4, 4), (3, 2, 3, 3), {"padding": [1]}),
     "3D": ((1, 4, 2, 3, 3), (4, 1, 2, 2, 3), {"groups": 2, "stride": (1, 2, 1), "padding": (1, 0, 1)}),
 }
+PROBLEM = GroupedConvProblem(1, 8, 4, 1, 4, 4, 2, 2, stride_h=2, stride_w=2)
 KERNELS = ("16x16x16_flat_w1_s2_g1_k1", "16x16x16_flat_w1_s2_g1_k2")
 
 
@@ -65,6 +68,18 @@ class TestFunctions:
         assert sorted(ran) == ["bwd_data", "bwd_weight", "forward"]
         if y.dim() == len(w):
             assert y.is_contiguous(memory_format=torch.channels_last if len(w) == 4 else torch.channels_last_3d)
+
+    def test_gradients_of_a_known_shape_are_computed_by_kernels_whoever_needed_them_first(
+        self, ran: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+        x, w, b = half(1, 4, 3, 3), half(4, 2, 2, 2), half(2).requires_grad_()
+        with ours.use(dispatcher_of("grouped_conv", "bwd_data", "vendor_cudnn")):
+            ours.conv_transpose2d(x, w, b).sum().backward()
+            for _ in range(2):
+                ran.clear()
+                ours.conv_transpose2d(x.clone().requires_grad_(), w.clone().requires_grad_(), b).sum().backward()
+                assert sorted(ran) == ["bwd_data", "bwd_weight", "forward"]
 
     def test_gradients_can_be_differentiated(self, ran: list[str]) -> None:
         x, w = half(1, 2, 3, 3), half(2, 3, 2, 2)
@@ -211,14 +226,14 @@ class TestOptimize:
             optimised, report = ours.optimize(model, x, launch="graph")
             assert type(optimised.up) is ours.ConvTranspose2d
             assert {layer.name: layer.replaced for layer in report.layers} == {
-                "up": True, "to_size": False, "conv": True,
+                "up": True, "to_size": True, "conv": True,
             }  # fmt: skip
             up, to_size, _ = report.layers
             assert [p.target.split("_sm90")[0].split("conv_")[1] for p in up.passes] == (
                 ["bwd_data_fp16", "bwd_weight_fp16"] if trains else ["bwd_data_fp16"]  # the example needs no gradient
             )
             assert up.fused == ()
-            assert to_size.reason == "the call is left to PyTorch by its arguments"
+            assert to_size.passes[0].problem["Hi"] == 10
             assert optimised.state_dict().keys() == model.state_dict().keys()
             close(optimised(x), model(x))
             again = copy.deepcopy(optimised)
@@ -232,7 +247,43 @@ class TestOptimize:
         with ours.use(*predicting()):
             close(mine(x, output_size=[4, 6, 3]), layer(x, output_size=[4, 6, 3]))
 
-    def test_the_bias_is_a_pass_on_either_side(self) -> None:
+    def test_arguments_by_name(self) -> None:
+        class Named(nn.Module):  # type: ignore[misc] # as above
+            def __init__(self) -> None:
+                super().__init__()
+                self.up = nn.ConvTranspose2d(4, 8, 3, 2)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.up(output_size=[6, 6], input=x)
+
+        model, x = Named().half().eval(), half(1, 4, 2, 2)
+        with ours.use(*predicting()):
+            optimised, report = ours.optimize(model, x, launch="graph")
+            assert report.layers[0].replaced
+            close(optimised(x), model(x))
+
+    def test_no_lighter_way_is_chosen_than_calls_take(self) -> None:
+        with ours.use(*predicting()):
+            layer = nn.ConvTranspose2d(4, 8, 2, 2, bias=False).half().eval()
+            report = ours.optimize(layer, half(1, 4, 2, 2)).report
+        assert report.layers[0].replaced
+        assert not report.layers[0].in_one_launch
+        assert next(iter(report.host)) == "ConvTranspose2d without bias float16 inference by a kernel"
+
+    def test_a_padding_mode_is_pytorchs_error(self) -> None:
+        layer = ours.ConvTranspose2d(4, 8, 2, 2)
+        layer.padding_mode = "reflect"
+        with pytest.raises(ValueError, match="Only `zeros` padding mode is supported for ConvTranspose2d"):
+            layer(half(1, 4, 2, 2))
+
+    def test_the_bias_is_a_pass_on_either_side(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kinds, compare = [], Predicting.compare_with_pytorch
+
+        def noted(self: Predicting, problem: Any, kind: EpilogueKind = EMPTY_KIND) -> Any:
+            kinds.append(kind)
+            return compare(self, problem, kind)
+
+        monkeypatch.setattr(Predicting, "compare_with_pytorch", noted)
         with ours.use(*predicting()):
             layers = [
                 ours.optimize(nn.ConvTranspose2d(4, 8, 2, 2, bias=bias).half().eval(), half(1, 4, 2, 2), launch="graph")
@@ -240,3 +291,6 @@ class TestOptimize:
             ]
         without, with_bias = (found.report.layers[0] for found in layers)
         assert with_bias.pytorch_ms == pytest.approx((without.pytorch_ms or 0) + 0.0017)
+        assert kinds == [EMPTY_KIND, EpilogueKind(has_bias=True)]
+        kernel, target = Kernel.from_config(KERNELS[0]), Target("grouped_conv", "bwd_data", "fp16", "sm90")
+        assert TRITON.leaves(kernel, PROBLEM, target, kinds[1]) == kinds[1]  # so comparisons count its pass

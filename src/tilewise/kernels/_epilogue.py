@@ -17,7 +17,8 @@ from tilewise.kernels._operands import TENSORS
 from tilewise.ops import Problem
 
 ACTIVATIONS = ("relu", "silu", "gelu", "gelu_tanh", "hardswish")  # PyTorch's; `gelu` is the exact one (erf)
-# The results that may have an epilogue. Gradients have none: activations follow forward results only.
+# The results that kernels may end with an epilogue. Gradients have none; the bias of a transposed convolution, which is
+# computed as one, is a pass.
 EPILOGUE_VARIANTS = (("grouped_conv", "forward"), ("gemm", "universal"))
 
 # Clocks of a compute unit by which an activation prolongs the store of a result, and a residual that is read there: the

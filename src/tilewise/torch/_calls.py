@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -41,11 +43,11 @@ def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
     """Return the findings of a run of a network on its example; the network stays as it is.
 
     A copy runs on fake tensors, which have shapes but no values: nothing is computed, and cuDNN searches no algorithms.
-    A network that reads values runs for real; then the random generators and the buffers (running statistics) are put
-    back.
+    A network that reads values runs for real; then the buffers (running statistics) are put back. So are the random
+    generators in either case.
     """
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        with random_numbers_kept(model), FakeTensorMode(allow_non_fake_inputs=True) as fake:
             return run(_fake_copy(model, fake))
     except Exception as e:  # whatever is wrong with the network itself is raised by the real run
         _log.info("the network runs on its example for real, as fake tensors do not suffice: %s", one_line(e))
@@ -76,14 +78,14 @@ def recording(model: nn.Module) -> Iterator[Calls]:
 
 def _recorder(into: list[Sequence[Pass] | str]) -> Any:
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x, *others = (*args, *kwargs.values())
-        into.append(_passes(layer, x, has_others=bool(others)))
+        named = dict(zip(("input", "output_size"), args, strict=False)) | kwargs
+        into.append(_passes(layer, named["input"], named.get("output_size")))
 
     return record
 
 
-def _passes(layer: nn.Module, x: Tensor, *, has_others: bool) -> Sequence[Pass] | str:
-    """Return the passes of a call with one argument or others beside it, or why PyTorch has to compute it."""
+def _passes(layer: nn.Module, x: Tensor, output_size: Sequence[int] | None) -> Sequence[Pass] | str:
+    """Return the passes of a call, or why PyTorch has to compute it; transposed convolutions may be given a size."""
     if "forward" in vars(layer):
         return "its forward is not that of its class"
     gradient_of_input = x.requires_grad
@@ -91,14 +93,12 @@ def _passes(layer: nn.Module, x: Tensor, *, has_others: bool) -> Sequence[Pass] 
         x, w = functional.autocast(x), functional.autocast(layer.weight)
         if not functional.served(x, w):
             return f"there are no kernels for {x.dtype} on {x.device.type}"
-        if has_others:
-            problems = None
-        elif isinstance(layer, nn.Linear):
+        if isinstance(layer, nn.Linear):
             problems = _product(x, w)
         elif layer.padding_mode != "zeros":
             return f"padding with {layer.padding_mode} is PyTorch's"
         elif isinstance(layer, TRANSPOSED):
-            problems = _transposed_convolution(layer, x, w)
+            problems = _transposed_convolution(layer, x, w, output_size)
         else:
             problems = _convolution(layer, x, w)
     if problems is None:
@@ -123,8 +123,10 @@ def _convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Prob
     return [(variant, problem) for variant in GroupedConvProblem.variants]
 
 
-def _transposed_convolution(layer: nn.Module, x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
-    geometry = transposed.geometry_of(x, w, transposed_arguments(layer, x))
+def _transposed_convolution(
+    layer: nn.Module, x: Tensor, w: Tensor, output_size: Sequence[int] | None
+) -> list[tuple[str, Problem]] | None:
+    geometry = transposed.geometry_of(x, w, transposed_arguments(layer, x, output_size))
     if geometry is None:
         return None
     problem = operators.shaped_problem(geometry.sizes, w.shape, *geometry[1:])
@@ -142,11 +144,28 @@ def _product(x: Tensor, w: Tensor) -> list[tuple[str, Problem]] | None:
 
 
 @contextlib.contextmanager
+def random_numbers_kept(model: nn.Module) -> Iterator[Callable[[], bool]]:
+    """Put back the random generators of Python, NumPy and PyTorch; yield a function that tells if one has moved."""
+
+    def states() -> tuple[object, ...]:
+        own = (torch.get_rng_state(), *map(torch.cuda.get_rng_state, _devices(model)))
+        return random.getstate(), repr(np.random.get_state(legacy=False)), *(state.tolist() for state in own)
+
+    before, of_python, of_numpy = states(), random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=_devices(model)):
+            yield lambda: states() != before
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+@contextlib.contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Put back the random generators and a network's buffers after it ran for real."""
     kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        with torch.random.fork_rng(devices=_devices(model)):
+        with random_numbers_kept(model):
             yield
     finally:
         with torch.no_grad():

@@ -60,6 +60,11 @@ class Chain:
     nodes: tuple[str, ...]
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts after the layer or its normalisation, as reports name them."""
+        return (*(("residual",) if self.has_residual else ()), *((self.activation,) if self.activation else ()))
+
+    @property
     def folding_only(self) -> Chain:
         """Return the chain without its addition and activation."""
         return replace(self, has_residual=False, activation="", nodes=self.nodes[: 1 + bool(self.norm)])

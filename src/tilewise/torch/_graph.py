@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Lock, get_ident
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tilewise.errors import one_line
-from tilewise.torch._calls import Calls, on_example, recording
+from tilewise.torch._calls import Calls, on_example, random_numbers_kept, recording
 from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
 from tilewise.torch.norm import NORMS
 
@@ -56,7 +57,7 @@ class Traced(NamedTuple):
     Attributes:
         graph: the graph, whose modules have the names of a :class:`Root` of the network.
         constants: tensors by name that the code made while it was traced; the graph would go on using them.
-        keeps: whether the code set attributes, which the graph does not.
+        keeps: whether the code set attributes or drew random numbers, which the graph does not.
     """
 
     graph: fx.Graph
@@ -102,10 +103,11 @@ def trace(network: nn.Module) -> Traced:
     """
     copied = copy.deepcopy(network, {id(t): t for t in (*network.parameters(), *network.buffers())})
     root, before = Root(copied), _state(copied)
-    with _tracing:
+    with _tracing, random_numbers_kept(network) as have_moved:
         graph = _Tracer().trace(root)
+        keeps = have_moved()
     after = _state(copied)
-    keeps = before.keys() != after.keys() or any(before[key] is not after[key] for key in before)
+    keeps = keeps or before.keys() != after.keys() or any(before[key] is not after[key] for key in before)
     return Traced(graph, {n: t for n, t in vars(root).items() if n.startswith(_CONSTANT)}, keeps)
 
 
@@ -127,13 +129,14 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 class Attributes:
-    """The attributes of the modules of a network whose code is part of its graph, as they are now."""
+    """The attributes of the modules of a network whose code is part of its graph, and those of objects among them."""
 
     def __init__(self, network: nn.Module) -> None:
         tracer = _Tracer()
         read = [m for name, m in network.named_modules() if m is network or not tracer.is_leaf_module(m, name)]
-        keys = [(*_own(m), *(() if m is network else ("forward",))) for m in read]
-        self._kept = tuple((vars(m), k, tuple(map(vars(m).get, k))) for m, k in zip(read, keys, strict=True))
+        kept = [(vars(m), (*_own(m), *(() if m is network else ("forward",)))) for m in read]
+        kept += [(vars(o), tuple(vars(o))) for m in read for o in _own(m).values() if _has_attributes(o)]
+        self._kept = tuple((attributes, k, tuple(map(attributes.get, k))) for attributes, k in kept)
 
     def are_unchanged(self) -> bool:
         """Return whether they are the same, and no module got a ``forward`` of its own."""
@@ -151,12 +154,19 @@ def _own(module: nn.Module) -> dict[str, object]:
     return {key: value for key, value in vars(module).items() if key not in _INTERNAL and key != "forward"}
 
 
+def _has_attributes(value: object) -> bool:
+    """Return whether a value is an object, other than a module or tensor, whose attributes code may set."""
+    is_other = isinstance(value, type | ModuleType | nn.Module | Tensor)
+    return isinstance(getattr(value, "__dict__", None), dict) and not is_other
+
+
 def _state(network: nn.Module) -> dict[tuple[str, str, int], object]:
-    """Return the attributes of all modules of a network, and the items of those that are containers."""
+    """Return the attributes of all modules of a network, and the items or attributes of these."""
     found: dict[tuple[str, str, int], object] = {}
     for name, module in network.named_modules():
         for key, value in _own(module).items():
-            items = value.values() if isinstance(value, dict) else value if isinstance(value, list | set) else ()
+            value_of = value if isinstance(value, dict) else vars(value) if _has_attributes(value) else {}
+            items = value if isinstance(value, list | set) else value_of.values()
             found |= {(name, key, i): item for i, item in enumerate((value, *items))}
     return found
 
@@ -216,15 +226,16 @@ class _Call(NamedTuple):
     """A call of an operator: its operands, tensors as :class:`_Value`, its result, and the layout that this had."""
 
     function: OpOverload
+    is_graded: bool  # whether gradients are recorded
     operands: list[object]
     result: object
     layout: list[object]
 
     @property
-    def compared(self) -> tuple[str, str, list[object]]:
+    def compared(self) -> tuple[str, str, bool, list[object]]:
         """The part that a graph has to repeat."""
         schema = self.function._schema
-        return schema.name.removesuffix("_"), schema.overload_name, self.operands
+        return schema.name.removesuffix("_"), schema.overload_name, self.is_graded, self.operands
 
     @property
     def is_repeatable(self) -> bool:
@@ -271,7 +282,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         else:
             result = _normalised(function, args) or function(*args, **kwargs)
         leaves = tree_leaves(result)
-        self.called.append(_Call(function, operands, result, _layout(leaves)))
+        self.called.append(_Call(function, torch.is_grad_enabled(), operands, result, _layout(leaves)))
         passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
         for t in tree_leaves([passed.get(a.name) for a in schema.arguments if a.is_write]):
             self._writers[_memory(t)] = number

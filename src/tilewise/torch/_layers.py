@@ -92,6 +92,8 @@ class ConvTranspose3d(nn.ConvTranspose3d):  # type: ignore[misc] # as above
 
 def _transposed(layer: nn.Module, own: Callable[..., Tensor], x: Tensor, output_size: Sequence[int] | None) -> Tensor:
     """Compute a transposed convolution layer."""
+    if layer.padding_mode != "zeros":  # set after it was made
+        raise ValueError("Only `zeros` padding mode is supported for " + type(layer).__name__)
     return transposed.convolve(own, x, layer.weight, layer.bias, transposed_arguments(layer, x, output_size))
 
 

@@ -7,7 +7,7 @@ calls; the weights play no part. So all processes of a distributed job choose al
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ from torch import nn
 from tilewise.ops import Problem
 from tilewise.torch._chains import Chain, Found, find_chains, find_norm_chains
 from tilewise.torch._fused_forward import FusedForward
-from tilewise.torch._graph import Traced, observe
+from tilewise.torch._graph import observe
 from tilewise.torch._layers import REPLACEMENTS, fold_layers, kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
 from tilewise.torch.decision import Judge, Launch, Layer, LayerReport, OptimizeReport, host_ms_of_pass
-from tilewise.torch.norm import replace_norm
+from tilewise.torch.norm import is_served, replace_norm
 
 
 class Optimized(NamedTuple):
@@ -39,9 +39,9 @@ def optimize(
     Convolutions and linear layers are compared on the shapes that they see while the network runs on the example; in
     training mode with their gradients, in evaluation mode with the batch normalisation, addition and activation that
     follow and that their kernels can compute too. A layer stays as it is where nothing is gained, or where the two
-    cannot be compared. In training batch normalisations compute the addition and activation that follow them, in CUDA
-    graphs and in eager steps that keep the GPU busy. Parameters keep their names, so a ``state_dict`` of the original
-    can be loaded.
+    cannot be compared. In training kernels compute batch normalisations too: for CUDA graphs, with the addition and
+    activation that follow, and for eager steps that keep the GPU busy. Parameters keep their names, so a ``state_dict``
+    of the original can be loaded.
 
     Args:
         model: the network, on the device and in the dtype in which it will run. It runs on fake tensors, and for eager
@@ -52,7 +52,7 @@ def optimize(
             else reads the convolution's result. Parameters must afterwards be changed by ``load_state_dict`` or in
             training mode only.
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
-            proves the same; in training mode, let batch normalisations do so.
+            proves the same; in training mode, let kernels compute batch normalisations, with these for CUDA graphs.
         min_gain: least gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 where it is
             predicted in training mode, where nothing is fused and predictions may be off by as much, and else 0.
         launch: how the network will be called. ``eager``: from Python, where a pass lasts as long as the host's part
@@ -66,16 +66,17 @@ def optimize(
     model, models = model if inplace else copy.deepcopy(model), dict[str, str]()
     host = None if model.training else partial(host_ms_of_pass, model, example_inputs)
     judge = Judge(min_gain, launch, models, host)
-    found = _found(model, example_inputs, fold=fold, fuse=fuse)
+    found = _found(model, example_inputs, fold=fold, fuse=fuse, launch=launch)
     calls, why_unproved = observe(model, example_inputs, found.traced)
     if why_unproved:
         found = Found(why_none=why_unproved)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     layers = judge.decide([Layer(name, modules[name], chains.get(name)) for name in calls], calls)
-    if model.training and (why_none := judge.why_no_norms(len(chains))):
-        chains, found = {}, Found(why_none=why_none)
-    folded = _apply(model, layers, chains, found.traced)
-    norms = tuple(chains) if model.training else ()
+    norms: dict[str, tuple[str, ...]] = {}
+    if model.training and fuse:
+        norms = {c.layer: c.parts for c in found.chains} if launch == "graph" else dict.fromkeys(_norms(modules), ())
+        norms = norms if launch == "graph" or judge.takes_norms(len(norms)) else {}
+    folded = _apply(model, layers, norms, found)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
     return Optimized(model, OptimizeReport(tuple(every), folded, found.why_none, models, judge.host, norms))
@@ -108,33 +109,41 @@ def measure(model: nn.Module, *example_inputs: Any, top_k: int = 3) -> None:
             dispatcher.measure(of_target, top_k)
 
 
-def _found(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse: bool) -> Found:
-    """Return the chains of a network in its mode."""
-    if model.training and fuse:
+def _found(model: nn.Module, inputs: Sequence[object], *, fold: bool, fuse: bool, launch: Launch) -> Found:
+    """Return the chains of a network in its mode.
+
+    Eager steps of training keep the network's own code: a graph has neither its side effects nor its random branches,
+    which a CUDA graph would not repeat either.
+    """
+    if model.training and fuse and launch == "graph":
         return find_norm_chains(model, inputs)
     return find_chains(model, inputs, fold=fold, fuse=fuse)
 
 
 def _apply(
-    model: nn.Module, layers: Sequence[LayerReport], chains: Mapping[str, Chain], traced: Traced | None
+    model: nn.Module, layers: Sequence[LayerReport], norms: Iterable[str], found: Found
 ) -> tuple[tuple[str, str], ...]:
-    """Replace layers, fold and fuse as it was decided, and return the pairs that are folded."""
-    modules = dict(model.named_modules())
+    """Replace layers and normalisations, fold and fuse as it was decided, and return the pairs that are folded."""
+    modules, chains = dict(model.named_modules()), found.chains
     replaced = {layer.name for layer in layers if layer.replaced}
     for layer in layers:
         if layer.replaced:
             replace_layer(modules[layer.name], layer.in_one_launch)
-    pairs = [(c.layer, c.norm) for c in chains.values() if c.norm and _is_worth_folding(modules[c.layer], c, replaced)]
+    pairs = [(c.layer, c.norm) for c in chains if c.norm and _is_worth_folding(modules[c.layer], c, replaced)]
     for conv, norm in pairs:
         fold_layers(modules[conv], modules[norm])
-    if model.training:
-        for name in chains:
-            replace_norm(modules[name])
-        replaced.update(chains)
-    fused = tuple(chain for chain in chains.values() if chain.is_fused and chain.layer in replaced)
-    if fused and traced is not None:
-        FusedForward(model, fused, traced.graph).install()
+    for name in norms:
+        replace_norm(modules[name])
+    replaced.update(norms)
+    fused = tuple(chain for chain in chains if chain.is_fused and chain.layer in replaced)
+    if fused and found.traced is not None:
+        FusedForward(model, fused, found.traced.graph).install()
     return tuple(pairs)
+
+
+def _norms(modules: Mapping[str, nn.Module]) -> list[str]:
+    """Return the names of the normalisations that kernels can compute in training."""
+    return [name for name, module in modules.items() if is_served(module) and "forward" not in vars(module)]
 
 
 def _is_worth_folding(conv: nn.Module, chain: Chain, replaced: Collection[str]) -> bool:

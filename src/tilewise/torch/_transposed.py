@@ -72,11 +72,11 @@ def conv_transpose3d(
 
 def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: Arguments) -> Tensor:
     """Compute a transposed convolution by a kernel if there is one, or by PyTorch's `own` function."""
-    ndim, graded = arguments.ndim, functional.needs_gradients(x, w)
+    ndim, graded = arguments.ndim, functional.needs_gradients(x, w, bias)
     key = functional.key_of(x, w, ends_of(bias, None, None), arguments)
+    call = eager.known(key)
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-    may_be_own = torch.backends.cudnn.benchmark or not graded
-    if may_be_own and (call := eager.known(key)) is not None and eager.is_left(call):
+    if call is not None and (torch.backends.cudnn.benchmark or not graded) and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, bias, *arguments[1:])
         return y.contiguous(memory_format=STORED_FORMATS[ndim + 2])
     operand, w_cast = functional.autocast(x), functional.autocast(w)

@@ -87,7 +87,13 @@ def launch_form(kernel: KernelBase, problem: Problem, target: Target, kind: Epil
 def cost_name(layer: nn.Module, dtype: torch.dtype, form: LaunchForm) -> str:
     """Return the name under which a layer's cost is reported: its class, the dtype, whether it trains, and the form."""
     mode = "training" if layer.training else "inference"
-    return f"{_class(layer).__name__} {str(dtype).removeprefix('torch.')} {mode} by {form}"
+    bias = " without bias" if _adds_bias(_class(layer)) and layer.bias is None else ""
+    return f"{_class(layer).__name__}{bias} {str(dtype).removeprefix('torch.')} {mode} by {form}"
+
+
+def _adds_bias(kind: type[nn.Module]) -> bool:
+    """Return whether layers of a class add a bias by a call of its own."""
+    return issubclass(kind, TRANSPOSED)
 
 
 def _class(layer: nn.Module) -> type[nn.Module]:
@@ -111,7 +117,7 @@ def host_cost(
     if key not in _known:
         found = [d for d in map(dispatcher_named, dict.fromkeys(targets)) if d is not None]
         with use(*(_launching(dispatcher, form) for dispatcher in found)):
-            _known[key] = _measure(_class(layer), layer.training, form, dtype, device)
+            _known[key] = _measure(layer, form, dtype, device)
     return _known[key]
 
 
@@ -134,7 +140,8 @@ def norm_cost(dtype: torch.dtype, device: torch.device) -> HostCost:
         replace_norm(ours)
         x = torch.zeros(2, _SIZE, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last)
         functions = (partial(ours, activation="relu"), theirs, nn.functional.relu)
-        kernel, pytorch, one_pass = _milliseconds([_call(f, x, is_training=True) for f in functions], device)
+        with torch.enable_grad():
+            kernel, pytorch, one_pass = _milliseconds([_call(f, x, is_training=True) for f in functions], device)
         _known[key] = HostCost(kernel, pytorch, one_pass, 0.0)
     return _known[key]
 
@@ -151,10 +158,11 @@ def _launching(dispatcher: Dispatcher, form: LaunchForm) -> Dispatcher:
     return Dispatcher(target, pool, None, switches=Switches.read().but(vendor="on", measure="off"))
 
 
-def _measure(
-    kind: type[nn.Module], is_training: bool, form: LaunchForm, dtype: torch.dtype, device: torch.device
-) -> HostCost:
+def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: torch.device) -> HostCost:
+    kind, is_training = _class(layer), layer.training
     own, x = _tiny(kind, dtype, device)
+    if _adds_bias(kind) and layer.bias is None:
+        own.bias = None
     for parameter in own.train(is_training).parameters():
         nn.init.zeros_(parameter)
     ours = copy.deepcopy(own)
@@ -163,7 +171,7 @@ def _measure(
     zeros, ones = (make(x.shape[1], dtype=dtype, device=device) for make in (torch.zeros, torch.ones))
     with torch.set_grad_enabled(is_training):
         residual = own(x).detach() if form is LaunchForm.LIBRARY_WITH_RESIDUAL else None
-        alone = is_training or issubclass(kind, TRANSPOSED)
+        alone = is_training or _adds_bias(kind)
         ended = ours if alone else partial(ours, residual=residual, activation=activation)
         norm = partial(nn.functional.batch_norm, running_mean=zeros, running_var=ones, weight=ones, bias=zeros)
         calls = [_call(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]

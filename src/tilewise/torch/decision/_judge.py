@@ -17,6 +17,7 @@ from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
 from tilewise.torch._calls import Calls, Pass
 from tilewise.torch._chains import Chain
+from tilewise.torch._layers import TRANSPOSED
 from tilewise.torch._serving import dispatcher_named, target_name
 from tilewise.torch.decision._host_costs import (
     HOST_MARGINS,
@@ -117,21 +118,22 @@ class Judge:
         self._chosen = Work(sum(work.gpu for work in works), sum(work.host for work in works))
         return tuple(self._decision(reports, chosen.get(name, 0)) for name, reports in ways.items())
 
-    def why_no_norms(self, count: int) -> str:
-        """Return why PyTorch computes the batch normalisations of training steps, "" if kernels do, given their number.
+    def takes_norms(self, count: int) -> bool:
+        """Return whether kernels compute the batch normalisations of eager training steps, given their number.
 
-        They cost the host of eager steps more than PyTorch's. So they are taken where the GPU is busy with the layers
-        alone for longer than the host with layers and normalisations. Either has more to do in a step: the GPU, whose
-        other work takes longer than the layers' in most networks, and the host.
+        They cost the host more than PyTorch's. So they are taken where the GPU is busy with the layers alone for longer
+        than the host with layers and normalisations. Either has more to do in a step: the GPU, whose other work takes
+        longer than the layers' in most networks, and the host. Given costs may be without theirs, which an earlier
+        version did not measure; then they are left.
         """
-        if self._launch == "graph" or not count:
-            return ""
-        if self._operands is None:
-            return "no layer's time is known"
-        operands = self._operands
-        cost = self._cost(norm_cost_name(operands[0]), lambda: norm_cost(*operands))
+        if not count or self._operands is None:
+            return False
+        operands, name = self._operands, norm_cost_name(self._operands[0])
+        if not isinstance(self._launch, str) and name not in self._launch:
+            return False
+        cost = self._cost(name, lambda: norm_cost(*operands))
         host = self._chosen.host + count * cost.kernel_ms * HOST_MARGINS[LaunchForm.KERNEL]
-        return "" if self._chosen.gpu > host else "the host may take longer than the GPU for an eager step"
+        return self._chosen.gpu > host
 
     def _ways(self, layer: Layer, calls: Sequence[Sequence[Pass] | str]) -> list[LayerReport]:
         """Return the ways to compute a layer: left to PyTorch, and by kernels as far as the GPU's part becomes shorter.
@@ -151,7 +153,7 @@ class Judge:
         if picked.pytorch_ms is None:
             return [left]
         ways = [picked]
-        if self._launch != "graph" and not layer.module.training:
+        if self._launch != "graph" and not layer.module.training and not isinstance(layer.module, TRANSPOSED):
             lightest = self._by_kernels(layer, counts, in_one_launch=True)
             if [p.pick for p in lightest.passes] != [p.pick for p in picked.passes]:
                 ways.append(lightest)
@@ -164,7 +166,7 @@ class Judge:
         name = layer.name
         passes = tuple(_report(made, n, layer, self._models, in_one_launch) for made, n in counts.items())
         unknown = next((p.why_unknown for p in passes if p.why_unknown), "")
-        found = LayerReport(name, passes, True, "", _parts(layer.chain), in_one_launch)
+        found = LayerReport(name, passes, True, "", layer.chain.parts if layer.chain else (), in_one_launch)
         if unknown or found.pytorch_ms is None or found.expected_ms is None:
             return LayerReport(name, passes, False, unknown)
         if all(p.expected_ms == p.pytorch_ms for p in passes):
@@ -234,13 +236,6 @@ class Judge:
         return replace(ways[0], reason=f"{ways[1].reason}, but {why}")
 
 
-def _parts(chain: Chain | None) -> tuple[str, ...]:
-    """Return the parts of a chain that the layer's kernel computes, as a report names them."""
-    if chain is None:
-        return ()
-    return (*(("residual",) if chain.has_residual else ()), *((chain.activation,) if chain.activation else ()))
-
-
 def _report(made: Pass, calls: int, layer: Layer, models: dict[str, str], in_one_launch: bool) -> PassReport:
     """Return the times of one computation, measured where they are known and else predicted."""
     name = target_name(made.problem.op, made.variant, made.dtype, made.device)
@@ -260,6 +255,8 @@ def _report(made: Pass, calls: int, layer: Layer, models: dict[str, str], in_one
         return PassReport(name, dimensions, calls, pick, None, None, why)
     arch, passes = dispatcher.arch, layer.passes if made.is_result else []
     pytorch_ms = found.pytorch_ms + sum(pass_ms(single, made.problem, made.variant, arch) for single in passes)
+    # A transposed convolution's bias is added in the layer, as in the one whose host part is measured.
+    kind = EMPTY_KIND if isinstance(layer.module, TRANSPOSED) else kind
     form = launch_form(found.pick.kernel, made.problem, dispatcher.target, kind.computed)
     times = (pytorch_ms, found.pick_ms)
     return PassReport(name, dimensions, calls, pick, *times, form=form, is_measured=found.is_measured)

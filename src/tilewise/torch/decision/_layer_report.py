@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ class OptimizeReport:
         models: identity of the dispatcher by target, see :attr:`tilewise.dispatch.Dispatcher.identity`.
         host: host time of an eager call by kind of layer and form of launch, and of the rest of a pass; empty if no
             decision depends on it.
-        norms: batch normalisations that kernels compute in training, with the addition and activation after them.
+        norms: batch normalisations that kernels compute in training, with the parts after them, as in `fused`.
     """
 
     layers: tuple[LayerReport, ...]
@@ -92,7 +92,7 @@ class OptimizeReport:
     why_not_folded: str
     models: Mapping[str, str]
     host: Mapping[str, HostCost] = field(default_factory=dict)
-    norms: tuple[str, ...] = ()
+    norms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def pytorch_ms(self) -> float:
@@ -108,7 +108,7 @@ class OptimizeReport:
     def digest(self) -> str:
         """Digest of decisions and models; processes of one job compare it to see that they chose alike."""
         layers = [{**asdict(layer), "reason": ""} for layer in self.layers]  # reasons name times of this machine
-        text = json.dumps([layers, self.folded, self.norms, self.why_not_folded, dict(self.models)], sort_keys=True)
+        text = json.dumps([layers, self.folded, dict(self.norms), dict(self.models)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class OptimizeReport:
         ]
         lines += [f"{conv}: {norm} is folded into it" for conv, norm in self.folded]
         lines += [f"{layer.name}: computes {' and '.join(layer.fused)} too" for layer in self.layers if layer.fused]
-        lines += [f"{norm}: computes the addition and activation after it too" for norm in self.norms]
+        lines += [f"{norm}: kernels compute it{_with(parts)}" for norm, parts in self.norms.items()]
         lines += [
             f"{name}: an eager call takes the host {cost.kernel_ms:.4f} ms, {cost.pytorch_ms:.4f} ms by PyTorch"
             for name, cost in self.host.items()
@@ -138,6 +138,10 @@ class OptimizeReport:
             f"{_milliseconds(self.expected_ms)} ms expected, over the {len(known)} layers whose times are known"
         )
         return "\n".join(lines)
+
+
+def _with(parts: Sequence[str]) -> str:
+    return f" and {' and '.join(parts)} after it" if parts else ""
 
 
 def _milliseconds(value: float | None) -> str:
