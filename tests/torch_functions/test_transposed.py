@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -236,8 +237,25 @@ class TestOptimize:
             assert to_size.passes[0].problem["Hi"] == 10
             assert optimised.state_dict().keys() == model.state_dict().keys()
             close(optimised(x), model(x))
-            again = copy.deepcopy(optimised)
-            close(again(x), model(x))
+            for again in (copy.deepcopy(optimised), pickle.loads(pickle.dumps(optimised))):
+                close(again(x), model(x))
+
+    def test_a_normalisation_after_one_stays(self) -> None:
+        model, x = nn.Sequential(nn.ConvTranspose2d(4, 8, 2, 2), nn.BatchNorm2d(8), nn.ReLU()).half(), half(1, 4, 2, 2)
+        with ours.use(*predicting()):
+            optimised, report = ours.optimize(model.eval(), x, launch="graph")
+            assert report.layers[0].replaced
+            assert (report.folded, report.layers[0].fused) == ((), ())
+            close(optimised(x), model(x))
+
+    def test_a_class_that_computes_its_size_is_left(self) -> None:
+        class Own(nn.ConvTranspose2d):  # type: ignore[misc] # as above
+            def _output_padding(self, *args: Any) -> list[int]:
+                return [1, 1]
+
+        with ours.use(*predicting()):
+            report = ours.optimize(Own(4, 8, 3, 2).half().eval(), half(1, 4, 2, 2), launch="graph").report
+        assert report.layers[0].reason == "Own redefines PyTorch's layer"
 
     def test_the_caller_may_give_the_size(self) -> None:
         layer = nn.ConvTranspose3d(2, 2, 3, stride=2, padding=1).half()
