@@ -145,7 +145,7 @@ def test_a_killed_worker_costs_the_problem_in_hand(
 def test_a_worker_that_comes_back_late_writes_nothing(
     executor: Executor, long: Plan, one_host: pa.Table, tmp_path: Path
 ) -> None:
-    task = hosts_task(long, tmp_path, slow_s=0.05, lease_s=1.5)
+    task = hosts_task(long, tmp_path, slow_s=0.15, lease_s=1.5)
     first = Run.start(task, executor)
     wait_until(lambda: kept(task) >= 2)
     stopped = busy_process(executor)
