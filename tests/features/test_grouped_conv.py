@@ -242,6 +242,8 @@ SHARES = (
 
 @given(conv_problems(), conv_kernels())
 def test_shares_lie_between_0_and_1(problem: GroupedConvProblem, kernel: Kernel) -> None:
+    # A wider group than its tile is refused, and its steps say nothing.
+    assume(kernel.pipeline != "slide" or not unsupported(kernel, problem, "forward", "bf16"))
     seen = features(problem, kernel)
     assert {name: seen[name] for name in SHARES if not 0 < seen[name] <= 1} == {}
 
