@@ -72,10 +72,7 @@ def optimize(
         found = Found(why_none=why_unproved)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     layers = judge.decide([Layer(name, modules[name], chains.get(name)) for name in calls], calls)
-    norms: dict[str, tuple[str, ...]] = {}
-    if model.training and fuse:
-        norms = {c.layer: c.parts for c in found.chains} if launch == "graph" else dict.fromkeys(_norms(modules), ())
-        norms = norms if launch == "graph" or judge.takes_norms(len(norms)) else {}
+    norms = _norms(modules, found, launch, judge) if model.training and fuse else {}
     folded = _apply(model, layers, norms, found)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
@@ -141,9 +138,12 @@ def _apply(
     return tuple(pairs)
 
 
-def _norms(modules: Mapping[str, nn.Module]) -> list[str]:
-    """Return the names of the normalisations that kernels can compute in training."""
-    return [name for name, module in modules.items() if is_served(module) and "forward" not in vars(module)]
+def _norms(modules: Mapping[str, nn.Module], found: Found, launch: Launch, judge: Judge) -> dict[str, tuple[str, ...]]:
+    """Return the normalisations that kernels compute in training, with the parts after them."""
+    if launch == "graph":
+        return {chain.layer: chain.parts for chain in found.chains}
+    served = [name for name, module in modules.items() if is_served(module) and "forward" not in vars(module)]
+    return dict.fromkeys(served, ()) if judge.takes_norms(len(served)) else {}
 
 
 def _is_worth_folding(conv: nn.Module, chain: Chain, replaced: Collection[str]) -> bool:

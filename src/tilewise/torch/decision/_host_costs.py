@@ -87,13 +87,8 @@ def launch_form(kernel: KernelBase, problem: Problem, target: Target, kind: Epil
 def cost_name(layer: nn.Module, dtype: torch.dtype, form: LaunchForm) -> str:
     """Return the name under which a layer's cost is reported: its class, the dtype, whether it trains, and the form."""
     mode = "training" if layer.training else "inference"
-    bias = " without bias" if _adds_bias(_class(layer)) and layer.bias is None else ""
+    bias = " without bias" if isinstance(layer, TRANSPOSED) and layer.bias is None else ""
     return f"{_class(layer).__name__}{bias} {str(dtype).removeprefix('torch.')} {mode} by {form}"
-
-
-def _adds_bias(kind: type[nn.Module]) -> bool:
-    """Return whether layers of a class add a bias by a call of its own."""
-    return issubclass(kind, TRANSPOSED)
 
 
 def _class(layer: nn.Module) -> type[nn.Module]:
@@ -161,7 +156,8 @@ def _launching(dispatcher: Dispatcher, form: LaunchForm) -> Dispatcher:
 def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: torch.device) -> HostCost:
     kind, is_training = _class(layer), layer.training
     own, x = _tiny(kind, dtype, device)
-    if _adds_bias(kind) and layer.bias is None:
+    is_transposed = isinstance(layer, TRANSPOSED)
+    if is_transposed and layer.bias is None:  # they add a bias by a call of its own
         own.bias = None
     for parameter in own.train(is_training).parameters():
         nn.init.zeros_(parameter)
@@ -171,8 +167,7 @@ def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: tor
     zeros, ones = (make(x.shape[1], dtype=dtype, device=device) for make in (torch.zeros, torch.ones))
     with torch.set_grad_enabled(is_training):
         residual = own(x).detach() if form is LaunchForm.LIBRARY_WITH_RESIDUAL else None
-        alone = is_training or _adds_bias(kind)
-        ended = ours if alone else partial(ours, residual=residual, activation=activation)
+        ended = ours if is_training or is_transposed else partial(ours, residual=residual, activation=activation)
         norm = partial(nn.functional.batch_norm, running_mean=zeros, running_var=ones, weight=ones, bias=zeros)
         calls = [_call(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]
         return HostCost(*_milliseconds(calls, device))
