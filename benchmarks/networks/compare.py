@@ -244,7 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         load(args.json) if args.json.exists() else {"benchmark": "networks", "machine": machine(), "cells": []}
     )
     known = {(c["network"], c["batch"], c["mode"]) for c in result["cells"]}
-    torch._inductor.config.force_disable_caches = True  # the adapter counts the graphs that it sees compiled
+    # The adapter counts the graphs that it sees compiled.
+    torch._inductor.config.force_disable_caches = any(mode.startswith("adapter") for mode in args.modes)
     with tw.use(*map(Dispatcher.from_folder, folders)):
         for found in cells(args.networks, args.batches, args.modes, known, device):
             print(found, file=sys.stderr, flush=True)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tilewise.kernels._epilogue import check_activation as check_activation
     from tilewise.kernels._epilogue import pass_ms as pass_ms
     from tilewise.kernels._epilogue import store_ms as store_ms
+    from tilewise.kernels._epilogue import stream_ms as stream_ms
     from tilewise.kernels._filters import parse_filter as parse_filter
     from tilewise.kernels._formulas import Array as Array
     from tilewise.kernels._formulas import Formulas as Formulas
@@ -117,6 +118,7 @@ __all__, __getattr__ = lazy_face(
             "check_activation",
             "pass_ms",
             "store_ms",
+            "stream_ms",
         ),
         "_filters": ("parse_filter",),
         "_formulas": (

@@ -123,7 +123,12 @@ def pass_ms(kind: EpilogueKind, problem: Problem, variant: str, arch: HardwarePr
     if kind.is_empty:
         return 0.0
     moved = _elements(problem, variant) * _RESULT_BYTES * (3 if kind.has_residual else 2)
-    return max(moved / (arch.dram_gb_s * 1e6), _LEAST_PASS_MS)
+    return max(stream_ms(moved, arch), _LEAST_PASS_MS)
+
+
+def stream_ms(moved: float, arch: HardwareProfile) -> float:
+    """Return the time in which some bytes are read or written, at the bandwidth of DRAM."""
+    return moved / (arch.dram_gb_s * 1e6)
 
 
 def store_ms(kind: EpilogueKind, problem: Problem, variant: str, arch: HardwareProfile) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
 from tilewise.torch import _transposed as transposed
 from tilewise.torch._layers import TRANSPOSED, kind_of, transposed_arguments
+from tilewise.torch.norm import is_served
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,26 @@ class Pass(NamedTuple):
 
 
 Calls = dict[str, list[Sequence[Pass] | str]]  # per layer: the passes of each call, or why PyTorch has to compute it
+
+
+class Rest(NamedTuple):
+    """The part of a training step beside its layers, as far as its forward pass shows.
+
+    Attributes:
+        norms: for each batch normalisation that kernels can compute, the bytes of its input in each call.
+        functions: number of other functions, without views.
+        written_bytes: what these write.
+    """
+
+    norms: Mapping[str, Sequence[int]] = {}
+    functions: int = 0
+    written_bytes: int = 0
+
+    @property
+    def with_plain_norms(self) -> Rest:
+        """The same with normalisations among the other functions."""
+        sizes = [size for calls in self.norms.values() for size in calls]
+        return Rest({}, self.functions + len(sizes), self.written_bytes + sum(sizes))
 
 
 def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
@@ -82,6 +103,19 @@ def _recorder(into: list[Sequence[Pass] | str]) -> Any:
         into.append(_passes(layer, named["input"], named.get("output_size")))
 
     return record
+
+
+@contextlib.contextmanager
+def recording_norms(model: nn.Module) -> Iterator[dict[str, list[int]]]:
+    """Record for :class:`Rest` the batch normalisations that kernels can compute while a network runs."""
+    sizes: dict[str, list[int]] = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if is_served(module) and "forward" not in vars(module):
+                into = sizes.setdefault(name, [])
+                hook = module.register_forward_pre_hook(lambda _, args, into=into: into.append(args[0].nbytes))
+                stack.callback(hook.remove)
+        yield sizes
 
 
 def _passes(layer: nn.Module, x: Tensor, output_size: Sequence[int] | None) -> Sequence[Pass] | str:

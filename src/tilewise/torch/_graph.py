@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tilewise.errors import one_line
-from tilewise.torch._calls import Calls, on_example, random_numbers_kept, recording
+from tilewise.torch._calls import Calls, Rest, on_example, random_numbers_kept, recording, recording_norms
 from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
 from tilewise.torch.norm import NORMS
 
@@ -36,6 +36,14 @@ _NORM_RESULTS = {  # the number of results of each batch normalisation; all but 
     torch.ops.aten.cudnn_batch_norm.default: 4,
     torch.ops.aten.miopen_batch_norm.default: 3,
 }
+_OF_LAYERS = frozenset(
+    (
+        torch.ops.aten.convolution.default,
+        torch.ops.aten.addmm.default,
+        torch.ops.aten.mm.default,
+        torch.ops.aten.bmm.default,
+    )
+)
 _CONSTANT = "_tensor_constant"  # names that torch.fx gives to tensors which the code made
 
 
@@ -177,10 +185,12 @@ class Observed(NamedTuple):
     Attributes:
         calls: the calls of its layers.
         why_unproved: why a graph does not stand for the network; "" if it does, or none was given.
+        rest: what else a network in training computes, where no graph was given.
     """
 
     calls: Calls
     why_unproved: str = ""
+    rest: Rest = Rest()
 
 
 def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
@@ -193,10 +203,12 @@ def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None)
 
 def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
     with recording(network) as calls:
+        given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
         if traced is None:
+            if network.training:
+                return Observed(calls, rest=_rest(network, inputs, given))
             network(*inputs)
             return Observed(calls)
-        given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
         code = _operators(network, inputs, given)
         made = {name: list(of_layer) for name, of_layer in calls.items()}
         if is_hooked(network):  # by something whose operators are not the code's
@@ -210,6 +222,15 @@ def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | Non
     is_alike = [call.compared for call in code] == [call.compared for call in repeated]
     differ = "the graph of the model computes the example by other operators than the model"
     return Observed(made, "" if is_alike else differ)
+
+
+def _rest(network: nn.Module, inputs: Sequence[object], given: list[object]) -> Rest:
+    with recording_norms(network) as norms:
+        others = [call for call in _operators(network, inputs, given) if call.is_other]
+    written = [t for call in others for t in tree_leaves(call.result) if isinstance(t, Tensor)]
+    return Rest(
+        {name: of_norm for name, of_norm in norms.items() if of_norm}, len(others), sum(t.nbytes for t in written)
+    )
 
 
 def _operators(
@@ -236,6 +257,14 @@ class _Call(NamedTuple):
         """The part that a graph has to repeat."""
         schema = self.function._schema
         return schema.name.removesuffix("_"), schema.overload_name, self.is_graded, self.operands
+
+    @property
+    def is_other(self) -> bool:
+        """Return whether it is part of no layer and no batch normalisation, and no view."""
+        if self.function in _NORM_RESULTS or self.function in _OF_LAYERS:
+            return False
+        aliases = [argument.alias_info for argument in self.function._schema.arguments]
+        return all(alias is None or alias.is_write for alias in aliases)
 
     @property
     def is_repeatable(self) -> bool:

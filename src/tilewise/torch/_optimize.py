@@ -7,7 +7,7 @@ calls; the weights play no part. So all processes of a distributed job choose al
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -67,12 +67,13 @@ def optimize(
     host = None if model.training else partial(host_ms_of_pass, model, example_inputs)
     judge = Judge(min_gain, launch, models, host)
     found = _found(model, example_inputs, fold=fold, fuse=fuse, launch=launch)
-    calls, why_unproved = observe(model, example_inputs, found.traced)
+    calls, why_unproved, rest = observe(model, example_inputs, found.traced)
     if why_unproved:
         found = Found(why_none=why_unproved)
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
-    layers = judge.decide([Layer(name, modules[name], chains.get(name)) for name in calls], calls)
-    norms = _norms(modules, found, launch, judge) if model.training and fuse else {}
+    candidates = [Layer(name, modules[name], chains.get(name)) for name in calls]
+    layers, unfused = judge.decide(candidates, calls, rest if fuse else rest.with_plain_norms)
+    norms = dict.fromkeys(unfused, ()) | {c.layer: c.parts for c in found.chains if is_served(modules[c.layer])}
     folded = _apply(model, layers, norms, found)
     order = list(modules)
     every = sorted((*layers, *_other_layers(modules)), key=lambda layer: order.index(layer.name))
@@ -95,7 +96,7 @@ def measure(model: nn.Module, *example_inputs: Any, top_k: int = 3) -> None:
         ConfigError: `top_k` is no whole number of 1 or more, or a switch lets the model alone decide.
         MeasurementError: nothing could be measured, for example because there is no such GPU.
     """
-    calls, _ = observe(model, example_inputs, None)
+    calls = observe(model, example_inputs, None).calls
     problems: dict[str, dict[Problem, None]] = {}
     for passes in (passes for of_layer in calls.values() for passes in of_layer if not isinstance(passes, str)):
         for made in passes:
@@ -136,14 +137,6 @@ def _apply(
     if fused and found.traced is not None:
         FusedForward(model, fused, found.traced.graph).install()
     return tuple(pairs)
-
-
-def _norms(modules: Mapping[str, nn.Module], found: Found, launch: Launch, judge: Judge) -> dict[str, tuple[str, ...]]:
-    """Return the normalisations that kernels compute in training, with the parts after them."""
-    if launch == "graph":
-        return {chain.layer: chain.parts for chain in found.chains}
-    served = [name for name, module in modules.items() if is_served(module) and "forward" not in vars(module)]
-    return dict.fromkeys(served, ()) if judge.takes_norms(len(served)) else {}
 
 
 def _is_worth_folding(conv: nn.Module, chain: Chain, replaced: Collection[str]) -> bool:

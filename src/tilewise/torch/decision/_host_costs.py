@@ -136,7 +136,7 @@ def norm_cost(dtype: torch.dtype, device: torch.device) -> HostCost:
         x = torch.zeros(2, _SIZE, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last)
         functions = (partial(ours, activation="relu"), theirs, nn.functional.relu)
         with torch.enable_grad():
-            kernel, pytorch, one_pass = _milliseconds([_call(f, x, is_training=True) for f in functions], device)
+            kernel, pytorch, one_pass = _milliseconds([_batch(f, x, is_training=True) for f in functions], device)
         _known[key] = HostCost(kernel, pytorch, one_pass, 0.0)
     return _known[key]
 
@@ -169,8 +169,8 @@ def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: tor
         residual = own(x).detach() if form is LaunchForm.LIBRARY_WITH_RESIDUAL else None
         ended = ours if is_training or is_transposed else partial(ours, residual=residual, activation=activation)
         norm = partial(nn.functional.batch_norm, running_mean=zeros, running_var=ones, weight=ones, bias=zeros)
-        calls = [_call(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]
-        return HostCost(*_milliseconds(calls, device))
+        batches = [_batch(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]
+        return HostCost(*_milliseconds(batches, device))
 
 
 def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, Tensor]:
@@ -210,26 +210,44 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def _call(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) -> Callable[[], object]:
+def _batch(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) -> Callable[[], None]:
+    """Return a function that makes a batch of calls.
+
+    In training it computes their gradients together, as a step does. One by one they wait for a thread of autograd's:
+    summed over the calls of a network, such times were twice those of its steps (H200's host).
+    """
     if not is_training:
-        return lambda: function(x)
-    learnt = x.clone().requires_grad_()
+
+        def infer() -> None:
+            for _ in range(_CALLS):
+                function(x)
+
+        return infer
+    # As in a network, nothing is shared, so that no gradients are added up.
+    calls = [(copy.deepcopy(function), x.clone().requires_grad_()) for _ in range(_CALLS)]
+    learnt = [t for call, given in calls for t in (given, *_parameters(call))]
 
     def step() -> None:
-        y = function(learnt)
-        y.backward(y.detach())
+        for t in learnt:
+            t.grad = None
+        results = [call(given) for call, given in calls]
+        torch.autograd.backward(results, [y.detach() for y in results])
 
     return step
 
 
-def _milliseconds(calls: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
-    """Return the median host time of each call; batches of them alternate, and the first of each warms it."""
-    times: list[list[float]] = [[] for _ in calls]
+def _parameters(function: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    layer = function.func if isinstance(function, partial) else function
+    return [*layer.parameters()] if isinstance(layer, nn.Module) else []
+
+
+def _milliseconds(batches: Sequence[Callable[[], None]], device: torch.device) -> list[float]:
+    """Return the median host time of a call of each batch; they alternate, and the first run of each warms it."""
+    times: list[list[float]] = [[] for _ in batches]
     for _ in range(1 + _BATCHES):
-        for call, taken in zip(calls, times, strict=True):
+        for batch, taken in zip(batches, times, strict=True):
             _wait()
             start = time.perf_counter()
-            for _ in range(_CALLS):
-                call()
+            batch()
             taken.append((time.perf_counter() - start) * 1e3 / _CALLS)
     return [statistics.median(taken[1:]) for taken in times]

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
 
+from tilewise.arch import HardwareProfile
 from tilewise.errors import ConfigError, KernelError
-from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms
-from tilewise.torch._calls import Calls, Pass
+from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms, stream_ms
+from tilewise.torch._calls import Calls, Pass, Rest
 from tilewise.torch._chains import Chain
 from tilewise.torch._layers import TRANSPOSED
 from tilewise.torch._serving import dispatcher_named, target_name
@@ -37,6 +38,10 @@ Launch = Literal["eager", "graph"] | Mapping[str, HostCost]
 
 # Out of fold, four in ten of the convolutions that are predicted to gain less lose (docs/learnings.md, "Small gains").
 _LEAST_GAIN_OF_TRAINING = 0.05
+
+# How often a step reads or writes the whole tensor, at the bandwidth of DRAM, forward and backward: the least of the
+# normalisations of at least 10 MB in benchmarks/results/norms.json, and of other functions twice each way.
+_NORM_PASSES, _NORM_PASSES_OF_KERNELS, _FUNCTION_PASSES = 18, 14, 4
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,13 @@ class Layer:
         return [single for single, is_there in zip(singly, parts, strict=True) if is_there]
 
 
+class Decision(NamedTuple):
+    """The decisions on the layers of a network, and the batch normalisations of an eager step that kernels compute."""
+
+    layers: tuple[LayerReport, ...]
+    norms: tuple[str, ...]
+
+
 class Judge:
     """Decides which layers are replaced.
 
@@ -104,36 +116,38 @@ class Judge:
         self._min_gain, self._launch, self._models = min_gain, launch, models
         self._pass_of_host = pass_of_host
         self._works: dict[str, list[Work]] = {}
-        self._chosen = Work(0.0, 0.0)  # of all layers
-        self._operands: tuple[torch.dtype, torch.device] | None = None  # of the layers whose work is known
+        self._known: tuple[torch.dtype, torch.device, HardwareProfile] | None = None  # of layers whose work is known
         self.host: dict[str, HostCost] = {}
 
-    def decide(self, layers: Sequence[Layer], calls: Calls) -> tuple[LayerReport, ...]:
-        """Return the decisions on layers, given their calls by name."""
+    def decide(self, layers: Sequence[Layer], calls: Calls, rest: Rest) -> Decision:
+        """Return the decisions on layers, given their calls by name, and on the rest of an eager training step."""
         ways = {layer.name: self._ways(layer, calls[layer.name]) for layer in layers}
         if self._launch == "graph":
-            return tuple(reports[-1] for reports in ways.values())
-        chosen = shortest_pass(self._works, self._rest_of_host())
-        works = [self._works[name][index] for name, index in chosen.items()]
-        self._chosen = Work(sum(work.gpu for work in works), sum(work.host for work in works))
-        return tuple(self._decision(reports, chosen.get(name, 0)) for name, reports in ways.items())
+            return Decision(tuple(reports[-1] for reports in ways.values()), ())
+        norms = self._works_of_norms(rest)
+        chosen = shortest_pass({**self._works, **norms}, self._rest(rest))
+        reports = tuple(self._decision(reports, chosen.get(name, 0)) for name, reports in ways.items())
+        return Decision(reports, tuple(name for name in norms if chosen[name]))
 
-    def takes_norms(self, count: int) -> bool:
-        """Return whether kernels compute the batch normalisations of eager training steps, given their number.
+    def _works_of_norms(self, rest: Rest) -> dict[str, list[Work]]:
+        """Return the work of batch normalisations by PyTorch and by kernels, which cost the host more.
 
-        They cost the host more than PyTorch's. So they are taken where the GPU is busy with the layers alone for longer
-        than the host with layers and normalisations. Either has more to do in a step: the GPU, whose other work takes
-        longer than the layers' in most networks, and the host. Given costs may be without theirs, which an earlier
-        version did not measure; then they are left.
+        Given costs may be without theirs, which an earlier version did not measure; then they are left.
         """
-        if not count or self._operands is None:
-            return False
-        operands, name = self._operands, norm_cost_name(self._operands[0])
+        if not rest.norms or self._known is None:
+            return {}
+        dtype, device, arch = self._known
+        name = norm_cost_name(dtype)
         if not isinstance(self._launch, str) and name not in self._launch:
-            return False
-        cost = self._cost(name, lambda: norm_cost(*operands))
-        host = self._chosen.host + count * cost.kernel_ms * HOST_MARGINS[LaunchForm.KERNEL]
-        return self._chosen.gpu > host
+            return {}
+        cost = self._cost(name, lambda: norm_cost(dtype, device))
+        kernel_ms = cost.kernel_ms * HOST_MARGINS[LaunchForm.KERNEL]
+        works = {}
+        for norm, sizes in rest.norms.items():
+            gpu, calls = stream_ms(sum(sizes), arch), len(sizes)
+            by_pytorch = Work(_NORM_PASSES * gpu, calls * cost.pytorch_ms)
+            works[norm] = [by_pytorch, Work(_NORM_PASSES_OF_KERNELS * gpu, calls * kernel_ms)]
+        return works
 
     def _ways(self, layer: Layer, calls: Sequence[Sequence[Pass] | str]) -> list[LayerReport]:
         """Return the ways to compute a layer: left to PyTorch, and by kernels as far as the GPU's part becomes shorter.
@@ -197,8 +211,9 @@ class Judge:
     def _host_cost(self, layer: nn.Module, passes: Sequence[Pass], form: LaunchForm) -> HostCost:
         """Return the host's part of one call of a layer."""
         first = passes[0]
-        self._operands = self._operands or (first.dtype, first.device)
         targets = [target_name(p.problem.op, p.variant, p.dtype, p.device) for p in passes]
+        if self._known is None and (dispatcher := dispatcher_named(targets[0])) is not None:
+            self._known = (first.dtype, first.device, dispatcher.arch)
         name = cost_name(layer, first.dtype, form)
         return self._cost(name, lambda: host_cost(layer, form, targets, first.dtype, first.device))
 
@@ -213,10 +228,21 @@ class Judge:
         self.host[name] = cost
         return cost
 
-    def _rest_of_host(self) -> float:
-        """Return the host's milliseconds of a pass for everything but the layers whose work is known."""
+    def _rest(self, rest: Rest) -> Work:
+        """Return the work of a pass for everything but layers and normalisations: of training predicted, else measured.
+
+        The host's part of a function of training is that of an activation, with its gradient.
+        """
+        if self._known is None:
+            return Work(0.0, 0.0)
+        function_ms = max((cost.pass_ms for cost in self.host.values()), default=0.0)
+        gpu = _FUNCTION_PASSES * stream_ms(rest.written_bytes, self._known[2])
+        return Work(gpu, rest.functions * function_ms + self._measured_rest())
+
+    def _measured_rest(self) -> float:
+        """Return the host's milliseconds of a pass of inference for everything but the layers whose work is known."""
         if isinstance(self._launch, str):
-            if self._pass_of_host is None or not self._works:
+            if self._pass_of_host is None:
                 return 0.0
             rest = max(self._pass_of_host() - sum(works[0].host for works in self._works.values()), 0.0)
             cost = HostCost(rest, rest, 0.0, 0.0)

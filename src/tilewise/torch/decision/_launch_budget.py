@@ -21,7 +21,7 @@ class Work(NamedTuple):
     host: float
 
 
-def shortest_pass(ways: Mapping[str, Sequence[Work]], rest_host: float = 0.0) -> dict[str, int]:
+def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work) -> dict[str, int]:
     """Return for each layer the index of its way, 0 for the first.
 
     The layer that shortens the pass most changes its way, again and again until none does. The names of layers break
@@ -29,11 +29,11 @@ def shortest_pass(ways: Mapping[str, Sequence[Work]], rest_host: float = 0.0) ->
 
     Args:
         ways: the work of each layer in each way, by name; the first way is PyTorch's.
-        rest_host: the host's milliseconds for everything else in a pass.
+        rest: everything else in a pass, as far as it is known.
     """
     chosen, names = dict.fromkeys(ways, 0), sorted(ways)
-    gpu = sum(of_layer[0].gpu for of_layer in ways.values())
-    host = rest_host + sum(of_layer[0].host for of_layer in ways.values())
+    gpu = rest.gpu + sum(of_layer[0].gpu for of_layer in ways.values())
+    host = rest.host + sum(of_layer[0].host for of_layer in ways.values())
     while True:
         least, best = _length(gpu, host) * (1 - _LEAST_GAIN), None
         for name in names:
