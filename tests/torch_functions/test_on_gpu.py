@@ -15,7 +15,6 @@ from torch.nn import functional as own
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
-from small_model import write_model
 from tilewise.dispatch import Dispatcher
 from tilewise.kernels import Pool
 from tilewise.kernels.vendor import VendorCall
@@ -208,6 +207,9 @@ def test_the_vendor_s_choice_is_pytorch_s_own_result() -> None:
 
 def test_the_layers_of_a_network_are_measured_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Times decide here and in a new dispatcher, and the network computes the same."""
+    pytest.importorskip("lightgbm", reason="trains a small model")
+    from small_model import write_model
+
     monkeypatch.setenv("TILEWISE_CACHE", str(tmp_path / "cache"))
     folder = write_model(tmp_path / "model", trees=20, vendor=True)
     network = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.Conv2d(64, 128, 1)).cuda()
