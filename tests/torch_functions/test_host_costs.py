@@ -147,8 +147,9 @@ class TestNormalisations:
 
     @staticmethod
     def report(costs: dict[str, HostCost], *after: nn.Module, **options: bool) -> ours.OptimizeReport:
+        model, x = (t.to(memory_format=torch.channels_last) for t in (net(*after).train(), half(1, 8, 1250, 1250)))
         with ours.use(*predicting()):
-            return ours.optimize(net(*after).train(), half(1, 8, 1250, 1250), launch=costs, **options).report
+            return ours.optimize(model, x, launch=costs, **options).report
 
     @pytest.mark.parametrize(
         ("layer", "norms", "taken"),
@@ -177,6 +178,13 @@ class TestNormalisations:
     def test_those_that_gain_little_stay(self) -> None:
         costs = self.COSTS | {self.LAYER: HostCost(0.1, 0.1, 0.0, 0.0)}
         report = optimised(net(nn.BatchNorm2d(8)).train(), costs)
+        assert report.layers[0].replaced
+        assert report.norms == {}
+
+    def test_other_layouts_are_pytorchs(self) -> None:
+        costs = self.COSTS | {self.LAYER: HostCost(0.1, 0.1, 0.0, 0.0)}
+        with ours.use(*predicting()):
+            report = ours.optimize(net(nn.BatchNorm2d(8)).train(), half(1, 8, 1250, 1250), launch=costs).report
         assert report.layers[0].replaced
         assert report.norms == {}
 

@@ -1,4 +1,4 @@
-"""The run on fake tensors sees a normalisation's result as PyTorch would make it."""
+"""The run on fake tensors sees a normalisation's result as PyTorch would make it, and the functions beside layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tilewise.torch import _graph as graph
-from tilewise.torch._calls import recording
+from tilewise.torch._calls import Rest, recording
 
 aten = torch.ops.aten
 
@@ -48,3 +48,23 @@ def test_wrong_channels_are_pytorchs_error() -> None:
     network, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(5)).eval(), torch.randn(1, 3, 4, 4)
     with FakeTensorMode(allow_non_fake_inputs=True), recording(network), pytest.raises(RuntimeError, match="elements"):
         graph._operators(network, (x,), [x, *network.parameters()])
+
+
+def test_the_rest_of_a_step_is_beside_layers_and_normalisations() -> None:
+    class Network(nn.Module):  # type: ignore[misc] # torch has no types here
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.last = nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norm(self.norm(self.conv(x)))
+            y = torch.relu_(y + y)  # two functions of 8 x 3 x 3
+            return self.last(y.mean((2, 3)).view(2, 8).t().t())  # one of 8
+
+    x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
+    found = graph.observe(Network(), (x,), None)
+    assert [*found.calls] == ["conv", "last"]
+    assert found.rest == Rest({"norm": [2 * 8 * 9 * 4] * 2}, 3, 2 * 8 * (9 + 9 + 1) * 4)
+    assert found.rest.with_plain_norms == Rest({}, 5, 2 * 8 * (4 * 9 + 1) * 4)
+    assert graph.observe(Network(), (x.contiguous(),), None).rest == Rest({}, 5, 2 * 8 * (9 + 9 + 1) * 4)
+    assert graph.observe(Network().eval(), (x,), None).rest == Rest()

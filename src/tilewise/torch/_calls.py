@@ -20,7 +20,7 @@ from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
 from tilewise.torch import _transposed as transposed
 from tilewise.torch._layers import TRANSPOSED, kind_of, transposed_arguments
-from tilewise.torch.norm import is_served
+from tilewise.torch.norm import is_served, takes
 
 _log = logging.getLogger(__name__)
 
@@ -107,14 +107,20 @@ def _recorder(into: list[Sequence[Pass] | str]) -> Any:
 
 @contextlib.contextmanager
 def recording_norms(model: nn.Module) -> Iterator[dict[str, list[int]]]:
-    """Record for :class:`Rest` the batch normalisations that kernels can compute while a network runs."""
+    """Record for :class:`Rest` the batch normalisations of a network in training while it runs.
+
+    A call that kernels cannot compute is recorded as 0.
+    """
     sizes: dict[str, list[int]] = {}
     with contextlib.ExitStack() as stack:
         for name, module in model.named_modules():
             if is_served(module) and "forward" not in vars(module):
                 into = sizes.setdefault(name, [])
-                hook = module.register_forward_pre_hook(lambda _, args, into=into: into.append(args[0].nbytes))
-                stack.callback(hook.remove)
+
+                def record(norm: nn.Module, args: tuple[Tensor, ...], into: list[int] = into) -> None:
+                    into.append(args[0].nbytes if takes(norm, args[0]) else 0)
+
+                stack.callback(module.register_forward_pre_hook(record).remove)
         yield sizes
 
 

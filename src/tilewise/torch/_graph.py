@@ -203,12 +203,12 @@ def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None)
 
 def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
     with recording(network) as calls:
-        given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
         if traced is None:
             if network.training:
-                return Observed(calls, rest=_rest(network, inputs, given))
+                return Observed(calls, rest=_rest(network, inputs))
             network(*inputs)
             return Observed(calls)
+        given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
         code = _operators(network, inputs, given)
         made = {name: list(of_layer) for name, of_layer in calls.items()}
         if is_hooked(network):  # by something whose operators are not the code's
@@ -224,13 +224,12 @@ def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | Non
     return Observed(made, "" if is_alike else differ)
 
 
-def _rest(network: nn.Module, inputs: Sequence[object], given: list[object]) -> Rest:
-    with recording_norms(network) as norms:
-        others = [call for call in _operators(network, inputs, given) if call.is_other]
-    written = [t for call in others for t in tree_leaves(call.result) if isinstance(t, Tensor)]
-    return Rest(
-        {name: of_norm for name, of_norm in norms.items() if of_norm}, len(others), sum(t.nbytes for t in written)
-    )
+def _rest(network: nn.Module, inputs: Sequence[object]) -> Rest:
+    with recording_norms(network) as norms, _Counter() as others:
+        network(*inputs)
+    computed = {name: sizes for name, sizes in norms.items() if sizes and all(sizes)}
+    left = sum(len(sizes) for name, sizes in norms.items() if name not in computed)
+    return Rest(computed, others.functions + left, others.written_bytes)
 
 
 def _operators(
@@ -257,14 +256,6 @@ class _Call(NamedTuple):
         """The part that a graph has to repeat."""
         schema = self.function._schema
         return schema.name.removesuffix("_"), schema.overload_name, self.is_graded, self.operands
-
-    @property
-    def is_other(self) -> bool:
-        """Return whether it is part of no layer and no batch normalisation, and no view."""
-        if self.function in _NORM_RESULTS or self.function in _OF_LAYERS:
-            return False
-        aliases = [argument.alias_info for argument in self.function._schema.arguments]
-        return all(alias is None or alias.is_write for alias in aliases)
 
     @property
     def is_repeatable(self) -> bool:
@@ -325,6 +316,33 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         if not isinstance(leaf, Tensor):
             return repr(leaf)
         return _Value(leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.dtype, self._writers.get(_memory(leaf)))
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[misc] # as above
+    """Counts functions for :class:`Rest`: those with floating-point results, but views, of no layer and of no norm."""
+
+    functions = 0
+    written_bytes = 0
+
+    def __torch_dispatch__(
+        self,
+        function: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result = _normalised(function, args) or function(*args, **(kwargs or {}))
+        tensors = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
+        known = function in _NORM_RESULTS or function in _OF_LAYERS
+        if not (known or _makes_view(function)) and any(t.is_floating_point() for t in tensors):
+            self.functions += 1
+            self.written_bytes += sum(t.nbytes for t in tensors)
+        return result
+
+
+def _makes_view(function: OpOverload) -> bool:
+    aliases = [argument.alias_info for argument in function._schema.arguments]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _normalised(function: OpOverload, args: tuple[object, ...]) -> tuple[Tensor, ...] | None:

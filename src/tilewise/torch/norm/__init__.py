@@ -5,6 +5,6 @@ Used by ``tilewise.torch.optimize``. Needs torch and triton.
 
 from __future__ import annotations
 
-from tilewise.torch.norm._layers import NORMS, BatchNorm2d, BatchNorm3d, can_fuse, is_served, replace_norm
+from tilewise.torch.norm._layers import NORMS, BatchNorm2d, BatchNorm3d, can_fuse, is_served, replace_norm, takes
 
-__all__ = ["NORMS", "BatchNorm2d", "BatchNorm3d", "can_fuse", "is_served", "replace_norm"]
+__all__ = ["NORMS", "BatchNorm2d", "BatchNorm3d", "can_fuse", "is_served", "replace_norm", "takes"]

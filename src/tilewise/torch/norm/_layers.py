@@ -28,17 +28,12 @@ class _Norm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc] # torch has 
         """Return whether kernels compute these tensors; a compiler fuses PyTorch's functions itself."""
         if not (type(x) in _PLAIN and type(self.weight) in _PLAIN) or torch.compiler.is_compiling():
             return False
-        if not is_served(self):
+        if not (is_served(self) and takes(self, x)):
             return False
-        if x.device != self.weight.device or x.dtype not in DTYPES or x.dim() not in (4, 5):
-            return False
-        layout = STORED_FORMATS[x.dim()]
-        if x.shape[1] != self.num_features or x.numel() <= self.num_features:
-            return False
-        same = residual is None or (
-            type(residual) is Tensor and residual.dtype == x.dtype and x.shape == residual.shape
-        )
-        return same and all(t is None or t.is_contiguous(memory_format=layout) for t in (x, residual))
+        if residual is None:
+            return True
+        same = type(residual) is Tensor and residual.dtype == x.dtype and x.shape == residual.shape
+        return same and bool(residual.is_contiguous(memory_format=STORED_FORMATS[x.dim()]))
 
 
 class BatchNorm2d(_Norm, nn.BatchNorm2d):  # type: ignore[misc] # as above
@@ -62,6 +57,15 @@ def is_served(norm: nn.Module) -> bool:
     kept = (norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked)
     is_whole = norm.momentum is not None and all(t is not None for t in kept)
     return is_whole and (norm.weight.is_cuda or interpreted())
+
+
+def takes(norm: nn.Module, x: Tensor) -> bool:
+    """Return whether kernels compute a layer for which :func:`is_served` holds for an input, by its type and layout."""
+    if x.device != norm.weight.device or x.dtype not in DTYPES or x.dim() not in (4, 5):
+        return False
+    if x.shape[1] != norm.num_features or x.numel() <= norm.num_features:
+        return False
+    return bool(x.is_contiguous(memory_format=STORED_FORMATS[x.dim()]))
 
 
 def can_fuse(has_residual: bool, activation: str) -> bool:
