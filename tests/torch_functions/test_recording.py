@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from tilewise.torch import _graph as graph
-from tilewise.torch._calls import Rest, recording
+from tilewise.torch._calls import Rest, on_example, recording
 
 aten = torch.ops.aten
 
@@ -68,3 +68,18 @@ def test_the_rest_of_a_step_is_beside_layers_and_normalisations() -> None:
     assert found.rest.with_plain_norms == Rest({}, 5, 2 * 8 * (4 * 9 + 1) * 4)
     assert graph.observe(Network(), (x.contiguous(),), None).rest == Rest({}, 5, 2 * 8 * (9 + 9 + 1) * 4)
     assert graph.observe(Network().eval(), (x,), None).rest == Rest()
+
+
+def test_tensors_that_are_plain_attributes_have_no_values_either() -> None:
+    class Anchored(nn.Module):  # type: ignore[misc] # torch has no types here
+        def __init__(self) -> None:
+            super().__init__()
+            self.anchors, self.scale = [torch.ones(4)], {"x": torch.ones(4)}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.anchors[0].add_(1)
+            return (x * self.anchors[0]) * self.scale["x"]
+
+    network = Anchored()
+    assert type(on_example(network, lambda copied: copied(torch.ones(2, 4)))) is FakeTensor
+    assert torch.equal(network.anchors[0], torch.ones(4))

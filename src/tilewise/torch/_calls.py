@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from tilewise.errors import one_line
 from tilewise.ops import GemmProblem, GroupedConvProblem, Problem
@@ -77,8 +78,12 @@ def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
 
 
 def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
-    """Return a copy with parameters and buffers without values, so that a pass cannot leave any in the network."""
-    return copy.deepcopy(model, {id(t): fake.from_tensor(t) for t in (*model.parameters(), *model.buffers())})
+    """Return a copy whose tensors have no values, so that a pass cannot leave any in the network.
+
+    Tensors may also be plain attributes of modules, such as anchors and rotations of positions.
+    """
+    kept = (t for module in model.modules() for t in tree_leaves(list(vars(module).values())))
+    return copy.deepcopy(model, {id(t): fake.from_tensor(t) for t in kept if isinstance(t, Tensor)})
 
 
 @contextlib.contextmanager
