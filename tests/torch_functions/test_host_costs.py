@@ -30,7 +30,7 @@ from torch_functions.predicting import Predicting, predicting
 pytestmark = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 
 NAME = "Conv2d float16 inference by a kernel"
-NORM = "BatchNorm2d float16 training with ReLU"
+NORM = "BatchNorm2d float16 training"
 TARGETS = {nn.Conv2d: "grouped_conv_forward_fp16_sm90", nn.Linear: "gemm_universal_fp16_sm90"}
 
 

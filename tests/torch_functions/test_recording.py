@@ -1,4 +1,4 @@
-"""The run on fake tensors sees a normalisation's result as PyTorch would make it, and the functions beside layers."""
+"""The run on fake tensors sees a normalisation's result as PyTorch would make it, and leaves no values behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from tilewise.torch import _graph as graph
-from tilewise.torch._calls import Rest, on_example, recording
+from tilewise.torch._calls import on_example, recording
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ def test_results_have_pytorchs_sizes_and_layout(
     right = aten.native_batch_norm.default(x, *vectors, trains, 0.1, 1e-5)
     with FakeTensorMode() as fake:
         args = (fake.from_tensor(x), *map(fake.from_tensor, vectors), trains, 0.1, 1e-5)
-        found = graph._normalised(aten.native_batch_norm.default, args)
+        found = graph.normalised(aten.native_batch_norm.default, args)
     assert found is not None
     assert (found[0].shape, found[0].stride(), found[0].dtype) == (right[0].shape, right[0].stride(), right[0].dtype)
     assert len(found) == len(right)
@@ -39,35 +39,15 @@ def test_results_have_pytorchs_sizes_and_layout(
 
 def test_real_tensors_and_other_operators_are_computed() -> None:
     x, v = torch.randn(2, 4, 3, 3), torch.ones(4)
-    assert graph._normalised(aten.native_batch_norm.default, (x, v, v, v, v, False, 0.1, 1e-5)) is None
+    assert graph.normalised(aten.native_batch_norm.default, (x, v, v, v, v, False, 0.1, 1e-5)) is None
     with FakeTensorMode() as fake:
-        assert graph._normalised(aten.relu.default, (fake.from_tensor(x),)) is None
+        assert graph.normalised(aten.relu.default, (fake.from_tensor(x),)) is None
 
 
 def test_wrong_channels_are_pytorchs_error() -> None:
     network, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(5)).eval(), torch.randn(1, 3, 4, 4)
     with FakeTensorMode(allow_non_fake_inputs=True), recording(network), pytest.raises(RuntimeError, match="elements"):
         graph._operators(network, (x,), [x, *network.parameters()])
-
-
-def test_the_rest_of_a_step_is_beside_layers_and_normalisations() -> None:
-    class Network(nn.Module):  # type: ignore[misc] # torch has no types here
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm, self.last = nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.Linear(8, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.norm(self.norm(self.conv(x)))
-            y = torch.relu_(y + y)  # two functions of 8 x 3 x 3
-            return self.last(y.mean((2, 3)).view(2, 8).t().t())  # one of 8
-
-    x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
-    found = graph.observe(Network(), (x,), None)
-    assert [*found.calls] == ["conv", "last"]
-    assert found.rest == Rest({"norm": [2 * 8 * 9 * 4] * 2}, 3, 2 * 8 * (9 + 9 + 1) * 4)
-    assert found.rest.with_plain_norms == Rest({}, 5, 2 * 8 * (4 * 9 + 1) * 4)
-    assert graph.observe(Network(), (x.contiguous(),), None).rest == Rest({}, 5, 2 * 8 * (9 + 9 + 1) * 4)
-    assert graph.observe(Network().eval(), (x,), None).rest == Rest()
 
 
 def test_tensors_that_are_plain_attributes_have_no_values_either() -> None:

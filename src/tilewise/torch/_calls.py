@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,7 +21,6 @@ from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
 from tilewise.torch import _transposed as transposed
 from tilewise.torch._layers import TRANSPOSED, kind_of, transposed_arguments
-from tilewise.torch.norm import is_served, takes
 
 _log = logging.getLogger(__name__)
 
@@ -39,26 +38,6 @@ class Pass(NamedTuple):
 
 
 Calls = dict[str, list[Sequence[Pass] | str]]  # per layer: the passes of each call, or why PyTorch has to compute it
-
-
-class Rest(NamedTuple):
-    """The part of a training step beside its layers, as far as its forward pass shows.
-
-    Attributes:
-        norms: for each batch normalisation that kernels can compute, the bytes of its input in each call.
-        functions: number of other functions, without views.
-        written_bytes: what these write.
-    """
-
-    norms: Mapping[str, Sequence[int]] = {}
-    functions: int = 0
-    written_bytes: int = 0
-
-    @property
-    def with_plain_norms(self) -> Rest:
-        """The same with normalisations among the other functions."""
-        sizes = [size for calls in self.norms.values() for size in calls]
-        return Rest({}, self.functions + len(sizes), self.written_bytes + sum(sizes))
 
 
 def on_example(model: nn.Module, run: Callable[[nn.Module], T]) -> T:
@@ -87,46 +66,34 @@ def _fake_copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
 
 
 @contextlib.contextmanager
-def recording(model: nn.Module) -> Iterator[Calls]:
+def recording(
+    model: nn.Module, aside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+) -> Iterator[Calls]:
     """Record the calls of a network's layers by name while it runs.
 
     In training mode its gradients' problems are recorded too, as a step of training would compute them.
+
+    Args:
+        model: the network.
+        aside: the context in which a call's operands are looked at, which may take operators of PyTorch.
     """
     layers = {name: layer for name, layer in model.named_modules() if kind_of(layer) is not None}
     calls: Calls = {name: [] for name in layers}
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(model.training))
         for name, layer in layers.items():
-            hook = layer.register_forward_pre_hook(_recorder(calls[name]), with_kwargs=True)
+            hook = layer.register_forward_pre_hook(_recorder(calls[name], aside), with_kwargs=True)
             stack.callback(hook.remove)
         yield calls
 
 
-def _recorder(into: list[Sequence[Pass] | str]) -> Any:
+def _recorder(into: list[Sequence[Pass] | str], aside: Callable[[], contextlib.AbstractContextManager[None]]) -> Any:
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         named = dict(zip(("input", "output_size"), args, strict=False)) | kwargs
-        into.append(_passes(layer, named["input"], named.get("output_size")))
+        with aside():
+            into.append(_passes(layer, named["input"], named.get("output_size")))
 
     return record
-
-
-@contextlib.contextmanager
-def recording_norms(model: nn.Module) -> Iterator[dict[str, list[int]]]:
-    """Record for :class:`Rest` the batch normalisations of a network in training while it runs.
-
-    A call that kernels cannot compute is recorded as 0.
-    """
-    sizes: dict[str, list[int]] = {}
-    with contextlib.ExitStack() as stack:
-        for name, module in model.named_modules():
-            if is_served(module) and "forward" not in vars(module):
-                into = sizes.setdefault(name, [])
-
-                def record(norm: nn.Module, args: tuple[Tensor, ...], into: list[int] = into) -> None:
-                    into.append(args[0].nbytes if takes(norm, args[0]) else 0)
-
-                stack.callback(module.register_forward_pre_hook(record).remove)
-        yield sizes
 
 
 def _passes(layer: nn.Module, x: Tensor, output_size: Sequence[int] | None) -> Sequence[Pass] | str:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tilewise.errors import one_line
-from tilewise.torch._calls import Calls, Rest, on_example, random_numbers_kept, recording, recording_norms
+from tilewise.torch._calls import Calls, on_example, random_numbers_kept, recording
 from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
 from tilewise.torch.norm import NORMS
 
@@ -31,19 +31,11 @@ _ROOT = "network"
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 _tracing = Lock()  # of two traces at once, the first to end would undo the replacements of the other
 _DEVICE = torch.ops.prim.device.default  # autograd asks for it when it meets a parameter for the first time
-_NORM_RESULTS = {  # the number of results of each batch normalisation; all but the first are for gradients
+NORM_RESULTS = {  # the number of results of each batch normalisation; all but the first are for gradients
     torch.ops.aten.native_batch_norm.default: 3,
     torch.ops.aten.cudnn_batch_norm.default: 4,
     torch.ops.aten.miopen_batch_norm.default: 3,
 }
-_OF_LAYERS = frozenset(
-    (
-        torch.ops.aten.convolution.default,
-        torch.ops.aten.addmm.default,
-        torch.ops.aten.mm.default,
-        torch.ops.aten.bmm.default,
-    )
-)
 _CONSTANT = "_tensor_constant"  # names that torch.fx gives to tensors which the code made
 
 
@@ -185,12 +177,10 @@ class Observed(NamedTuple):
     Attributes:
         calls: the calls of its layers.
         why_unproved: why a graph does not stand for the network; "" if it does, or none was given.
-        rest: what else a network in training computes, where no graph was given.
     """
 
     calls: Calls
     why_unproved: str = ""
-    rest: Rest = Rest()
 
 
 def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
@@ -204,8 +194,6 @@ def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None)
 def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
     with recording(network) as calls:
         if traced is None:
-            if network.training:
-                return Observed(calls, rest=_rest(network, inputs))
             network(*inputs)
             return Observed(calls)
         given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
@@ -222,14 +210,6 @@ def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | Non
     is_alike = [call.compared for call in code] == [call.compared for call in repeated]
     differ = "the graph of the model computes the example by other operators than the model"
     return Observed(made, "" if is_alike else differ)
-
-
-def _rest(network: nn.Module, inputs: Sequence[object]) -> Rest:
-    with recording_norms(network) as norms, _Counter() as others:
-        network(*inputs)
-    computed = {name: sizes for name, sizes in norms.items() if sizes and all(sizes)}
-    left = sum(len(sizes) for name, sizes in norms.items() if name not in computed)
-    return Rest(computed, others.functions + left, others.written_bytes)
 
 
 def _operators(
@@ -300,7 +280,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         if before and before.function is function and before.operands == operands and before.is_repeatable:
             result = before.result
         else:
-            result = _normalised(function, args) or function(*args, **kwargs)
+            result = normalised(function, args) or function(*args, **kwargs)
         leaves = tree_leaves(result)
         self.called.append(_Call(function, torch.is_grad_enabled(), operands, result, _layout(leaves)))
         passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
@@ -318,41 +298,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         return _Value(leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.dtype, self._writers.get(_memory(leaf)))
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[misc] # as above
-    """Counts functions for :class:`Rest`: those with floating-point results, but views, of no layer and of no norm."""
-
-    functions = 0
-    written_bytes = 0
-
-    def __torch_dispatch__(
-        self,
-        function: OpOverload,
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        result = _normalised(function, args) or function(*args, **(kwargs or {}))
-        tensors = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
-        known = function in _NORM_RESULTS or function in _OF_LAYERS
-        if not (known or _makes_view(function)) and any(t.is_floating_point() for t in tensors):
-            self.functions += 1
-            self.written_bytes += sum(t.nbytes for t in tensors)
-        return result
-
-
-def _makes_view(function: OpOverload) -> bool:
-    aliases = [argument.alias_info for argument in function._schema.arguments]
-    return any(alias is not None and not alias.is_write for alias in aliases)
-
-
-def _normalised(function: OpOverload, args: tuple[object, ...]) -> tuple[Tensor, ...] | None:
+def normalised(function: OpOverload, args: tuple[object, ...]) -> tuple[Tensor, ...] | None:
     """Return the results of a batch normalisation of a fake tensor, or None for other calls.
 
     PyTorch finds their shapes by operators of which it composes the normalisation: up to half of `optimize`'s time.
     """
-    count = _NORM_RESULTS.get(function)
+    count = NORM_RESULTS.get(function)
+    if count is None:
+        return None
     x, *vectors = args[:5]
-    if count is None or not isinstance(x, FakeTensor) or x.dim() < 2:
+    if not isinstance(x, FakeTensor) or x.dim() < 2:
         return None
     if any(isinstance(t, Tensor) and t.shape != x.shape[1:2] for t in vectors):
         return None  # PyTorch refuses it

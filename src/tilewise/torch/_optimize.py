@@ -19,6 +19,7 @@ from tilewise.torch._fused_forward import FusedForward
 from tilewise.torch._graph import observe
 from tilewise.torch._layers import REPLACEMENTS, fold_layers, kind_of, replace_layer
 from tilewise.torch._serving import dispatcher_named, target_name
+from tilewise.torch._training_step import Rest, observe_step
 from tilewise.torch.decision import Judge, Launch, Layer, LayerReport, OptimizeReport, host_ms_of_pass
 from tilewise.torch.norm import is_served, replace_norm
 
@@ -67,9 +68,11 @@ def optimize(
     host = None if model.training else partial(host_ms_of_pass, model, example_inputs)
     judge = Judge(min_gain, launch, models, host)
     found = _found(model, example_inputs, fold=fold, fuse=fuse, launch=launch)
-    calls, why_unproved, rest = observe(model, example_inputs, found.traced)
-    if why_unproved:
-        found = Found(why_none=why_unproved)
+    if model.training and launch != "graph":
+        calls, rest = observe_step(model, example_inputs)
+    else:
+        (calls, why_unproved), rest = observe(model, example_inputs, found.traced), Rest()
+        found = Found(why_none=why_unproved) if why_unproved else found
     modules, chains = dict(model.named_modules()), {chain.layer: chain for chain in found.chains}
     candidates = [Layer(name, modules[name], chains.get(name)) for name in calls]
     layers, unfused = judge.decide(candidates, calls, rest if fuse else rest.with_plain_norms)

@@ -118,11 +118,11 @@ def host_cost(
 
 def norm_cost_name(dtype: torch.dtype) -> str:
     """Return the name under which the cost of normalisations of ours is reported."""
-    return f"{nn.BatchNorm2d.__name__} {str(dtype).removeprefix('torch.')} training with ReLU"
+    return f"{nn.BatchNorm2d.__name__} {str(dtype).removeprefix('torch.')} training"
 
 
 def norm_cost(dtype: torch.dtype, device: torch.device) -> HostCost:
-    """Return the cost of batch normalisations, ours with ReLU; measured once in a process.
+    """Return the cost of batch normalisations; measured once in a process.
 
     Args:
         dtype: of the operands, and of the parameters.
@@ -134,9 +134,9 @@ def norm_cost(dtype: torch.dtype, device: torch.device) -> HostCost:
         ours = copy.deepcopy(theirs)
         replace_norm(ours)
         x = torch.zeros(2, _SIZE, 4, 4, dtype=dtype, device=device).to(memory_format=torch.channels_last)
-        functions = (partial(ours, activation="relu"), theirs, nn.functional.relu)
         with torch.enable_grad():
-            kernel, pytorch, one_pass = _milliseconds([_batch(f, x, is_training=True) for f in functions], device)
+            batches = [_batch(function, x, is_training=True) for function in (ours, theirs, nn.functional.relu)]
+            kernel, pytorch, one_pass = _milliseconds(batches)
         _known[key] = HostCost(kernel, pytorch, one_pass, 0.0)
     return _known[key]
 
@@ -170,7 +170,7 @@ def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: tor
         ended = ours if is_training or is_transposed else partial(ours, residual=residual, activation=activation)
         norm = partial(nn.functional.batch_norm, running_mean=zeros, running_var=ones, weight=ones, bias=zeros)
         batches = [_batch(function, x, is_training) for function in (ended, own, nn.functional.relu, norm)]
-        return HostCost(*_milliseconds(batches, device))
+        return HostCost(*_milliseconds(batches))
 
 
 def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, Tensor]:
@@ -241,7 +241,7 @@ def _parameters(function: Callable[[Tensor], Tensor]) -> list[Tensor]:
     return [*layer.parameters()] if isinstance(layer, nn.Module) else []
 
 
-def _milliseconds(batches: Sequence[Callable[[], None]], device: torch.device) -> list[float]:
+def _milliseconds(batches: Sequence[Callable[[], None]]) -> list[float]:
     """Return the median host time of a call of each batch; they alternate, and the first run of each warms it."""
     times: list[list[float]] = [[] for _ in batches]
     for _ in range(1 + _BATCHES):

@@ -16,10 +16,11 @@ from torch import nn
 from tilewise.arch import HardwareProfile
 from tilewise.errors import ConfigError, KernelError
 from tilewise.kernels import EMPTY_KIND, EpilogueKind, pass_ms, stream_ms
-from tilewise.torch._calls import Calls, Pass, Rest
+from tilewise.torch._calls import Calls, Pass
 from tilewise.torch._chains import Chain
 from tilewise.torch._layers import TRANSPOSED
 from tilewise.torch._serving import dispatcher_named, target_name
+from tilewise.torch._training_step import Rest
 from tilewise.torch.decision._host_costs import (
     HOST_MARGINS,
     REST_OF_PASS,
@@ -83,6 +84,14 @@ class Layer:
         return [single for single, is_there in zip(singly, parts, strict=True) if is_there]
 
 
+class _Operands(NamedTuple):
+    """The operands of layers whose work is known, and the hardware."""
+
+    dtype: torch.dtype
+    device: torch.device
+    arch: HardwareProfile
+
+
 class Decision(NamedTuple):
     """The decisions on the layers of a network, and the batch normalisations of an eager step that kernels compute."""
 
@@ -97,7 +106,7 @@ class Judge:
         min_gain: see :func:`tilewise.torch.optimize`.
         launch: likewise.
         models: takes the dispatchers' identities by target.
-        pass_of_host: measures the host's milliseconds of a pass by PyTorch; None where they are not known.
+        pass_of_host: measures the host's milliseconds of a pass by PyTorch; None for networks in training.
 
     Raises:
         ConfigError: `min_gain` is negative, or `launch` is unknown.
@@ -116,7 +125,7 @@ class Judge:
         self._min_gain, self._launch, self._models = min_gain, launch, models
         self._pass_of_host = pass_of_host
         self._works: dict[str, list[Work]] = {}
-        self._known: tuple[torch.dtype, torch.device, HardwareProfile] | None = None  # of layers whose work is known
+        self._operands: _Operands | None = None
         self.host: dict[str, HostCost] = {}
 
     def decide(self, layers: Sequence[Layer], calls: Calls, rest: Rest) -> Decision:
@@ -125,7 +134,7 @@ class Judge:
         if self._launch == "graph":
             return Decision(tuple(reports[-1] for reports in ways.values()), ())
         norms = self._works_of_norms(rest)
-        chosen = shortest_pass({**self._works, **norms}, self._rest(rest))
+        chosen = shortest_pass({**self._works, **norms}, self._work_of_rest(rest if norms else rest.with_plain_norms))
         reports = tuple(self._decision(reports, chosen.get(name, 0)) for name, reports in ways.items())
         return Decision(reports, tuple(name for name in norms if chosen[name]))
 
@@ -134,9 +143,9 @@ class Judge:
 
         Given costs may be without theirs, which an earlier version did not measure; then they are left.
         """
-        if not rest.norms or self._known is None:
+        if not rest.norms or self._operands is None:
             return {}
-        dtype, device, arch = self._known
+        dtype, device, arch = self._operands
         name = norm_cost_name(dtype)
         if not isinstance(self._launch, str) and name not in self._launch:
             return {}
@@ -212,8 +221,8 @@ class Judge:
         """Return the host's part of one call of a layer."""
         first = passes[0]
         targets = [target_name(p.problem.op, p.variant, p.dtype, p.device) for p in passes]
-        if self._known is None and (dispatcher := dispatcher_named(targets[0])) is not None:
-            self._known = (first.dtype, first.device, dispatcher.arch)
+        if self._operands is None and (dispatcher := dispatcher_named(targets[0])) is not None:
+            self._operands = _Operands(first.dtype, first.device, dispatcher.arch)
         name = cost_name(layer, first.dtype, form)
         return self._cost(name, lambda: host_cost(layer, form, targets, first.dtype, first.device))
 
@@ -228,27 +237,29 @@ class Judge:
         self.host[name] = cost
         return cost
 
-    def _rest(self, rest: Rest) -> Work:
-        """Return the work of a pass for everything but layers and normalisations: of training predicted, else measured.
+    def _work_of_rest(self, rest: Rest) -> Work:
+        """Return the work of a pass beside layers and normalisations by kernels: of training predicted, else measured.
 
-        The host's part of a function of training is that of an activation, with its gradient.
+        The host's part of any function of training is that of an activation, with its gradient.
         """
-        if self._known is None:
+        if self._operands is None:
             return Work(0.0, 0.0)
+        if self._pass_of_host is not None:
+            return Work(0.0, self._measured_rest(self._pass_of_host))
         function_ms = max((cost.pass_ms for cost in self.host.values()), default=0.0)
-        gpu = _FUNCTION_PASSES * stream_ms(rest.written_bytes, self._known[2])
-        return Work(gpu, rest.functions * function_ms + self._measured_rest())
+        arch = self._operands.arch
+        gpu = _NORM_PASSES * stream_ms(rest.normalised_bytes, arch)
+        gpu += _FUNCTION_PASSES * stream_ms(rest.written_bytes, arch)
+        return Work(gpu, (rest.plain_norms + rest.functions) * function_ms)
 
-    def _measured_rest(self) -> float:
+    def _measured_rest(self, pass_of_host: Callable[[], float]) -> float:
         """Return the host's milliseconds of a pass of inference for everything but the layers whose work is known."""
         if isinstance(self._launch, str):
-            if self._pass_of_host is None:
-                return 0.0
-            rest = max(self._pass_of_host() - sum(works[0].host for works in self._works.values()), 0.0)
+            rest = max(pass_of_host() - sum(works[0].host for works in self._works.values()), 0.0)
             cost = HostCost(rest, rest, 0.0, 0.0)
         elif REST_OF_PASS in self._launch:
             cost = self._launch[REST_OF_PASS]
-        else:  # of a network in training
+        else:  # of a version that did not measure it
             return 0.0
         self.host[REST_OF_PASS] = cost
         return cost.pytorch_ms

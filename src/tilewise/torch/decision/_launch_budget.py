@@ -1,4 +1,4 @@
-"""The ways to compute the layers of an eager network by which a pass becomes shortest.
+"""The ways to compute the parts of an eager network by which a pass becomes shortest.
 
 The host queues launches, and the GPU works them off. So a pass lasts as long as all work of the one or all work of the
 other, whichever is more. A kernel that is faster, but costs the host more than PyTorch's call, pays only where the GPU
@@ -15,25 +15,25 @@ _TIE = 1e-3  # weight of the part that is not the longer one: where it is equal,
 
 
 class Work(NamedTuple):
-    """Milliseconds that the calls of a layer take in a pass, computed in one way."""
+    """Milliseconds that the calls of a part, such as a layer, take in a pass, computed in one way."""
 
     gpu: float
     host: float
 
 
 def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work) -> dict[str, int]:
-    """Return for each layer the index of its way, 0 for the first.
+    """Return for each part the index of its way, 0 for the first.
 
-    The layer that shortens the pass most changes its way, again and again until none does. The names of layers break
-    ties, so that all processes of a job choose alike.
+    The part that shortens the pass most changes its way, again and again until none does. Names break ties, so that all
+    processes of a job choose alike.
 
     Args:
-        ways: the work of each layer in each way, by name; the first way is PyTorch's.
+        ways: the work of each part in each way, by name; the first way is PyTorch's.
         rest: everything else in a pass, as far as it is known.
     """
     chosen, names = dict.fromkeys(ways, 0), sorted(ways)
-    gpu = rest.gpu + sum(of_layer[0].gpu for of_layer in ways.values())
-    host = rest.host + sum(of_layer[0].host for of_layer in ways.values())
+    gpu = rest.gpu + sum(of_part[0].gpu for of_part in ways.values())
+    host = rest.host + sum(of_part[0].host for of_part in ways.values())
     while True:
         least, best = _length(gpu, host) * (1 - _LEAST_GAIN), None
         for name in names:
