@@ -225,7 +225,8 @@ def _batch(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) -
         return infer
     # As in a network, nothing is shared, so that no gradients are added up.
     calls = [(copy.deepcopy(function), x.clone().requires_grad_()) for _ in range(_CALLS)]
-    learnt = [t for call, given in calls for t in (given, *_parameters(call))]
+    learnt = [given for _, given in calls]
+    learnt += [p for call, _ in calls if isinstance(call, nn.Module) for p in call.parameters()]
 
     def step() -> None:
         for t in learnt:
@@ -234,11 +235,6 @@ def _batch(function: Callable[[Tensor], Tensor], x: Tensor, is_training: bool) -
         torch.autograd.backward(results, [y.detach() for y in results])
 
     return step
-
-
-def _parameters(function: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    layer = function.func if isinstance(function, partial) else function
-    return [*layer.parameters()] if isinstance(layer, nn.Module) else []
 
 
 def _milliseconds(batches: Sequence[Callable[[], None]]) -> list[float]:
