@@ -18,6 +18,7 @@ from benchmarks.measuring.candidate_plan import (
     measured_pool,
     of_kind,
     unmeasured,
+    unmeasured_of,
     vendor_calls,
 )
 from benchmarks.networks import norms
@@ -124,6 +125,19 @@ def test_a_plan_of_unmeasured_kernels_leaves_out_those_with_a_row() -> None:
         of_pool = chosen & set(pool.kernels[8:])
         assert of_pool == set(left[::-1][: None if place % COMPLETE == 0 else 3])
         assert len(chosen - of_pool) == 2  # the anchors
+
+
+def test_a_plan_of_pipelines_has_their_kernels_without_a_row() -> None:
+    target = Target.parse(CONV)
+    table = TargetTable.of(measurements(n_problems=2, n_kernels=12, seed=1), target).labelled()
+    pool = measured_pool(table)
+    plain = [i for i, kernel in enumerate(pool.kernels) if getattr(kernel, "pipeline", None) == "taps"]
+    others = set(range(len(pool.kernels))) - set(plain)
+    assert plain
+    assert others
+    further = unmeasured_of(["taps"], pool)
+    assert further(0, table.problems[0], {*others}) == [pool.kernels[i] for i in plain]
+    assert further(0, table.problems[0], {plain[0]}) == [pool.kernels[i] for i in plain[1:]]
 
 
 def test_normalisations_of_several_gpus_are_joined_and_grouped(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Plans that measure further candidates on measured problems, beside the kernels that were fastest there.
 
     python -m benchmarks.measuring.candidate_plan TARGET OUTPUT [--problems N] [--run-id ID] [--seed S]
-        [--kind dense|depthwise|grouped|3d|half_aligned] [--kernels FILE | --unmeasured N --model FOLDER] [--again]
+        [--kind dense|depthwise|grouped|3d|half_aligned] [--again]
+        [--kernels FILE | --pipelines NAME... | --unmeasured N --model FOLDER]
 
 A run shares its fastest kernels with earlier runs of a problem, so that labels of all runs can be brought to one level.
 Problems with a row of the vendor's calls are left out. Held-out problems come first, then those with at least half of
@@ -13,7 +14,8 @@ differ most; or those whose channels 2 divides and 8 does not (of products, thos
 (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
 vendor's calls. ``--unmeasured`` also measures kernels of the pool without a valid row of a problem, as after a rule
 was relaxed: of every eighth problem all, so that selections can be judged on it, of the others the N fastest by a
-model. Then problems come at random.
+model. ``--pipelines`` takes all of them that are of pipelines, as where these came after the table. Then problems come
+at random.
 
 ``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
 calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::
@@ -35,7 +37,7 @@ from tilewise.collect import Item, Plan, Timing
 from tilewise.data import Bools, TargetTable, read_measurements
 from tilewise.evaluate import slice_labels
 from tilewise.kernels import Pool, illegal, is_half_aligned, load_pool
-from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton import PIPELINES, Kernel
 from tilewise.kernels.vendor import CALLS, VendorCall
 from tilewise.model import Predictor
 from tilewise.ops import Problem, Target, stored_rows
@@ -126,6 +128,17 @@ def unmeasured(predictor: Predictor, pool: Pool, fewest: int) -> Further:
     return further
 
 
+def unmeasured_of(pipelines: Sequence[str], pool: Pool) -> Further:
+    """Return a function that gives the kernels of pipelines that have no row; see ``--pipelines``.
+
+    Args:
+        pipelines: their names.
+        pool: kernels to choose from; numbers of measured kernels are those in it.
+    """
+    numbered = [(i, k) for i, k in enumerate(pool.kernels) if isinstance(k, Kernel) and k.pipeline in pipelines]
+    return lambda place, problem, measured: [kernel for i, kernel in numbered if i not in measured]
+
+
 def vendor_calls(target: Target) -> tuple[VendorCall, ...]:
     """Return the vendor's calls for a target."""
     arch = load_arch(target.arch)
@@ -174,6 +187,7 @@ def main() -> None:
     further = parser.add_mutually_exclusive_group()
     further.add_argument("--kernels", type=Path, help="file of further kernels, one configuration a line")
     further.add_argument("--unmeasured", type=int, metavar="N", help="number of the pool's kernels without a row")
+    further.add_argument("--pipelines", nargs="+", choices=PIPELINES, help="the pool's kernels of these without a row")
     parser.add_argument("--model", type=Path, help="folder of the model that says which of these are fastest")
     parser.add_argument("--again", action="store_true", help="measure every kernel with a valid row again")
     args = parser.parse_args()
@@ -184,7 +198,9 @@ def main() -> None:
     kernels: Sequence[Kernel] | Further = read_kernels(args.kernels, args.target) if args.kernels else ()
     if args.model is not None:
         kernels = unmeasured(Predictor.load(args.model), pool, args.unmeasured)
-    if args.unmeasured is not None:
+    if args.pipelines is not None:
+        kernels = unmeasured_of(args.pipelines, pool)
+    if callable(kernels):
         order = np.random.default_rng(args.seed).permutation(len(table.problems)).tolist()
     else:
         order = in_order(table, pool, args.seed, called_too=args.again or bool(kernels))

@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_MERGED, TINY_STRIPS
+from kernels.shapes import REAL, TINY, TINY_BOXES, TINY_MERGED, TINY_PATCHES, TINY_STRIPS
 from strategies import CONV_POOL, conv_kernels, conv_problems
 from tilewise.arch import load_arch
 from tilewise.errors import KernelError
@@ -33,7 +33,7 @@ from tilewise.ops import GroupedConvProblem
 SM90 = load_arch("sm90")
 CONVS: list[Any] = [
     p
-    for shapes in (TINY["grouped_conv"], TINY_BOXES, TINY_STRIPS, TINY_MERGED, REAL["grouped_conv"])
+    for shapes in (TINY["grouped_conv"], TINY_BOXES, TINY_STRIPS, TINY_MERGED, TINY_PATCHES, REAL["grouped_conv"])
     for p in shapes.values()
 ]
 TABLE = feature_table("grouped_conv")
@@ -381,7 +381,7 @@ def test_a_third_dimension_is_seen() -> None:
 
 def test_the_schema_is_pinned() -> None:
     """Changing this hash retires every trained model: do so on purpose, with SCHEMA_VERSION if values change."""
-    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (187, "50d1bd6d2b47")
+    assert (len(TABLE.names), TABLE.schema_hash[:12]) == (188, "0fc7c4f6fadf")
 
 
 def test_the_grid_of_a_strided_gradient_has_residue_classes() -> None:

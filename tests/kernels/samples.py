@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from kernels.shapes import BEYOND_CONFIGS, REAL, TINY, TINY_BOXES, TINY_CONFIGS, TINY_MERGED, TINY_STRIPS
+from kernels.shapes import BEYOND_CONFIGS, REAL, TINY, TINY_BOXES, TINY_CONFIGS, TINY_MERGED, TINY_PATCHES, TINY_STRIPS
 from tilewise.arch import load_arch
 from tilewise.kernels.ck import CkKernel
 from tilewise.kernels.ck._ck_rules import SUFFIXES, shape_of
@@ -78,7 +78,7 @@ def some_problems(op: str, number: int, rng: random.Random) -> Iterator[Problem]
             m, n, k = (rng.choice(sizes) for _ in range(3))
             yield GemmProblem(m, n, k, rng.choice(GEMM_LAYOUTS))
         return
-    yield from (*TINY_BOXES.values(), *TINY_STRIPS.values(), *TINY_MERGED.values())
+    yield from (*TINY_BOXES.values(), *TINY_STRIPS.values(), *TINY_MERGED.values(), *TINY_PATCHES.values())
     for _ in range(number):
         groups, side = rng.choice((1, 1, 2, 8, 64, 2**16)), rng.choice((7, 14, 33, 56, 512))
         each, images = (rng.choice((1, 1, 3, 8, 64)) for _ in range(2)), rng.choice((1, 3, 64, 2**10))

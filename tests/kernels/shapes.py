@@ -69,6 +69,19 @@ TINY_MERGED: dict[str, Problem] = {
     "two tiles of groups": GroupedConvProblem(1, 80, 80, 20, 3, 4, 3, 3, pad_h=1, pad_w=1),
     "3D": GroupedConvProblem(2, 8, 12, 4, 3, 5, 2, 3, pad_w=1, Di=4, Z=3, pad_d=1, stride_d=2),
 }
+# Only for patches: all are few channels, with strides, rests of patches and pixels that no output reaches.
+TINY_PATCHES: dict[str, Problem] = {
+    "first layer": GroupedConvProblem(2, 3, 20, 1, 9, 11, 3, 3, 2, 2, 1, 1),
+    "first layer, stride 1": GroupedConvProblem(1, 3, 17, 1, 7, 13, 3, 3, pad_h=1, pad_w=1),
+    "7x7": GroupedConvProblem(1, 3, 8, 1, 13, 10, 7, 7, 2, 2, 3, 3),
+    "patches": GroupedConvProblem(2, 3, 24, 1, 8, 13, 4, 4, 4, 4),
+    "filter beyond the stride, unpadded": GroupedConvProblem(1, 2, 16, 1, 11, 6, 5, 2, 3, 1),
+    "stride beyond the filter": GroupedConvProblem(1, 3, 8, 1, 12, 9, 2, 1, 4, 3),
+    "dilation": GroupedConvProblem(1, 5, 8, 1, 9, 10, 3, 3, 2, 2, 1, 2, 2, 3),
+    "dilation, stride 1": GroupedConvProblem(1, 2, 8, 1, 9, 11, 3, 5, 1, 1, 2, 4, 2, 2),
+    "3D": GroupedConvProblem(1, 3, 8, 1, 5, 6, 3, 3, 2, 2, 1, 1, Di=5, Z=3, pad_d=1, stride_d=2),
+    "eight channels": GroupedConvProblem(1, 8, 8, 1, 5, 6, 2, 2, 2, 2),
+}
 # Only for descriptors: rows of operands that 8 divides and 16 does not, in every layout.
 TINY_ROWS: dict[str, Problem] = {
     "rows of 8": GemmProblem(19, 24, 40),
@@ -94,7 +107,13 @@ _PIXEL_CONFIGS = (
 )  # fmt: skip
 TINY_CONFIGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("grouped_conv", "forward"): _CONV_CONFIGS + _PIXEL_CONFIGS,
-    ("grouped_conv", "bwd_data"): _CONV_CONFIGS + _PIXEL_CONFIGS,
+    ("grouped_conv", "bwd_data"): (
+        *_CONV_CONFIGS,
+        *_PIXEL_CONFIGS,
+        "16x16x16_patch_w1_s2_g1_k1",
+        "32x32x16_patch_w1_s2_g1_k1",
+        "16x64x32_patch_w1_s2_g1_k1",
+    ),
     ("grouped_conv", "bwd_weight"): (
         *_CONV_CONFIGS[:-1],
         "8x8x1_depth_w1_s1_g1_k2",
@@ -191,7 +210,8 @@ def tiny(op: str, kernel: Kernel) -> dict[str, Problem]:
         return TINY_BOXES
     if op == "gemm" and PIPELINES[kernel.pipeline].described:
         return TINY[op] | TINY_ROWS
-    return TINY[op] | {"strip": TINY_STRIPS, "merged": TINY_MERGED, "mergedbox": TINY_MERGED}.get(kernel.pipeline, {})
+    own = {"strip": TINY_STRIPS, "merged": TINY_MERGED, "mergedbox": TINY_MERGED, "patch": TINY_PATCHES}
+    return TINY[op] | own.get(kernel.pipeline, {})
 
 
 def wide_pool(target: Target) -> Pool:

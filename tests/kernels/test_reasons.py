@@ -32,11 +32,11 @@ def digest(reasons: Iterable[object]) -> str:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("grouped_conv_forward_bf16_sm90", "legality 47aac7465f, support 93816d0b25"),
-        ("grouped_conv_bwd_data_bf16_sm90", "legality a330c8ec1c, support 1017fa3b1d"),
-        ("grouped_conv_bwd_weight_bf16_sm90", "legality 19320dca04, support dd18c9abde"),
-        ("gemm_universal_bf16_sm90", "legality d04b3c77f1, support c184d16e02"),
-        ("gemm_universal_fp8_sm90", "legality 38d09aeb5b, support 3df50586c8"),
+        ("grouped_conv_forward_bf16_sm90", "legality c0a1cb303e, support 527fd39d26"),
+        ("grouped_conv_bwd_data_bf16_sm90", "legality 8b6358adce, support 1e7dd2a41e"),
+        ("grouped_conv_bwd_weight_bf16_sm90", "legality 0e72fc79e3, support 6c654e09bb"),
+        ("gemm_universal_bf16_sm90", "legality 9da6ae6deb, support 6a28c073ee"),
+        ("gemm_universal_fp8_sm90", "legality 1b7a6c2cf6, support b437555731"),
     ],
 )
 def test_triton(target: str, expected: str) -> None:
@@ -55,11 +55,11 @@ def test_triton(target: str, expected: str) -> None:
     [
         (
             "grouped_conv_forward_bf16_gfx950",
-            "shapes b4a33030b1, names 606b07b417, legality bc589e6f59, support 936c42a7d0",
+            "shapes b4a33030b1, names 606b07b417, legality bc589e6f59, support dce1901599",
         ),
         (
             "grouped_conv_bwd_weight_fp16_gfx942",
-            "shapes b4a33030b1, names 7669f8d4ac, legality 3cc230ea01, support a059db80c8",
+            "shapes b4a33030b1, names 7669f8d4ac, legality 3cc230ea01, support 9f2c2f854d",
         ),
         ("gemm_universal_fp8_gfx950", "shapes 726d5a30b8, names 5b7c4ec8a2, legality 3b0ee9b336, support 1ab7d951fb"),
     ],

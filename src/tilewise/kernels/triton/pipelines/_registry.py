@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from tilewise.kernels.triton._pipeline import Pipeline
 from tilewise.kernels.triton.pipelines._box import BOX
-from tilewise.kernels.triton.pipelines._depth import DEPTH
 from tilewise.kernels.triton.pipelines._flat import FLAT
-from tilewise.kernels.triton.pipelines._lanes import LANES
 from tilewise.kernels.triton.pipelines._merged import MERGED
 from tilewise.kernels.triton.pipelines._mergedbox import MERGEDBOX
+from tilewise.kernels.triton.pipelines._patch import PATCH
 from tilewise.kernels.triton.pipelines._persistent import PERSISTENT
 from tilewise.kernels.triton.pipelines._plain import PLAIN
 from tilewise.kernels.triton.pipelines._point import POINT
 from tilewise.kernels.triton.pipelines._relay import RELAY
 from tilewise.kernels.triton.pipelines._slide import SLIDE
-from tilewise.kernels.triton.pipelines._strip import STRIP
 from tilewise.kernels.triton.pipelines._taps import TAPS
 from tilewise.kernels.triton.pipelines._tma import TMA
+from tilewise.kernels.triton.pipelines.depthwise import DEPTH, LANES, STRIP
 
 PIPELINES: dict[str, Pipeline] = {
     pipeline.name: pipeline
@@ -35,6 +34,7 @@ PIPELINES: dict[str, Pipeline] = {
         MERGEDBOX,
         RELAY,
         SLIDE,
+        PATCH,
     )
 }
 

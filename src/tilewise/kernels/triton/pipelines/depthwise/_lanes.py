@@ -9,7 +9,7 @@ from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import KernelLike, ProblemLike
 from tilewise.kernels.triton._pipeline import FORWARD, PIXEL_VARIANTS, Pipeline
 from tilewise.kernels.triton._shapes import multiplies_channels
-from tilewise.kernels.triton.pipelines._depth import takes_one_tap
+from tilewise.kernels.triton.pipelines.depthwise._depth import takes_one_tap
 
 
 def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
@@ -21,7 +21,7 @@ LANES = Pipeline(
     name="lanes",
     number=19,
     variants=PIXEL_VARIANTS,
-    programs="tilewise.kernels.triton.programs.conv._lanes",
+    programs="tilewise.kernels.triton.programs.conv.depthwise._lanes",
     fuses=FORWARD,
     matrix_units=False,
     illegal=takes_one_tap,

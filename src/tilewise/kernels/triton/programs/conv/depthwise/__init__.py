@@ -1,0 +1,1 @@
+"""The programs that filter channels without a matrix product, one module per pipeline."""
