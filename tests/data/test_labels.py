@@ -14,6 +14,8 @@ from tilewise.ops import Target
 
 OP = Target.parse(CONV).op
 ONE = measurements(n_problems=2, n_kernels=5, seed=3, failures=0).query("is_valid").reset_index(drop=True)
+EIGHT = measurements(n_problems=2, n_kernels=16, seed=3, failures=0).query("is_valid").reset_index(drop=True)
+EIGHT = EIGHT.groupby(problem_index(EIGHT, OP)).head(8).reset_index(drop=True)
 TIMES = ["latency_ms", "latency_p20_ms", "latency_p80_ms"]
 
 
@@ -94,6 +96,18 @@ def test_a_run_with_too_few_kernels_in_common_is_left_out() -> None:
     few = run("b", 3.0).groupby(problem_index(ONE, OP)).head(2)
     found = together(run("a"), few)
     pd.testing.assert_frame_equal(found[TIMES], run("a")[TIMES])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=2), st.permutations(range(3)))
+def test_a_run_is_brought_to_the_level_by_way_of_another(shifts: list[float], order: list[int]) -> None:
+    """Of eight kernels the first run has six, the second the last five, and the third the last three."""
+    place = EIGHT.groupby(problem_index(EIGHT, OP)).cumcount()
+    first, second, third = EIGHT[place < 6], EIGHT[place >= 3], EIGHT[place >= 5]
+    runs = [run("a", frame=first), run("b", shifts[0], second), run("c", shifts[1], third)]
+    by = ["C", "Hi", "kernel_name"]
+    found, one = (f.sort_values(by)["latency_ms"].to_numpy() for f in (together(*(runs[i] for i in order)), EIGHT))
+    assert found / one == pytest.approx(np.full(len(EIGHT), np.median([1.0, *shifts])))
 
 
 def test_a_kernel_that_most_runs_refuse_is_invalid() -> None:

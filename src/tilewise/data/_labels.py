@@ -9,7 +9,7 @@ from tilewise.data._columns import DERIVED_COLUMNS
 from tilewise.data._rows import problem_index, taken
 from tilewise.data._splits import primary_of
 
-MIN_COMMON = 3  # kernels that a run must share with the primary run, to estimate the shift between the two
+MIN_COMMON = 3  # kernels that a run must share with runs whose shift is known, to estimate its own
 _TIMES = ("latency_ms", "latency_min_ms", "latency_p20_ms", "latency_p80_ms")
 
 
@@ -18,7 +18,8 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 
     A run's shift (clocks, driver) affects all its kernels alike and is removed first. The shift is the median of
     log(latency / latency in the problem's primary run) over the kernels of both runs. A run that shares fewer than
-    MIN_COMMON kernels with the primary one is dropped. The result is at the level of the median run.
+    MIN_COMMON kernels with the primary one is compared with all runs whose shift is known, as often as that reaches
+    further runs; others are dropped. The result is at the level of the median run.
 
     A kernel is valid if at least half of its runs say so. The row's other columns come from the primary run, or from
     the first other run that agrees with the majority. Rows of problems with a single run are unchanged. Of a kernel
@@ -100,13 +101,16 @@ def judge_runs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
 
 def _level(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of comparable runs, with a column `level`: log latency at the level of the median run."""
-    primary_log = rows[rows["primary"] & rows["valid"]].set_index(["problem", "kernel"])["log"]
-    pairs = pd.MultiIndex.from_frame(rows[["problem", "kernel"]])
-    difference = (rows["log"] - primary_log.reindex(pairs).to_numpy()).where(rows["valid"])
-    run = [rows["problem"], rows["run"]]
-    common, shift = difference.groupby(run).transform("count"), difference.groupby(run).transform("median")
-    is_comparable = rows["primary"] | (common >= MIN_COMMON)
-    shifts = shift.where(~rows["primary"], 0.0)[is_comparable]
-    runs = rows[is_comparable].assign(shift=shifts)
+    pair, run = [rows["problem"], rows["kernel"]], [rows["problem"], rows["run"]]
+    shifts = pd.Series(np.where(rows["primary"], 0.0, np.nan), rows.index)  # log latency / that by the primary run
+    log = rows["log"].where(rows["valid"])
+    while True:
+        known = (log - shifts).groupby(pair).transform("median")
+        difference = (log - known).where(shifts.isna())
+        common, shift = difference.groupby(run).transform("count"), difference.groupby(run).transform("median")
+        if not (reached := common >= MIN_COMMON).any():
+            break
+        shifts = shifts.where(~reached, shift)
+    runs = rows.assign(shift=shifts)[shifts.notna()]
     middle = runs.drop_duplicates(["problem", "run"]).groupby("problem")["shift"].median()
     return runs.assign(level=runs["log"] - runs["shift"] + runs["problem"].map(middle))
