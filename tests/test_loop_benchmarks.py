@@ -131,13 +131,13 @@ def test_a_plan_of_pipelines_has_their_kernels_without_a_row() -> None:
     target = Target.parse(CONV)
     table = TargetTable.of(measurements(n_problems=2, n_kernels=12, seed=1), target).labelled()
     pool = measured_pool(table)
-    plain = [i for i, kernel in enumerate(pool.kernels) if getattr(kernel, "pipeline", None) == "taps"]
-    others = set(range(len(pool.kernels))) - set(plain)
-    assert plain
+    taps = [i for i, kernel in enumerate(pool.kernels) if getattr(kernel, "pipeline", None) == "taps"]
+    others = set(range(len(pool.kernels))) - set(taps)
+    assert taps
     assert others
     further = unmeasured_of(["taps"], pool)
-    assert further(0, table.problems[0], {*others}) == [pool.kernels[i] for i in plain]
-    assert further(0, table.problems[0], {plain[0]}) == [pool.kernels[i] for i in plain[1:]]
+    assert further(0, table.problems[0], {*others}) == [pool.kernels[i] for i in taps]
+    assert further(0, table.problems[0], {taps[0]}) == [pool.kernels[i] for i in taps[1:]]
 
 
 def test_normalisations_of_several_gpus_are_joined_and_grouped(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ differ most; or those whose channels 2 divides and 8 does not (of products, thos
 (``benchmarks/measuring/kernels``), on problems that one of them supports, whether or not these have rows of the
 vendor's calls. ``--unmeasured`` also measures kernels of the pool without a valid row of a problem, as after a rule
 was relaxed: of every eighth problem all, so that selections can be judged on it, of the others the N fastest by a
-model. ``--pipelines`` takes all of them that are of pipelines, as where these came after the table. Then problems come
-at random.
+model. ``--pipelines`` measures all of them that belong to the named pipelines, as where these came after the table.
+With either, problems come at random.
 
 ``--again`` measures every kernel with a valid row again, on all problems of the kind, those with rows of the vendor's
 calls included. It is for programs that have become others since (:data:`tilewise.kernels.PROGRAM_VERSIONS`)::

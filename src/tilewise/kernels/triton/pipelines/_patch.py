@@ -30,7 +30,7 @@ def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | Non
 
 def _needs(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     p, here = problem, kernel.pipeline == "patch"
-    if variant != "bwd_data" or not np.any(here):
+    if not np.any(here):
         return
     yield here & (p.G > 1), "patch needs a single group"
     columns = patch_columns(p)
@@ -41,14 +41,14 @@ def _needs(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
 
 def _padded_rows(kernel: KernelLike, problem: ProblemLike, variant: str, rows: Array) -> Array:
     here = kernel.pipeline == "patch"
-    if variant != "bwd_data" or not np.any(here):
+    if not np.any(here):
         return rows
     return np.where(here, -(-patches(problem) // kernel.tile_m) * kernel.tile_m, rows)
 
 
 def _padded_k(kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) -> Array:
     here = kernel.pipeline == "patch"
-    if variant != "bwd_data" or not np.any(here):
+    if not np.any(here):
         return k
     return np.where(here, window_pixels(problem) * -(-problem.K // kernel.tile_k) * kernel.tile_k, k)
 
@@ -56,7 +56,7 @@ def _padded_k(kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) 
 def _padded_work(kernel: KernelLike, problem: ProblemLike, variant: str, work: Array) -> Array:
     """Replace the work: one product of the rows, a tile of columns and K as padded."""
     here = kernel.pipeline == "patch"
-    if variant != "bwd_data" or not np.any(here):
+    if not np.any(here):
         return work
     rows, k = _padded_rows(kernel, problem, variant, work), _padded_k(kernel, problem, variant, work)
     return np.where(here, 2.0 * rows * kernel.tile_n * k, work)
@@ -65,7 +65,7 @@ def _padded_work(kernel: KernelLike, problem: ProblemLike, variant: str, work: A
 def _steps(i: FeatureInputs, steps: Array) -> Array:
     """Replace the steps along K, for as many products as there are residue classes."""
     here = i.k.pipeline == "patch"
-    if i.variant != "bwd_data" or not here.any():
+    if not here.any():
         return steps
     return np.where(here, residue_classes(i.p) * window_pixels(i.p) * -(-i.p.K // i.k.tile_k), steps)
 
@@ -73,7 +73,7 @@ def _steps(i: FeatureInputs, steps: Array) -> Array:
 def _tiles_m(i: FeatureInputs, tiles: Array) -> Array:
     """Replace the tiles along M: of patches."""
     here = i.k.pipeline == "patch"
-    if i.variant != "bwd_data" or not here.any():
+    if not here.any():
         return tiles
     return np.where(here, -(-patches(i.p) // i.k.tile_m), tiles)
 
