@@ -51,12 +51,12 @@ def figures(frame: pd.DataFrame, target: Target) -> Iterator[dict[str, Any]]:
     """
     problems, times = fastest_times(frame, target, PIPELINE)
     ratios = times["call_ms"] / times["own_ms"]
-    for name, members in _slices(problems, target).items():
+    for name, members in slices_of(problems, target).items():
         if members.sum() >= MIN_PROBLEMS:
             yield {"target": target.name, "slice": name, **_figures(ratios[members].tolist())}
 
 
-def _slices(problems: Sequence[Problem], target: Target) -> dict[str, pd.Series]:
+def slices_of(problems: Sequence[Problem], target: Target) -> dict[str, pd.Series]:
     """Return whether each problem belongs to a slice, by the slice's name."""
     labels = slice_labels(problems, target, load_arch(target.arch))
     slices = {"all": pd.Series(True, index=labels.index)}

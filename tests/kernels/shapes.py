@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from tilewise.arch import load_arch
 from tilewise.kernels import Pool, illegal, load_pool
 from tilewise.kernels.triton import PIPELINES, Kernel
@@ -184,16 +186,24 @@ REAL: dict[str, dict[str, Problem]] = {
     },
 }
 # Kernels that Triton's interpreter cannot run.
-RELAY_CONFIGS = (
+_RELAY_IMAGES = (
     "64x64x64_relay_w8_s8_g1_k1", "128x128x64_relay_w8_s4_g8_k1", "256x64x64_relay_w8_s4_g8_k1",
     "128x256x64_relay_w8_s3_g1_k1", "256x128x64_relay_w8_s3_g8_k1",
 )  # fmt: skip
+RELAY_CONFIGS = {
+    "forward": _RELAY_IMAGES,
+    "bwd_data": _RELAY_IMAGES,
+    "bwd_weight": (
+        "64x64x64_relay_w8_s8_g1_k14", "128x128x64_relay_w8_s6_g1_k1", "64x256x64_relay_w8_s5_g8_k3",
+        "128x256x64_relay_w8_s4_g1_k4", "256x128x64_relay_w8_s3_g1_k1",
+    ),
+}  # fmt: skip
 SLIDE_CONFIGS = {
     "forward": ("64x64x64_slide_w4_s2_g1_k1", "64x64x64_slide_w4_s3_g1_k1", "64x32x32_slide_w4_s4_g1_k1"),
     "bwd_data": ("64x64x64_slide_w4_s3_g1_k1", "64x32x32_slide_w4_s2_g1_k1"),
     "bwd_weight": ("64x64x64_slide_w4_s2_g1_k1", "64x64x64_slide_w4_s5_g1_k8"),
 }
-COMPILED_CONFIGS = (*RELAY_CONFIGS, *dict.fromkeys(config for configs in SLIDE_CONFIGS.values() for config in configs))
+COMPILED_CONFIGS = tuple(dict.fromkeys(chain(*RELAY_CONFIGS.values(), *SLIDE_CONFIGS.values())))
 # Kernels of pipelines that a shipped pool lacks.
 BEYOND_CONFIGS = (
     "64x64x32_box_w4_s4_g1_k1", "128x128x64_box_w8_s3_g8_k1", "256x128x64_box_w8_s3_g8_k1", "128x64x16_box_w4_s3_g1_k4",

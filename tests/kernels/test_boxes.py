@@ -97,6 +97,9 @@ def test_axes_that_a_filter_reaches_along_stay() -> None:
         ("64x96x64_box_w4_s3_g1_k1", {"C": 80, "G": 2}, 9 * 2 * 32),
         ("64x192x64_box_w4_s3_g1_k1", {"C": 80, "X": 5}, 15 * 2 * 64),
         ("64x192x64_box_w4_s3_g1_k1", {"C": 64, "X": 1, "Y": 1}, 3 * 64),
+        ("64x64x64_relay_w8_s3_g1_k1", {"C": 80}, 9 * 2 * 64),
+        ("128x128x64_relay_w8_s3_g1_k1", {}, 5 * 128),  # nine pieces of 64 channels
+        ("128x256x64_relay_w8_s3_g1_k1", {"C": 136, "X": 5}, 12 * 256),  # 15 x 3
     ],
 )
 def test_columns_of_a_filter_gradient_by_taps(config: str, layer: dict[str, Any], columns: int) -> None:

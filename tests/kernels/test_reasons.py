@@ -32,11 +32,11 @@ def digest(reasons: Iterable[object]) -> str:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("grouped_conv_forward_bf16_sm90", "legality c0a1cb303e, support 527fd39d26"),
-        ("grouped_conv_bwd_data_bf16_sm90", "legality 8b6358adce, support 1e7dd2a41e"),
-        ("grouped_conv_bwd_weight_bf16_sm90", "legality 0e72fc79e3, support 6c654e09bb"),
-        ("gemm_universal_bf16_sm90", "legality 9da6ae6deb, support 6a28c073ee"),
-        ("gemm_universal_fp8_sm90", "legality 1b7a6c2cf6, support b437555731"),
+        ("grouped_conv_forward_bf16_sm90", "legality 76196ee907, support f9d19770eb"),
+        ("grouped_conv_bwd_data_bf16_sm90", "legality 1b49c88cf0, support b5c0a5566d"),
+        ("grouped_conv_bwd_weight_bf16_sm90", "legality 0d5543c523, support 4f8ca00e0b"),
+        ("gemm_universal_bf16_sm90", "legality cead8a794b, support 8156b28bde"),
+        ("gemm_universal_fp8_sm90", "legality 59f50459c3, support 5e61db62eb"),
     ],
 )
 def test_triton(target: str, expected: str) -> None:

@@ -116,6 +116,9 @@ def test_legality(change: dict[str, Any], reason: str | None) -> None:
     [
         (BWD_WEIGHT, {"tile_k": 1, "split_k": 64, "pipeline": "depth"}, None),
         (BWD_WEIGHT, {"tile_k": 32, "pipeline": "depth"}, "depth takes tile_k 1"),
+        (BWD_WEIGHT, {**RELAY, "split_k": 7, "num_stages": 7}, None),  # 229,376 bytes of operands, barriers
+        (BWD_WEIGHT, {**RELAY, "split_k": 7, "num_stages": 8}, "needs 262"),
+        (BWD_WEIGHT, {**RELAY, "num_warps": 4}, "relay takes 8 warps"),
         (BWD_WEIGHT, {**SLIDE, "split_k": 64, "num_stages": 5}, None),
         (BWD_WEIGHT, {**SLIDE, "num_stages": 6}, "needs 246"),
         (BWD_WEIGHT, {**SLIDE, "tile_n": 32, "tile_k": 32}, "slide takes tiles of 64x64x64"),
@@ -229,6 +232,14 @@ def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | No
 @pytest.mark.parametrize(
     ("change", "layer", "variant", "reason"),
     [
+        (RELAY, {}, "bwd_data", None),
+        (RELAY, {"stride_w": 2}, "bwd_data", "relay takes no groups and no stride"),
+        (RELAY, {"K": 60}, "bwd_data", "8 must divide the rows that descriptors load"),
+        (RELAY, {"C": 60}, "bwd_data", "8 must divide the rows that descriptors store"),
+        (RELAY, {"C": 60}, "bwd_weight", "8 must divide the rows that descriptors load"),
+        (RELAY, {"K": 60}, "bwd_weight", "8 must divide the rows that descriptors load"),
+        ({**RELAY, "split_k": 18}, {}, "bwd_weight", None),  # 8 x 12 x 12 pixels in boxes of 64
+        ({**RELAY, "split_k": 19}, {}, "bwd_weight", "split_k leaves programs without work"),
         (SLIDE, {"G": 8, "stride_h": 2}, "bwd_data", "slide needs a stride of 1 in bwd_data"),
         ({**SLIDE, "split_k": 60}, {"G": 8, "Y": 5, "Di": 3, "Z": 3, "pad_d": 1}, "bwd_weight", None),  # 2 x 30 rows
         (

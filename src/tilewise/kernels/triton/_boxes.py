@@ -15,6 +15,7 @@ from tilewise.ops import output_sizes
 
 BOX_PIXELS = (64, 128, 256)  # allowed pixels of a box
 _SIDE = 16  # of a square box of the most pixels
+PIECE_CHANNELS = 64  # of the columns of the pipeline ``relay`` in bwd_weight
 ROW_PIXELS = 64  # of a step of the pipeline ``slide``
 ROW_CHANNELS = 64  # ... and the channels that its program loads, perhaps for two sets of groups
 _ROW_COLUMNS = (64, 32, 16, 8, 4)  # of such a step in one image, the preferred first
@@ -103,6 +104,18 @@ def box_of(grid: Grid, pixels: int) -> Box:
 def taps_of_tile(kernel: KernelLike) -> Array:
     """Return the filter taps of a tile's columns in bwd_weight; `kernel` is one, or a namespace of columns."""
     return 1 + 2 * (kernel.tile_n % 3 == 0)
+
+
+def tap_columns(kernel: KernelLike, problem: ProblemLike, taps: Array) -> Array:
+    """Return the columns that tiles cover in bwd_weight if each has the channels of so many taps."""
+    tiles = -(-(problem.Z * problem.Y * problem.X) // taps) * -(-(problem.C // problem.G) // (kernel.tile_n // taps))
+    return tiles * kernel.tile_n
+
+
+def piece_columns(kernel: KernelLike, problem: ProblemLike) -> Array:
+    """Return the columns that tiles cover in bwd_weight if each has pieces of the channels, of any taps."""
+    pieces = problem.Z * problem.Y * problem.X * -(-(problem.C // problem.G) // PIECE_CHANNELS)
+    return -(-pieces // np.maximum(kernel.tile_n // PIECE_CHANNELS, 1)) * kernel.tile_n
 
 
 def row_steps(p: ProblemLike, variant: str, columns: Array) -> Array:

@@ -56,10 +56,6 @@ def _same_size(kernel: KernelLike, problem: ProblemLike, variant: str, size: Arr
     return size
 
 
-def _one_tap(kernel: KernelLike) -> Array:
-    return 1
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """One way to move along K.
@@ -83,7 +79,7 @@ class Pipeline:
         filter_rows: whether a program without matrix units computes all taps of a filter row in bwd_weight.
         repeats_edges: whether rows and columns beyond the last read the last one again, where others mask loads.
         thirds: the variants in which `tile_n` may also be 3/2 of a power of two.
-        tile_taps: kernel -> filter taps that the columns of a tile belong to in bwd_weight.
+        columns: (kernel, problem) -> columns that tiles cover in bwd_weight. None: those of one tap each.
         illegal: (kernel, target, arch) -> why the kernel cannot run, or None. Checked before shared memory.
         needs: by op, rules on the problem, checked before the op's rules on groups and split-K.
         limits: by op, rules checked after those. Pipelines may share a function; it runs once.
@@ -105,7 +101,7 @@ class Pipeline:
     filter_rows: bool = False
     repeats_edges: bool = False
     thirds: tuple[str, ...] = ()
-    tile_taps: Callable[[KernelLike], Array] = _one_tap
+    columns: Callable[[KernelLike, ProblemLike], Array] | None = None
     illegal: Callable[[Kernel, Target, HardwareProfile], str | None] = _no_reason
     needs: Mapping[str, PipelineRules] = field(default_factory=dict)
     limits: Mapping[str, PipelineRules] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._epilogue import EMPTY_KIND, EpilogueKind
 from tilewise.kernels._formulas import Array, KernelLike, ProblemLike
+from tilewise.kernels.triton._boxes import tap_columns
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import (
     BARRIER_BYTES,
@@ -234,11 +235,11 @@ def _distinct(rules: Iterable[PipelineRules | None]) -> list[PipelineRules]:
 
 def tapwise_columns(kernel: KernelLike, problem: ProblemLike) -> Array:
     """Return the columns that the tiles of a tapwise pipeline cover in bwd_weight."""
-    taps: Array = 1
-    for pipeline in _pipelines(lambda p: p.k_order == "tapwise"):
-        taps = np.where(kernel.pipeline == pipeline.name, pipeline.tile_taps(kernel), taps)
-    tiles = -(-(problem.Z * problem.Y * problem.X) // taps) * -(-(problem.C // problem.G) // (kernel.tile_n // taps))
-    return tiles * kernel.tile_n
+    columns = tap_columns(kernel, problem, 1)
+    for pipeline in PIPELINES.values():
+        if pipeline.columns is not None:
+            columns = np.where(kernel.pipeline == pipeline.name, pipeline.columns(kernel, problem), columns)
+    return columns
 
 
 def _gemm(kernel: KernelLike, problem: ProblemLike, variant: str, dtype: str) -> Rules:

@@ -13,7 +13,7 @@ import numpy as np
 from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
 from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
-from tilewise.kernels.triton._boxes import BOX_PIXELS, covering_pixels, taps_of_tile
+from tilewise.kernels.triton._boxes import BOX_PIXELS, covering_pixels, tap_columns, taps_of_tile
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import LOADED_ROWS, RESULT_ELEMENTS, WARPGROUP_ROWS
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, FORWARD, Pipeline
@@ -22,7 +22,7 @@ from tilewise.ops import Target
 
 @dataclass(frozen=True)
 class Boxing:
-    """The formulas of a pipeline of this name whose `tile_m` pixels are a box, in all variants but bwd_weight."""
+    """The formulas of a pipeline of this name whose `tile_m` pixels (bwd_weight: `tile_k`) are a box."""
 
     name: str
 
@@ -40,6 +40,20 @@ class Boxing:
             return tiles
         pixels = covering_pixels(i.p, i.variant, i.k.tile_m)
         return np.where(here, i.residue_classes * pixels // i.k.tile_m, tiles)
+
+    def padded_k(self, kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) -> Array:
+        """Replace the length of K in bwd_weight: pixels of the boxes that cover the output."""
+        here = kernel.pipeline == self.name
+        if variant != "bwd_weight" or not np.any(here):
+            return k
+        return np.where(here, covering_pixels(problem, variant, kernel.tile_k), k)
+
+    def steps(self, i: FeatureInputs, steps: Array) -> Array:
+        """Replace the steps along K in bwd_weight: boxes that cover the output pixels."""
+        here = i.k.pipeline == self.name
+        if i.variant != "bwd_weight" or not here.any():
+            return steps
+        return np.where(here, covering_pixels(i.p, i.variant, i.k.tile_k) // i.k.tile_k, steps)
 
 
 _BOXING = Boxing("box")
@@ -71,19 +85,8 @@ def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     yield box & strided & np.logical_not(whole), "a strided box needs 2D images that the stride divides"
 
 
-def _padded_k(kernel: KernelLike, problem: ProblemLike, variant: str, k: Array) -> Array:
-    box = kernel.pipeline == "box"
-    if variant != "bwd_weight" or not np.any(box):
-        return k
-    return np.where(box, covering_pixels(problem, variant, kernel.tile_k), k)
-
-
-def _steps(i: FeatureInputs, steps: Array) -> Array:
-    """Replace the steps along K in bwd_weight: boxes that cover the output pixels."""
-    here = i.k.pipeline == "box"
-    if i.variant != "bwd_weight" or not here.any():
-        return steps
-    return np.where(here, covering_pixels(i.p, i.variant, i.k.tile_k) // i.k.tile_k, steps)
+def _columns(kernel: KernelLike, problem: ProblemLike) -> Array:
+    return tap_columns(kernel, problem, taps_of_tile(kernel))
 
 
 BOX = Pipeline(
@@ -95,10 +98,10 @@ BOX = Pipeline(
     described=True,
     k_order="tapwise",
     thirds=("bwd_weight",),
-    tile_taps=taps_of_tile,
+    columns=_columns,
     illegal=_illegal,
     limits={"grouped_conv": _limits},
     padded_rows=_BOXING.padded_rows,
-    padded_k=_padded_k,
-    formulas=Formulas("box", steps=_steps, tiles_m=_BOXING.tiles_m),
+    padded_k=_BOXING.padded_k,
+    formulas=Formulas("box", steps=_BOXING.steps, tiles_m=_BOXING.tiles_m),
 )

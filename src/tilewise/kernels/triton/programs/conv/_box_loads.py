@@ -36,6 +36,18 @@ def start_of(box, D, H, W, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.c
 
 
 @triton.jit
+def next_start(n, d, h, w, D, H, W, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
+    """Return the first pixel of the box after the one at (n, d, h, w), without the divisions of :func:`start_of`."""
+    w += BOX_W
+    h = tl.where(w < W, h, h + BOX_H)
+    w = tl.where(w < W, w, 0)
+    d = tl.where(h < H, d, d + BOX_D)
+    h = tl.where(h < H, h, 0)
+    n = tl.where(d < D, n, n + 1)
+    return n, tl.where(d < D, d, 0), h, w
+
+
+@triton.jit
 def box_pixels(d, h, w, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
     """Return the coordinates of a box's pixels."""
     lane = tl.arange(0, BOX_D * BOX_H * BOX_W)

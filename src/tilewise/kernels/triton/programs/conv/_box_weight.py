@@ -27,6 +27,7 @@ from tilewise.kernels.triton.programs.conv._box_loads import (
     is_strided,
     load_input,
     named,
+    next_start,
     sides,
     start_of,
 )
@@ -43,18 +44,6 @@ from tilewise.ops import GroupedConvProblem, weight_elements
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-@triton.jit
-def _next(n, d, h, w, D, H, W, BOX_D: tl.constexpr, BOX_H: tl.constexpr, BOX_W: tl.constexpr):
-    """Return the first pixel of the box after the one at (n, d, h, w), without the divisions of :func:`start_of`."""
-    w += BOX_W
-    h = tl.where(w < W, h, h + BOX_H)
-    w = tl.where(w < W, w, 0)
-    d = tl.where(h < H, d, d + BOX_D)
-    h = tl.where(h < H, h, 0)
-    n = tl.where(d < D, n, n + 1)
-    return n, tl.where(d < D, d, 0), h, w
 
 
 @triton.jit
@@ -91,7 +80,7 @@ def bwd_weight_box(
             )  # fmt: skip
             product = tl.dot(a.T, b.reshape(TILE_K, TILE_N // TAPS), acc[t])
             acc = acc[:t] + (product,) + acc[t + 1 :]  # noqa: RUF005 (not in Triton)
-        n, d0, h0, w0 = _next(n, d0, h0, w0, Do, Ho, Wo, BOX_D, BOX_H, BOX_W)
+        n, d0, h0, w0 = next_start(n, d0, h0, w0, Do, Ho, Wo, BOX_D, BOX_H, BOX_W)
     c = c0 + tl.arange(0, TILE_N // TAPS)
     for t in tl.static_range(TAPS):
         at = (tap0 + t) * Cg + c

@@ -48,12 +48,12 @@ from tilewise.kernels.triton.programs.conv._shared import (
     sizes_of,
     store_pixels,
 )
+from tilewise.kernels.triton.programs.conv.gluon._ring import new_ring
 from tilewise.kernels.triton.programs.conv.gluon._slide_rows import (
     described_input,
     is_last,
     is_new,
     load_under,
-    new_ring,
     place_of_row,
     row_block,
     row_constants,

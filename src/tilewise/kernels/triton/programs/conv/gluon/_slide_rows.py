@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 
 
 @gluon.jit
-def new_ring(SLOTS: gl.constexpr, READERS: gl.constexpr):
-    """Return the barriers of so many slots, of loads and of the READERS that give a slot back."""
-    ready = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(SLOTS):
-        mbarrier.init(ready.index(i), count=1)
-        mbarrier.init(empty.index(i), count=READERS)
-    return ready, empty
-
-
-@gluon.jit
 def place_of_row(row, D, H, W, IMAGES: gl.constexpr, COLUMNS: gl.constexpr):
     """Return where a row lies: (first image, d, h, first column)."""
     wide = gl.cdiv(W, COLUMNS)

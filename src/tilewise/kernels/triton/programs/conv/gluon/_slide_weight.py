@@ -25,13 +25,13 @@ from tilewise.kernels.triton._shapes import TAP_SIDE, merged_groups, tap_tiles
 from tilewise.kernels.triton.programs._program import TRITON_TYPES, Launch, Program, described, swizzled_descriptor
 from tilewise.kernels.triton.programs._tiles import divisible, share_of, sum_program
 from tilewise.kernels.triton.programs.conv._shared import FILTER_BLOCK, launches_of, sizes_of
+from tilewise.kernels.triton.programs.conv.gluon._ring import new_ring
 from tilewise.kernels.triton.programs.conv.gluon._slide_rows import (
     described_input,
     is_last,
     is_new,
     load_row,
     load_under,
-    new_ring,
     place_of_row,
     row_block,
     row_constants,
