@@ -1,4 +1,4 @@
-"""What does a pipeline add to our own kernels? Their speed beside the vendor's calls with and without it.
+"""Compare our own kernels with and without one pipeline, beside the vendor's calls.
 
     python -m benchmarks.vendor.gain PIPELINE TARGET... [--data data]
 
