@@ -13,6 +13,11 @@ TAP_SIDE = 3  # of the square of filter taps that a tile of the pipeline ``slide
 HALF_TILE = 128 * 128  # most results that four warps keep in registers
 
 
+def turns_of(kernel: KernelLike) -> int:
+    """Return the sets of warps of a kernel of the pipeline ``relay`` that take turns, each at a tile of its own."""
+    return 2 if kernel.tile_m * kernel.tile_n <= HALF_TILE else 1
+
+
 def accumulators_per_thread(kernel: KernelLike, arch: HardwareProfile) -> Array:
     """Return the 32-bit partial sums that a thread holds.
 

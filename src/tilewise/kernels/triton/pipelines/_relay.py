@@ -17,7 +17,7 @@ from tilewise.kernels.triton._boxes import BOX_PIXELS, piece_columns
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._limits import BARRIER_BYTES, LOADED_ROWS, RESULT_BYTES, RESULT_ELEMENTS, STORED_ROWS
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
-from tilewise.kernels.triton._shapes import HALF_TILE
+from tilewise.kernels.triton._shapes import turns_of
 from tilewise.kernels.triton.pipelines._box import Boxing
 from tilewise.ops import Target, operand_bytes
 
@@ -34,8 +34,7 @@ def _illegal(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | Non
         return f"relay takes a tile_k of {_ROW_BYTES} bytes"
     if k.tile_m not in BOX_PIXELS or not 64 <= k.tile_n <= 256:
         return f"relay takes a tile_m of {', '.join(map(str, BOX_PIXELS))} and a tile_n of 64 to 256"
-    results = k.tile_m * k.tile_n
-    kept = 0 if weight else (2 if results <= HALF_TILE else 1) * results * RESULT_BYTES
+    kept = 0 if weight else turns_of(k) * k.tile_m * k.tile_n * RESULT_BYTES
     needed = k.num_stages * (k.tile_m + k.tile_n) * _ROW_BYTES + kept + BARRIER_BYTES
     if needed > arch.shared_memory_bytes:
         return f"needs {needed} bytes of shared memory, {arch.name} has {arch.shared_memory_bytes} a block"

@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from tilewise.kernels.triton._boxes import BOX_PIXELS, Box, box_of, grid_of, joined, padded_pixels
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
+from tilewise.kernels.triton._shapes import turns_of
 from tilewise.kernels.triton.programs._program import (
     TRITON_TYPES,
     Launch,
@@ -39,7 +40,6 @@ from tilewise.kernels.triton.programs.conv.gluon._ring import (
     new_turns,
     pass_turn,
     product_of,
-    turns_of,
     wait_turn,
 )
 from tilewise.ops import GroupedConvProblem
@@ -185,7 +185,8 @@ def _blocks(box: Box, kernel: Kernel, variant: str) -> tuple[tuple[int, ...], ..
 
 def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
     box, k = box_of(grid_of(problem, variant), kernel.tile_m), kernel
-    turns, warps = turns_of(k)
+    turns = turns_of(k)
+    warps = k.num_warps // turns  # the registers that each role asks for add up to those of a block
     constants = {"TILE_N": k.tile_n, "TILE_K": k.tile_k, "GROUP_M": k.group_m, "NUM_STAGES": k.num_stages}
     constants |= {"BOX_D": box.d, "BOX_H": box.h, "BOX_W": box.w, "TURNS": turns, "WARPS": warps}
     constants["TURNED"] = int(variant == "bwd_data")

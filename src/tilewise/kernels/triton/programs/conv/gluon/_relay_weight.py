@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from tilewise.kernels.triton._boxes import PIECE_CHANNELS, Box, box_of, grid_of, joined, piece_columns
 from tilewise.kernels.triton._kernel import Kernel
+from tilewise.kernels.triton._shapes import turns_of
 from tilewise.kernels.triton.programs._program import (
     TRITON_TYPES,
     VECTOR,
@@ -36,7 +37,6 @@ from tilewise.kernels.triton.programs.conv.gluon._ring import (
     new_turns,
     pass_turn,
     product_of,
-    turns_of,
     wait_turn,
 )
 from tilewise.ops import GroupedConvProblem, weight_elements
@@ -171,7 +171,8 @@ def _blocks(box: Box, kernel: Kernel) -> tuple[tuple[int, ...], ...]:
 def weight_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str) -> tuple[Program, ...]:
     """Return the programs; see :class:`tilewise.kernels.triton.Implementation`."""
     k, box, stored = kernel, box_of(grid_of(problem, variant), kernel.tile_k), TRITON_TYPES[dtype]
-    turns, warps = turns_of(k)
+    turns = turns_of(k)
+    warps = k.num_warps // turns  # the registers that each role asks for add up to those of a block
     constants = {"TILE_M": k.tile_m, "TILE_N": k.tile_n, "TILE_K": k.tile_k, "GROUP_M": k.group_m}
     constants |= {"SPLIT_K": k.split_k, "NUM_STAGES": k.num_stages, **sides(box), "TURNS": turns, "WARPS": warps}
     blocks = zip(("dy", "x"), _blocks(box, k), strict=True)

@@ -10,11 +10,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._shapes import HALF_TILE
-
-_WARPS = 8  # that multiply; the registers that each role asks for add up to those of a block
-
 
 @gluon.jit
 def new_ring(SLOTS: gl.constexpr, READERS: gl.constexpr):
@@ -71,9 +66,3 @@ def product_of(
     acc = warpgroup_mma_wait(0, deps=(acc,))
     mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES))
     return acc
-
-
-def turns_of(kernel: Kernel) -> tuple[int, int]:
-    """Return the number of sets of warps that take turns, and the warps of each."""
-    turns = 2 if kernel.tile_m * kernel.tile_n <= HALF_TILE else 1
-    return turns, _WARPS // turns
