@@ -12,7 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from synthetic import CONV, measurements
-from tilewise.data import DERIVED_COLUMNS, measurement_columns, read_measurements, read_raw_measurements
+from tilewise.data import (
+    DERIVED_COLUMNS,
+    QUARANTINED,
+    measurement_columns,
+    read_measurements,
+    read_raw_measurements,
+)
 from tilewise.data._schema import TOLERANCE, row_faults
 from tilewise.errors import DataError
 from tilewise.ops import Target
@@ -45,6 +51,13 @@ def test_a_folder_is_read_in_the_order_of_its_files(tmp_path: Path) -> None:
     written(tmp_path, FRAME[10:], "b.parquet")
     written(tmp_path, FRAME[:10], "a/z.parquet")
     pd.testing.assert_frame_equal(read_measurements(tmp_path), FRAME)
+
+
+def test_rows_in_quarantine_are_not_read_with_their_folder(tmp_path: Path) -> None:
+    written(tmp_path, FRAME)
+    quarantined = written(tmp_path, FRAME.head(3), f"table{QUARANTINED}")
+    assert len(read_measurements(tmp_path)) == len(FRAME)
+    assert len(read_measurements(quarantined)) == 3
 
 
 def test_a_target_keeps_its_rows_and_passes_over_other_ops(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tilewise.data._rows import problems_of as problems_of
     from tilewise.data._rows import sort_rows as sort_rows
     from tilewise.data._rows import support as support
+    from tilewise.data._schema import QUARANTINED as QUARANTINED
     from tilewise.data._schema import read_measurements as read_measurements
     from tilewise.data._schema import read_raw_measurements as read_raw_measurements
     from tilewise.data._splits import group_keys as group_keys
@@ -92,6 +93,7 @@ __all__, __getattr__ = lazy_face(
             "support",
         ),
         "_schema": (
+            "QUARANTINED",
             "read_measurements",
             "read_raw_measurements",
         ),

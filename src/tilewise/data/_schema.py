@@ -38,6 +38,7 @@ from tilewise.kernels import BACKEND_COLUMN, backend_of_columns
 from tilewise.ops import OPS, Target, is_known, known_ops
 
 SOURCE = ("source_file", "source_row")  # origin of a row, from reading to quarantine; tables do not store it
+QUARANTINED = ".quarantined.parquet"  # ending of the files of rows that preparing took out
 TOLERANCE = 5e-3  # relative; importers recompute TFLOPS from rounded latencies
 
 Ints = npt.NDArray[np.int64]
@@ -245,6 +246,8 @@ def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
 def parquet_files(path: Path) -> list[Path]:
     """Return `path` itself, or the parquet files of a folder, to any depth, in the order of the names.
 
+    Rows in quarantine are no measurements: of a folder, their files are passed over.
+
     Raises:
         DataError: no such file or folder exists, or the folder holds no parquet file.
     """
@@ -252,7 +255,7 @@ def parquet_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"{path}: no such file or folder of measurements")
-    files = sorted(path.rglob("*.parquet"))
+    files = sorted(f for f in path.rglob("*.parquet") if not f.name.endswith(QUARANTINED))
     if not files:
         raise DataError(
             f"{path}: no parquet file in this folder; `tilewise collect` or `tilewise ingest` writes one, and "

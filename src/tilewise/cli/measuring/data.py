@@ -41,7 +41,7 @@ from rich.table import Table
 from tilewise.checks import require_format
 from tilewise.cli._console import plain_console, write_result
 from tilewise.collect import ProgressLine
-from tilewise.data import parquet_bytes, read_measurements, to_ck_text
+from tilewise.data import QUARANTINED, parquet_bytes, read_measurements, to_ck_text
 from tilewise.data.quality import (
     Exclusion,
     Prepared,
@@ -112,7 +112,7 @@ def _prepare(cfg: DictConfig) -> None:
     output = Path(cfg.output or f"build/prepared/{target.name}.parquet")
     require_format(output, ".parquet")
     prepared = prepare_files(source, target, cfg.chunk_rows)
-    quarantine = output.with_suffix(".quarantined.parquet")
+    quarantine = output.with_suffix(QUARANTINED)
     if len(prepared.quarantined):
         write_bytes(quarantine, parquet_bytes(prepared.quarantined))
     else:
