@@ -66,18 +66,19 @@ def _place(
 @gluon.jit
 def _load(
     x, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-    TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr, NUM_STAGES: gl.constexpr,
+    TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr,
     BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr,
 ):  # fmt: skip
     """Fill the ring with the steps of one tile after another."""
+    STAGES: gl.constexpr = a_ring.shape[0]
     N, D, H, W = sizes
     Cg, Kg, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
     count = 0
     for item in range(gl.program_id(0), tiles, gl.num_programs(0)):
         n, d, h, v, tile_n = _place(item, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
         for step in range(steps):
-            at = count % NUM_STAGES
-            mbarrier.wait(empty.index(at), (count // NUM_STAGES & 1) ^ 1)
+            at = count % STAGES
+            mbarrier.wait(empty.index(at), (count // STAGES & 1) ^ 1)
             tap = step // steps_c
             c = step % steps_c * TILE_K
             rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
@@ -151,7 +152,7 @@ def conv_relay(
             )),
             (_load, (
                 x, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-                TILE_N, TILE_K, GROUP_M, NUM_STAGES, BOX_D, BOX_H, BOX_W, TURNED,
+                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
             )),
         ], [1], [40])  # fmt: skip
     else:
@@ -166,7 +167,7 @@ def conv_relay(
             )),
             (_load, (
                 x, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-                TILE_N, TILE_K, GROUP_M, NUM_STAGES, BOX_D, BOX_H, BOX_W, TURNED,
+                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
             )),
         ], [WARPS, 1], [232, 40])  # fmt: skip
 
