@@ -63,6 +63,7 @@ def keys(frame: pd.DataFrame) -> set[tuple[object, ...]]:
     return set(frame[ROW].itertuples(index=False, name=None))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=12)
 @given(RUNS, st.randoms(use_true_random=False))
 def test_the_latest_version_of_each_problem_and_kernel_counts_and_nothing_else_leaves(

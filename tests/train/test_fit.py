@@ -42,6 +42,7 @@ def test_the_result_has_all_that_is_logged(result: TrainingResult, settings: Tra
     assert "3-fold GroupKFold" in result.split_rule
 
 
+@pytest.mark.long
 def test_a_table_that_is_read_in_chunks_gives_the_same_model(
     frame: pd.DataFrame, settings: TrainSettings, tmp_path: Path
 ) -> None:

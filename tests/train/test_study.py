@@ -180,6 +180,7 @@ def test_workers_share_a_study(table: Table, storage: str) -> None:
         assert database.execute("select count(*) from trials").fetchone() == (7,)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")  # ask() sends none
 def test_two_workers_never_take_the_same_queued_trial(tmp_path: Path) -> None:
     for number in range(10):  # without the lock, about 4 in 10 pairs take one trial twice

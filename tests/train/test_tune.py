@@ -78,6 +78,7 @@ def bytes_of(validated: CrossValidation) -> dict[str, object]:
 class TestTreesOfTheBestTrial:
     """The cross-validation grows on what the best trial has grown, as if it had begun again."""
 
+    @pytest.mark.long
     @given(
         label=st.sampled_from(["lambdarank", "regret", "relative"]),
         n_estimators=st.integers(1, 30),

@@ -143,6 +143,7 @@ def test_added_models_score_the_sum() -> None:
         append_trees("nonsense", text)
 
 
+@pytest.mark.long
 def test_trees_of_extra_labels_are_continued_or_dropped(frame: pd.DataFrame, fresh: np.ndarray, tmp_path: Path) -> None:
     both = dataclasses.replace(
         SETTINGS, model=dataclasses.replace(SETTINGS.model, extra_labels=("latency", "bandwidth"))
