@@ -30,6 +30,7 @@ from tilewise.train import (
     train,
     with_teachers,
 )
+from tilewise.train.cost_model import Baselines
 
 ACROSS = {f.name for f in feature_table("grouped_conv").features if f.across_archs}
 TARGET, TEACHER = Target.parse(CONV), Target.parse(CONV.replace("bf16", "fp16"))
@@ -165,9 +166,31 @@ def test_a_teacher_without_a_common_kernel_is_refused(own: pd.DataFrame, taught:
         with_teachers(table, [apart], 0.18)
 
 
-def test_labels_that_start_from_a_cost_model_cannot_be_taught() -> None:
-    with pytest.raises(ConfigError, match=r"teachers need a model\.label of relative or log1p, got 'lambdarank'"):
-        TrainSettings(teachers=(TEACHER,))
+def test_the_cost_model_learns_from_another_dtype(own: pd.DataFrame, joined: Table) -> None:
+    """By the weight of its rows: without weight it is as if they were not there."""
+
+    def factors(table: Table, weight: float) -> list[list[float]]:
+        baselines = Baselines(table, ModelSettings(label="lambdarank", teacher_weight=weight), seed=0)
+        cost_model = baselines.of_all().cost_model
+        assert cost_model is not None
+        return cost_model.factors.tolist()
+
+    assert factors(joined, 0.0) == factors(table_of(own, TARGET), 0.4)
+    assert factors(joined, 0.4) != factors(joined, 0.0)
+
+
+def test_a_ranking_is_taught(own: pd.DataFrame, taught: pd.DataFrame) -> None:
+    frame = pd.concat([own, taught], ignore_index=True)
+    ranked = replace(SETTINGS, model=replace(SETTINGS.model, label="lambdarank"))
+    model = train(frame, TARGET, pool_of(frame, TARGET), SM90, ranked)
+    assert model.cv_metrics["n_problems"] == len(table_of(own, TARGET).problems)
+
+
+def test_a_ranking_takes_no_teacher_of_another_arch(own: pd.DataFrame) -> None:
+    other = replace(TARGET, arch="gfx942")
+    settings = TrainSettings(teachers=(other,))
+    with pytest.raises(ConfigError, match=rf"{other.name}: .* leave out teachers that are not of sm90, or set model"):
+        train(own, TARGET, pool_of(own, TARGET), SM90, settings)
 
 
 def test_the_benchmark_compares_on_the_same_problems(joined: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from tilewise.data import Measurements, split_rule, table_hash
 from tilewise.errors import ConfigError
 from tilewise.features import feature_table
 from tilewise.kernels import Pool
-from tilewise.model import SCALED_LABELS, ArtefactParts, Calibration
+from tilewise.model import COST_MODEL_LABELS, SCALED_LABELS, ArtefactParts, Calibration
 from tilewise.ops import Problem, Target
 from tilewise.train._boosting import model_text, scale_settings
 from tilewise.train._cross_validation import (
@@ -264,7 +264,7 @@ def _table(
     """Return the training rows of the target, and of its teachers.
 
     Raises:
-        ConfigError: a teacher is the target itself, or of another op.
+        ConfigError: a teacher is the target itself, or of another op, or of an arch that its cost model does not know.
         DataError: a target has no row to learn from.
     """
     fraction = settings.holdout_fraction
@@ -273,6 +273,12 @@ def _table(
     strangers = [t.name for t in settings.teachers if t.op != target.op or t == target]
     if strangers:
         raise ConfigError(f"teachers of {target.name} must be other targets of {target.op}, got {', '.join(strangers)}")
+    others = [t.name for t in settings.teachers if t.arch != target.arch]
+    if others and settings.model.label in COST_MODEL_LABELS:
+        raise ConfigError(
+            f"{', '.join(others)}: a model.label of {settings.model.label} starts from a cost model of one arch; "
+            f"leave out teachers that are not of {target.arch}, or set model.label=relative"
+        )
     every = feature_table(target.op)
     teachers = [build_table(rows, t, pool_of(rows, t), load_arch(t.arch), fraction, every) for t in settings.teachers]
     return with_teachers(build_table(rows, target, pool, arch, fraction, every), teachers, fraction)

@@ -115,7 +115,8 @@ class TrainSettings:
         threads: threads of LightGBM, 0 for all cores. Sums over many rows depend on it, and so do splits that nearly
             tie.
         holdout_fraction: share of group keys, by hash, that training never sees.
-        teachers: other targets of the op whose measurements are learnt as well, such as those of an older GPU.
+        teachers: other targets of the op whose measurements are learnt as well, such as those of another dtype. A label
+            with a cost model takes those of the target's own arch.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -135,9 +136,6 @@ class TrainSettings:
         )
         require("threads must be 0 (all cores) or more", is_whole(self.threads) and self.threads >= 0, self.threads)
         require("holdout.fraction must be in [0, 1)", 0 <= self.holdout_fraction < 1, self.holdout_fraction)
-        # The cost model is calibrated on one target, and the pairs of a ranking weigh alike.
-        teachable = not self.teachers or self.model.label in ("relative", "log1p")
-        require("teachers need a model.label of relative or log1p", teachable, self.model.label)
         # The cost model is calibrated once, before the first trial.
         searchable = self.model.label not in COST_MODEL_LABELS or "label_floor" not in self.tune.space
         require("tune.space.label_floor needs a model.label without a cost model", searchable, self.model.label)

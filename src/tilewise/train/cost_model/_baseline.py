@@ -82,6 +82,7 @@ class Baselines:
         self._calibrated = settings.label in COST_MODEL_LABELS
         self._shortlist = settings.shortlist
         self._label_floor = settings.label_floor
+        self._weight = np.where(table.is_own, 1.0, settings.teacher_weight)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
         self._done: dict[bytes, Baseline] = {}
@@ -127,7 +128,7 @@ class Baselines:
         if len(rows) > MOST_CALIBRATED:
             rows = table.rows_of(problems[:: -(-len(rows) // MOST_CALIBRATED)])
         log_clocks = table.work[table.problem[rows]] - np.log(table.tflops[rows])
-        weight = np.maximum(table.efficiency[rows], self._label_floor)
+        weight = np.maximum(table.efficiency[rows], self._label_floor) * self._weight[table.problem[rows]]
         return calibrate(table.terms_of(rows), table.kernel[rows], log_clocks, weight, len(table.pool))
 
     def _predict(self, cost_model: CostModel, rows: Ints) -> Floats:
