@@ -19,8 +19,8 @@ ROWS = {
 
 def _result_pattern(cell: str) -> str:
     """Return a regular expression for the file names of a row: words in capitals are placeholders."""
-    name = re.match(r"`([\w.]+\.json)`", cell)
-    return re.sub(r"(?<![a-z])[A-Z]+(?![a-z])", r"\\w+", name[1].replace(".", r"\.")) if name else r"(?!)"
+    names = [name.replace(".", r"\.") for name in re.findall(r"`([\w.]+\.json)`", cell)]
+    return "|".join(re.sub(r"(?<![a-z])[A-Z]+(?![a-z])", r"\\w+", name) for name in names) or r"(?!)"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(BENCHMARKS).as_posix())

@@ -169,11 +169,11 @@ def test_a_teacher_without_a_common_kernel_is_refused(own: pd.DataFrame, taught:
 def test_the_cost_model_learns_from_another_dtype(own: pd.DataFrame, joined: Table) -> None:
     """By the weight of its rows: without weight it is as if they were not there."""
 
-    def factors(table: Table, weight: float) -> list[list[float]]:
+    def factors(table: Table, weight: float) -> bytes:
         baselines = Baselines(table, ModelSettings(label="lambdarank", teacher_weight=weight), seed=0)
         cost_model = baselines.of_all().cost_model
         assert cost_model is not None
-        return cost_model.factors.tolist()
+        return cost_model.factors.tobytes()
 
     assert factors(joined, 0.0) == factors(table_of(own, TARGET), 0.4)
     assert factors(joined, 0.4) != factors(joined, 0.0)

@@ -244,9 +244,7 @@ def _kernel_faults(frame: pd.DataFrame) -> pd.Series:
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return `path` itself, or the parquet files of a folder, to any depth, in the order of the names.
-
-    Rows in quarantine are no measurements: of a folder, their files are passed over.
+    """Return `path` itself, or a folder's parquet files to any depth, by name, without those that are `QUARANTINED`.
 
     Raises:
         DataError: no such file or folder exists, or the folder holds no parquet file.
@@ -310,8 +308,7 @@ def open_table(file: Path, group: int | None = None) -> tuple[arrow.Table, str |
 
 def open_groups(file: Path) -> pq.ParquetFile:
     """Open a file to read its row groups, with checksums, and with text as dictionaries."""
-    kinds = (arrow.string(), arrow.large_string())
-    text = [field.name for field in pq.read_schema(file) if field.type in kinds]
+    text = [field.name for field in pq.read_schema(file) if field.type in (arrow.string(), arrow.large_string())]
     return pq.ParquetFile(file, page_checksum_verification=True, read_dictionary=text)
 
 
