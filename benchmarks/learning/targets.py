@@ -1,9 +1,9 @@
 """Figures of committed targets: each is prepared, trained and evaluated on its holdout.
 
-    python -m benchmarks.learning.targets TARGET... [--n-splits 5] [--scratch build/targets]
+    python -m benchmarks.learning.targets TARGET... [--teachers TARGET...] [--n-splits 5] [--scratch build/targets]
 
-Writes ``results/target_TARGET.json``. For a target with the vendor's calls in its pool, the time of the vendor's
-fastest call is compared with that of the selection.
+Writes ``results/target_TARGET.json``, or ``results/taught_TARGET.json`` of a target that others teach. For a target
+with the vendor's calls in its pool, the time of the vendor's fastest call is compared with that of the selection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,22 @@ METRICS = (
 TRAINING = ("tune.n_trials=0", "tracking.uri=sqlite:///{folder}/mlflow.db")
 
 
-def measure(target: Target, n_splits: int, scratch: Path) -> dict[str, Any]:
-    """Return the figures of a target."""
+def measure(target: Target, teachers: Sequence[Target], n_splits: int, scratch: Path) -> dict[str, Any]:
+    """Return the figures of a target, learnt from its own measurements and those of its teachers."""
     folder = (scratch / target.name).resolve()
-    prepared, model, report = folder / "prepared.parquet", folder / "model", folder / "report"
-    named = f"target={target.name}"
+    prepared, model, report = folder / "prepared", folder / "model", folder / "report"
+    named, taught = f"target={target.name}", ",".join(teacher.name for teacher in teachers)
     settings = [setting.format(folder=folder) for setting in TRAINING]
-    _run("data", "prepare", named, f"output={prepared}")
-    _run("train", named, f"data={prepared}", f"out={model}", f"n_splits={n_splits}", *settings)
+    for each in (target, *teachers):
+        _run("data", "prepare", f"target={each.name}", f"output={prepared / each.name}.parquet")
+    _run("train", named, f"data={prepared}", f"out={model}", f"n_splits={n_splits}", f"teachers=[{taught}]", *settings)
     _run("evaluate", named, f"data={prepared}", f"model_dir={model}", f"out={report}")
     metrics = json.loads((report / "metrics.json").read_text())
     loaded = load_artefact(model)
     table = TargetTable.of(read_measurements(prepared, target), target)
     return {
         "target": target.name,
+        **({"teachers": [teacher.name for teacher in teachers]} if teachers else {}),
         "pool_size": metrics["pool_size"],
         "split_rule": metrics["split_rule"],
         "n_splits": n_splits,
@@ -95,12 +97,13 @@ def main() -> None:
     """Measure the targets of the command line, one after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", type=Target.parse, nargs="+")
+    parser.add_argument("--teachers", type=Target.parse, nargs="+", default=())
     parser.add_argument("--n-splits", type=int, default=5)
     parser.add_argument("--scratch", type=Path, default=Path("build/targets"))
     args = parser.parse_args()
     for target in args.targets:
-        figures = measure(target, args.n_splits, args.scratch)
-        save(RESULTS / f"target_{target.name}.json", figures)
+        figures = measure(target, args.teachers, args.n_splits, args.scratch)
+        save(RESULTS / f"{'taught' if args.teachers else 'target'}_{target.name}.json", figures)
         print(json.dumps(figures))
 
 
