@@ -5,7 +5,7 @@ tilewise train [data=FILE_OR_FOLDER] [out=FOLDER] [n_splits=5] [tune.n_trials=5]
 tilewise train experiment=smoke              a sample of the problems and few trees: does it work? in a minute
 
 teachers are targets of the same op whose measurements `data` has as well, such as those of an older GPU or of another
-dtype: their rows are learnt with less weight and never judge (model.label=relative).
+dtype: their rows are learnt with less weight and never judge. Those of another arch need model.label=relative.
 
 targets is another name of model.extra_labels: latency and bandwidth get trees of their own (TFLOPS always has them). A
 warm start continues the ones that are named, and drops others of the base model.
