@@ -17,24 +17,25 @@ from kernels.shapes import REAL, RELAY_CONFIGS
 from tilewise.arch import load_arch
 from tilewise.kernels import illegal, unsupported
 from tilewise.kernels.triton import Kernel
+from tilewise.kernels.triton._boxes import joined
 from tilewise.kernels.triton.programs import family_of
-from tilewise.ops import Target
+from tilewise.ops import GroupedConvProblem, Target
 
 pytest.importorskip("triton")
 
 SM90 = load_arch("sm90")
-CASES = [(variant, config) for variant, configs in RELAY_CONFIGS.items() for config in configs]
-NAMED = pytest.mark.parametrize(("variant", "config"), CASES, ids=[f"{v}-{c}" for v, c in CASES])
-PROBLEM = REAL["grouped_conv"]["resnet 3x3"]
+CONFIGS = [(variant, config) for variant, configs in RELAY_CONFIGS.items() for config in configs]
+PROBLEMS = ("resnet 3x3", "resnet 3x3, stride 2")
+CASES = [(name, *each) for name in PROBLEMS for each in CONFIGS if "stride" not in name or each[0] != "bwd_data"]
 
 _COMPILE = """
 import json, sys
 from tilewise.kernels.triton import Kernel
 from tilewise.kernels.triton.programs import compile_program, cuda_target, family_of
 from tilewise.ops import OPS
-dims, cases = json.loads(sys.stdin.read())
-problem, found = OPS["grouped_conv"].from_dict(dims), []
-for variant, config in cases:
+found = []
+for dims, variant, config in json.loads(sys.stdin.read()):
+    problem = OPS["grouped_conv"].from_dict(dims)
     program, *_ = family_of("grouped_conv", variant).programs(Kernel.from_config(config), problem, "bf16")
     compiled = compile_program(program, cuda_target("sm90"))
     found.append({"shared": compiled.metadata.shared, "warps": compiled.metadata.num_warps, "ptx": compiled.asm["ptx"]})
@@ -42,22 +43,28 @@ print(json.dumps(found))
 """
 
 
+def _dims(name: str) -> dict[str, int]:
+    return REAL["grouped_conv"][name].to_dict()
+
+
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Return shared memory, warps and PTX of each case."""
-    env, passed = compiling(tmp_path_factory.mktemp("triton")), json.dumps([PROBLEM.to_dict(), CASES])
+    env = compiling(tmp_path_factory.mktemp("triton"))
+    passed = json.dumps([(_dims(name), *each) for name, *each in CASES])
     done = subprocess.run([sys.executable, "-c", _COMPILE], env=env, input=passed, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
 
 @pytest.mark.long
-@NAMED
+@pytest.mark.parametrize(("name", "variant", "config"), CASES)
 def test_kernels_use_the_instructions_of_hopper(
-    compiled: dict[tuple[str, str], dict[str, Any]], variant: str, config: str
+    compiled: dict[tuple[str, str, str], dict[str, Any]], name: str, variant: str, config: str
 ) -> None:
-    kernel, found = Kernel.from_config(config), compiled[variant, config]
+    kernel, found = Kernel.from_config(config), compiled[name, variant, config]
     # one warp loads; a box of more than 64 channels comes in pieces, as the swizzle has rows of 128 bytes
+    # a stride costs no further loads, as the descriptor is chosen before
     loads = (kernel.tile_m + kernel.tile_n) // 64 if variant == "bwd_weight" else 1
     assert f"wgmma.mma_async.sync.aligned.m64n{kernel.tile_n}k16" in found["ptx"]
     assert found["ptx"].count("cp.async.bulk.tensor.5d.shared::") == loads
@@ -66,7 +73,7 @@ def test_kernels_use_the_instructions_of_hopper(
     assert found["shared"] <= SM90.shared_memory_bytes
 
 
-@NAMED
+@pytest.mark.parametrize(("variant", "config"), CONFIGS)
 def test_kernels_are_legal_and_launch_at_most_a_program_per_unit(variant: str, config: str) -> None:
     torch, kernel, family = pytest.importorskip("torch"), Kernel.from_config(config), family_of("grouped_conv", variant)
     assert illegal(kernel, Target("grouped_conv", variant, "bf16", "sm90"), SM90) is None
@@ -77,3 +84,21 @@ def test_kernels_are_legal_and_launch_at_most_a_program_per_unit(variant: str, c
         launch, *rest = family.launches(kernel, problem, "bf16", *tensors)
         assert 1 <= launch.grid[0] <= 4  # units that the interpreter pretends to have
         assert len(rest) == (kernel.split_k > 1)
+
+
+@pytest.mark.parametrize(("stride_h", "stride_w"), [(2, 2), (1, 2), (2, 1)])
+@pytest.mark.parametrize(("high", "wide"), [(6, 8), (5, 7), (2, 3)])
+def test_descriptors_of_a_strided_filter_hold_each_pixel_once(
+    stride_h: int, stride_w: int, high: int, wide: int
+) -> None:
+    from tilewise.kernels.triton.programs.conv.gluon._inputs import described_inputs
+
+    torch, p = pytest.importorskip("torch"), GroupedConvProblem(2, 8, 8, 1, high, wide, 1, 1, stride_h, stride_w)
+    grid = joined(p, p.Di, p.Hi, p.Wi)
+    x = torch.arange(p.N * p.Hi * p.Wi * p.C, dtype=torch.float32).reshape(*map(int, grid), p.C)
+    for i, each in enumerate(described_inputs(x, grid, p.C, p, (1, 1, 8, 8, 8))):
+        assert each is not None
+        odd_h, odd_w = min(i // 2, stride_h - 1), min(i % 2, stride_w - 1)
+        pixels = torch.as_strided(each.base, each.shape, each.strides, each.base.storage_offset())
+        assert torch.equal(pixels, x[:, :, odd_h::stride_h, odd_w::stride_w])
+        assert all(stride % 8 == 0 for stride in each.strides[:-1])  # elements of 16 bits: 16 bytes

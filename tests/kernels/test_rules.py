@@ -196,8 +196,11 @@ def test_shared_memory_by_hand() -> None:
         (MERGED, {"G": 2}, "merged needs a tile that holds two groups"),  # a column for each of 32 channels
         (MERGED, {"G": 4}, None),
         (RELAY, {}, None),
-        (RELAY, {"G": 2}, "relay takes no groups and no stride"),
-        (RELAY, {"stride_h": 2, "stride_w": 2}, "relay takes no groups and no stride"),
+        (RELAY, {"G": 2}, "relay takes no groups, and strides of rows and columns up to 2"),
+        (RELAY, {"stride_h": 2, "stride_w": 2}, None),
+        (RELAY, {"stride_h": 3}, "relay takes no groups, and strides of rows and columns up to 2"),
+        (RELAY, {"Di": 4, "stride_d": 2}, "relay takes no groups, and strides of rows and columns up to 2"),
+        (RELAY, {"Wi": 1, "stride_w": 2, "pad_w": 1}, "relay takes no image that is smaller than a stride"),
         (RELAY, {"C": 60}, "8 must divide the rows that descriptors load"),
         (RELAY, {"K": 60}, "8 must divide the rows that descriptors store"),
         (MERGEDBOX, {"G": 2}, None),
@@ -233,7 +236,8 @@ def test_support(change: dict[str, Any], layer: dict[str, Any], reason: str | No
     ("change", "layer", "variant", "reason"),
     [
         (RELAY, {}, "bwd_data", None),
-        (RELAY, {"stride_w": 2}, "bwd_data", "relay takes no groups and no stride"),
+        (RELAY, {"stride_w": 2}, "bwd_data", "relay takes no groups, and strides of rows and columns up to 1"),
+        (RELAY, {"stride_h": 2}, "bwd_weight", None),
         (RELAY, {"K": 60}, "bwd_data", "8 must divide the rows that descriptors load"),
         (RELAY, {"C": 60}, "bwd_data", "8 must divide the rows that descriptors store"),
         (RELAY, {"C": 60}, "bwd_weight", "8 must divide the rows that descriptors load"),

@@ -23,6 +23,7 @@ from tilewise.ops import Target, operand_bytes
 
 _BOXING = Boxing("relay")
 _MULTIPLYING_WARPS = 8
+_MAX_STRIDE = 2  # the program has a descriptor for odd and even rows and columns each
 _ROW_BYTES = 128  # of a step's channels: the widest rows that matrix units read without bank conflicts
 
 
@@ -45,7 +46,11 @@ def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     p, relay = problem, kernel.pipeline == "relay"
     if not np.any(relay):  # most pools would compute these rules for nothing
         return
-    yield relay & ((p.G > 1) | (p.stride_d * p.stride_h * p.stride_w > 1)), "relay takes no groups and no stride"
+    strides = 1 if variant == "bwd_data" else _MAX_STRIDE
+    others = (p.stride_d > 1) | (p.stride_h > strides) | (p.stride_w > strides)
+    yield relay & ((p.G > 1) | others), f"relay takes no groups, and strides of rows and columns up to {strides}"
+    # each row and column of a stride is an image, which must not be empty
+    yield relay & ((p.Hi < p.stride_h) | (p.Wi < p.stride_w)), "relay takes no image that is smaller than a stride"
     loaded = {"forward": p.C, "bwd_data": p.K, "bwd_weight": np.gcd(p.C, p.K)}[variant]
     yield relay & (loaded % RESULT_ELEMENTS != 0), LOADED_ROWS
     if variant != "bwd_weight":

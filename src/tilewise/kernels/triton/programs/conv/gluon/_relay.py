@@ -2,7 +2,7 @@
 
 A step is a box of pixels and the filter's channels under one tap (see ``_ring``). A finished tile
 goes through shared memory, and is stored while the next one is computed. bwd_data, which takes a stride of one only, is
-forward with the taps turned around, and with input and output channels exchanged.
+forward with the taps turned around, and with input and output channels exchanged: `x` is the output's gradient.
 """
 
 # Triton reads argument names as they stand in the problem's columns, upper case included.
@@ -33,7 +33,9 @@ from tilewise.kernels.triton.programs._program import (
     described,
     swizzled_descriptor,
 )
+from tilewise.kernels.triton.programs.conv._box_loads import is_strided
 from tilewise.kernels.triton.programs.conv._shared import reach_of
+from tilewise.kernels.triton.programs.conv.gluon._inputs import copy_input, described_inputs, input_types
 from tilewise.kernels.triton.programs.conv.gluon._relay_weight import weight_launches, weight_programs
 from tilewise.kernels.triton.programs.conv.gluon._ring import (
     new_ring,
@@ -65,14 +67,14 @@ def _place(
 
 @gluon.jit
 def _load(
-    x, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
+    x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr,
-    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr,
+    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr, STRIDED: gl.constexpr,
 ):  # fmt: skip
     """Fill the ring with the steps of one tile after another."""
     STAGES: gl.constexpr = a_ring.shape[0]
     N, D, H, W = sizes
-    Cg, Kg, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
+    Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
     count = 0
     for item in range(gl.program_id(0), tiles, gl.num_programs(0)):
         n, d, h, v, tile_n = _place(item, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
@@ -91,7 +93,7 @@ def _load(
             loaded = ready.index(at)
             mbarrier.expect(loaded, x.block_type.nbytes + w.block_type.nbytes)
             box = a_ring.index(at)._reinterpret(x.dtype, [1, BOX_D, BOX_H, BOX_W, TILE_K], x.layout)
-            tma.async_copy_global_to_shared(x, [n, d + rd, h + rh, v + rw, c], loaded, box)
+            copy_input(x, x01, x10, x11, n, d, h, v, c, rd, rh, rw, stride_h, stride_w, loaded, box, STRIDED)
             tma.async_copy_global_to_shared(w, filter, loaded, b_ring.index(at))
             count += 1
 
@@ -126,11 +128,11 @@ def _multiply(
 
 @gluon.jit
 def conv_relay(
-    x, w, y,
-    N, Do, Ho, Wo, Cg, Kg, Z, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    x, x01, x10, x11, w, y,
+    N, Do, Ho, Wo, Cg, Kg, Z, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr, NUM_STAGES: gl.constexpr,
     BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
-    TURNED: gl.constexpr,
+    TURNED: gl.constexpr, STRIDED: gl.constexpr,
 ):  # fmt: skip
     """Compute forward, or bwd_data if TURNED; one step is one filter tap x TILE_K channels."""
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
@@ -143,7 +145,8 @@ def conv_relay(
     tiles_n, steps_c = gl.cdiv(Kg, TILE_N), gl.cdiv(Cg, TILE_K)
     steps = Z * Y * X * steps_c  # of a tile
     tiles = N * gl.cdiv(Do, BOX_D) * gl.cdiv(Ho, BOX_H) * gl.cdiv(Wo, BOX_W) * tiles_n
-    sizes, filters = (N, Do, Ho, Wo), (Cg, Kg, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
+    sizes = (N, Do, Ho, Wo)
+    filters = (Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
     if TURNS == 1:  # below, a tuple with a name would turn its constants into values
         gl.warp_specialize([
             (_multiply, (
@@ -151,8 +154,8 @@ def conv_relay(
                 TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
             )),
             (_load, (
-                x, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
+                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
+                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED,
             )),
         ], [1], [40])  # fmt: skip
     else:
@@ -166,15 +169,15 @@ def conv_relay(
                 TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
             )),
             (_load, (
-                x, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
+                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
+                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED,
             )),
         ], [WARPS, 1], [232, 40])  # fmt: skip
 
 
 def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
     grid = grid_of(problem, variant)
-    return tuple(box_of(grid, n) for n in BOX_PIXELS)
+    return tuple(box_of(grid, n) for n in BOX_PIXELS), is_strided(problem)
 
 
 def _blocks(box: Box, kernel: Kernel, variant: str) -> tuple[tuple[int, ...], ...]:
@@ -190,11 +193,13 @@ def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: 
     warps = k.num_warps // turns  # the registers that each role asks for add up to those of a block
     constants = {"TILE_N": k.tile_n, "TILE_K": k.tile_k, "GROUP_M": k.group_m, "NUM_STAGES": k.num_stages}
     constants |= {"BOX_D": box.d, "BOX_H": box.h, "BOX_W": box.w, "TURNS": turns, "WARPS": warps}
-    constants["TURNED"] = int(variant == "bwd_data")
-    blocks = zip("xwy", _blocks(box, kernel, variant), strict=True)
-    pointers = tuple((n, swizzled_descriptor(TRITON_TYPES[dtype], block)) for n, block in blocks)
-    sizes = tuple(n for n in conv_relay.arg_names if n not in constants and n not in ("x", "w", "y"))
-    return (Program(conv_relay, pointers, sizes, tuple(constants.items()), frozenset(), warps, k.num_stages),)
+    strided = is_strided(problem)
+    constants |= {"TURNED": int(variant == "bwd_data"), "STRIDED": int(strided)}
+    x, w, y = (swizzled_descriptor(TRITON_TYPES[dtype], block) for block in _blocks(box, kernel, variant))
+    pointers = input_types(x, strided) | {"w": w, "y": y}
+    sizes = tuple(n for n in conv_relay.arg_names if n not in constants and n not in pointers)
+    given = tuple(pointers.items()), sizes, tuple(constants.items())
+    return (Program(conv_relay, *given, frozenset(), warps, k.num_stages),)
 
 
 def _launches(
@@ -207,8 +212,12 @@ def _launches(
     if variant == "bwd_data":
         image, read, stored = joined(p, *p.output_sizes), p.K, p.C
     sizes = p.to_dict() | dict(zip(("N", "Do", "Ho", "Wo"), map(int, grid), strict=True)) | {"Cg": read, "Kg": stored}
-    shapes = ((*map(int, image), read), (p.K, taps * p.C), (*map(int, grid), stored))
-    passed = [described(t, s, b) for t, s, b in zip((x, w, y), shapes, _blocks(box, kernel, variant), strict=True)]
+    x_block, w_block, y_block = _blocks(box, kernel, variant)
+    passed = (
+        *described_inputs(x, image, read, p, x_block),
+        described(w, (p.K, taps * p.C), w_block),
+        described(y, (*map(int, grid), stored), y_block),
+    )
     tiles = triton.cdiv(stored, kernel.tile_n) * (int(padded_pixels(grid, box)) // kernel.tile_m)
     (program,) = _programs(kernel, p, variant, dtype)
     return (Launch(program, (min(tiles, compute_units()), 1, 1), passed, [sizes[n] for n in program.sizes]),)

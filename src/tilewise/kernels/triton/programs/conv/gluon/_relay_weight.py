@@ -30,8 +30,9 @@ from tilewise.kernels.triton.programs._program import (
     swizzled_descriptor,
 )
 from tilewise.kernels.triton.programs._tiles import sum_program, swizzled
-from tilewise.kernels.triton.programs.conv._box_loads import boxes_over, named, next_start, sides, start_of
+from tilewise.kernels.triton.programs.conv._box_loads import boxes_over, is_strided, named, next_start, sides, start_of
 from tilewise.kernels.triton.programs.conv._shared import FILTER_BLOCK, launches_of, reach_of, sizes_of, store_filter
+from tilewise.kernels.triton.programs.conv.gluon._inputs import copy_input, described_inputs, input_types
 from tilewise.kernels.triton.programs.conv.gluon._ring import (
     new_ring,
     new_turns,
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
 
 @gluon.jit
 def _load(
-    dy, x, dy_ring, x_ring, ready, empty, items, tiles, sizes, filters, steps,
+    dy, x, x01, x10, x11, dy_ring, x_ring, ready, empty, items, tiles, sizes, filters, steps,
     TILE_M: gl.constexpr, GROUP_M: gl.constexpr, BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
+    STRIDED: gl.constexpr,
 ):  # fmt: skip
     """Fill the ring with the steps of one item after another."""
     STAGES: gl.constexpr = dy_ring.shape[0]
@@ -56,7 +58,7 @@ def _load(
     PIECE: gl.constexpr = x_ring.shape[2]
     tiles_m, tiles_n = tiles
     D, H, W = sizes
-    pieces, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
+    pieces, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
     count = 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):
         tile_m, tile_n = swizzled(item % (tiles_m * tiles_n), tiles_m, tiles_n, GROUP_M)
@@ -77,7 +79,7 @@ def _load(
             for i in gl.static_range(PIECES):
                 rd, rh, rw, c = corners[i]
                 box = x_ring.index(at * PIECES + i)._reinterpret(x.dtype, [1, BOX_D, BOX_H, BOX_W, PIECE], x.layout)
-                tma.async_copy_global_to_shared(x, [n, d + rd, h + rh, v + rw, c], loaded, box)
+                copy_input(x, x01, x10, x11, n, d, h, v, c, rd, rh, rw, stride_h, stride_w, loaded, box, STRIDED)
             n, d, h, v = next_start(n, d, h, v, D, H, W, BOX_D, BOX_H, BOX_W)
             count += 1
 
@@ -115,11 +117,11 @@ def _multiply(
 
 @gluon.jit
 def bwd_weight_relay(
-    dy, x, dw, partial,
-    C, K, N, Do, Ho, Wo, Z, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    dy, x, x01, x10, x11, dw, partial,
+    C, K, N, Do, Ho, Wo, Z, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_M: gl.constexpr, TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr, SPLIT_K: gl.constexpr,
     NUM_STAGES: gl.constexpr, BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
-    TURNS: gl.constexpr, WARPS: gl.constexpr,
+    TURNS: gl.constexpr, WARPS: gl.constexpr, STRIDED: gl.constexpr,
 ):  # fmt: skip
     """Compute bwd_weight; one step is a box of TILE_K output pixels."""
     PIECE: gl.constexpr = x.block_type.shape[4]
@@ -134,7 +136,7 @@ def bwd_weight_relay(
     items = tiles_m * tiles_n * SPLIT_K
     steps = gl.cdiv(boxes_over(N, Do, Ho, Wo, BOX_D, BOX_H, BOX_W), SPLIT_K)  # of an item
     tiles, sizes, filter = (tiles_m, tiles_n), (Do, Ho, Wo), (K, C, Z * Y * X, pieces)
-    reach = (pieces, Y, X, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
+    reach = (pieces, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
     if TURNS == 1:  # below, a tuple with a name would turn its constants into values
         gl.warp_specialize([
             (_multiply, (
@@ -142,8 +144,8 @@ def bwd_weight_relay(
                 0, 1, WARPS, TILE_N, GROUP_M, SPLIT_K,
             )),
             (_load, (
-                dy, x, dy_ring, x_ring, ready, empty, items, tiles, sizes, reach, steps,
-                TILE_M, GROUP_M, BOX_D, BOX_H, BOX_W,
+                dy, x, x01, x10, x11, dy_ring, x_ring, ready, empty, items, tiles, sizes, reach, steps,
+                TILE_M, GROUP_M, BOX_D, BOX_H, BOX_W, STRIDED,
             )),
         ], [1], [40])  # fmt: skip
     else:
@@ -157,8 +159,8 @@ def bwd_weight_relay(
                 1, 2, WARPS, TILE_N, GROUP_M, SPLIT_K,
             )),
             (_load, (
-                dy, x, dy_ring, x_ring, ready, empty, items, tiles, sizes, reach, steps,
-                TILE_M, GROUP_M, BOX_D, BOX_H, BOX_W,
+                dy, x, x01, x10, x11, dy_ring, x_ring, ready, empty, items, tiles, sizes, reach, steps,
+                TILE_M, GROUP_M, BOX_D, BOX_H, BOX_W, STRIDED,
             )),
         ], [WARPS, 1], [232, 40])  # fmt: skip
 
@@ -175,9 +177,10 @@ def weight_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, d
     warps = k.num_warps // turns  # the registers that each role asks for add up to those of a block
     constants = {"TILE_M": k.tile_m, "TILE_N": k.tile_n, "TILE_K": k.tile_k, "GROUP_M": k.group_m}
     constants |= {"SPLIT_K": k.split_k, "NUM_STAGES": k.num_stages, **sides(box), "TURNS": turns, "WARPS": warps}
-    blocks = zip(("dy", "x"), _blocks(box, k), strict=True)
-    pointers = {name: swizzled_descriptor(stored, block) for name, block in blocks}
-    pointers |= {"dw": stored, "partial": "fp32"}
+    strided = is_strided(problem)
+    constants["STRIDED"] = int(strided)
+    dy, x = (swizzled_descriptor(stored, block) for block in _blocks(box, k))
+    pointers = {"dy": dy, **input_types(x, strided), "dw": stored, "partial": "fp32"}
     sizes = tuple(n for n in bwd_weight_relay.arg_names if n not in pointers and n not in constants)
     divisors = frozenset({("C", VECTOR)})  # of the rows that are stored
     given = tuple(pointers.items()), sizes, tuple(constants.items())
@@ -193,9 +196,9 @@ def weight_launches(
     """Return the launches; see :class:`tilewise.kernels.triton.Implementation`."""
     dy, x, *rest = tensors
     p, grid = problem, grid_of(problem, variant)
-    shapes = ((*map(int, grid), p.K), (*map(int, joined(p, p.Di, p.Hi, p.Wi)), p.C))
-    blocks = _blocks(box_of(grid, kernel.tile_k), kernel)
-    read = [described(t, shape, block) for t, shape, block in zip((dy, x), shapes, blocks, strict=True)]
+    dy_block, x_block = _blocks(box_of(grid, kernel.tile_k), kernel)
+    inputs = described_inputs(x, joined(p, p.Di, p.Hi, p.Wi), p.C, p, x_block)
+    read = (described(dy, (*map(int, grid), p.K), dy_block), *inputs)
     tiles = triton.cdiv(p.K, kernel.tile_m) * (int(piece_columns(kernel, p)) // kernel.tile_n)
     programs, sizes = weight_programs(kernel, p, variant, dtype), sizes_of(p) | named(grid, "N", "Do", "Ho", "Wo")
     units = (min(tiles * kernel.split_k, compute_units()), 1, 1)
