@@ -153,6 +153,10 @@ class Table:
         """Group key of each problem, of shape (problems, dimensions)."""
         return np.array([p.group_key for p in self.problems], dtype=np.int64)
 
+    def weights(self, teacher_weight: float) -> Floats:
+        """Return the weight of each problem, of shape (problems,): 1, or `teacher_weight` for those of teachers."""
+        return np.where(self.is_own, 1.0, teacher_weight)
+
     def rows_of(self, problems: Ints) -> Ints:
         """Return the ascending row indices of these problems."""
         wanted = np.zeros(len(self.problems), dtype=bool)

@@ -66,7 +66,7 @@ def _weights(table: Table, settings: ModelSettings, baseline: Floats) -> Floats 
         regret = 1 - select(table.problem, table.tflops, baseline).efficiency
         weight = weight * (1 + settings.hard_weight * regret[table.problem])
     if taught:
-        weight = weight * np.where(table.is_own, 1.0, settings.teacher_weight)[table.problem]
+        weight = weight * table.weights(settings.teacher_weight)[table.problem]
     return weight
 
 

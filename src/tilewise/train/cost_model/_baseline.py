@@ -82,7 +82,7 @@ class Baselines:
         self._calibrated = settings.label in COST_MODEL_LABELS
         self._shortlist = settings.shortlist
         self._label_floor = settings.label_floor
-        self._weight = np.where(table.is_own, 1.0, settings.teacher_weight)
+        self._weight = table.weights(settings.teacher_weight)
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
         self._done: dict[bytes, Baseline] = {}
