@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "grouped_conv": {
         "groups of 4 to 32 channels": is_narrow,
         "three input channels": lambda p: p.G == 1 and p.C == 3,
+        "dense, strided": lambda p: p.G == 1 and max(p.stride_d, p.stride_h, p.stride_w) > 1,
         "dense, 8 divides not all channels": lambda p: p.G == 1 and bool(p.C % 8 or p.K % 8),
     },
     "gemm": {  # descriptors load rows of whole 16 bytes: 16 elements of fp8, 8 of 16 bits
