@@ -33,7 +33,9 @@ KINDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "grouped_conv": {
         "groups of 4 to 32 channels": is_narrow,
         "three input channels": lambda p: p.G == 1 and p.C == 3,
-        "dense, strided": lambda p: p.G == 1 and max(p.stride_d, p.stride_h, p.stride_w) > 1,
+        "dense, strided, 1e9 FLOPs or more": lambda p: (
+            p.G == 1 and p.flops >= 1e9 and max(p.stride_d, p.stride_h, p.stride_w) > 1
+        ),
         "dense, 8 divides not all channels": lambda p: p.G == 1 and bool(p.C % 8 or p.K % 8),
     },
     "gemm": {  # descriptors load rows of whole 16 bytes: 16 elements of fp8, 8 of 16 bits

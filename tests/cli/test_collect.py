@@ -20,7 +20,7 @@ def test_a_dry_run_prints_the_forecast(tmp_path: Path, capsys: pytest.CaptureFix
     settings = (TARGET, "collect.dry_run=true", "collect.part=[0,20]", "collect.devices=[0,1]")
     assert main(["collect", *settings, f"output={tmp_path}/out.parquet"]) == 0
     said = capsys.readouterr().out
-    assert "20 problems, 0 of them done; 20 x 141 kernels left" in said
+    assert "20 problems, 0 of them done; 20 x 144 kernels left" in said
     assert "dropped: depth needs one input channel a group" in said
     assert "2 GPUs" in said
     assert not list(tmp_path.iterdir())
