@@ -76,7 +76,7 @@ def test_each_place_is_encoded_once_and_few_are_kept(monkeypatch: pytest.MonkeyP
         seen.append(descriptor.base.data_ptr())
         return [descriptor.base.data_ptr(), *descriptor.shape]
 
-    encoded = EncodedDescriptors(1, described(torch.zeros(32, 16, dtype=torch.float16), [16, 16]), encode)
+    encoded = EncodedDescriptors(1, 0, described(torch.zeros(32, 16, dtype=torch.float16), [16, 16]), encode)
     for pointer in (160, 320, 160, 480, 160):
         assert encoded([0, pointer, 0]) == [pointer, 32, 16]
     assert seen == [160, 320, 480, 160]  # the third place drops the first two

@@ -30,6 +30,7 @@ from tilewise.ops import GemmProblem, GroupedConvProblem, Problem, Target
 needs_interpreter = pytest.mark.skipif(not interpreted(), reason="a GPU is there: what runs on it is tested on it")
 CONV = ("grouped_conv", "forward")
 GOOD, SPLIT = "16x16x16_taps_w1_s2_g1_k1", "16x16x16_taps_w1_s2_g3_k2"
+STRIDED = "128x128x64_relay_w8_s3_g1_k1"  # reads parts of the input
 BROKEN = "16x16x24_taps_w1_s2_g1_k1"  # no tile has 24: a power of two is needed
 PLAIN = TINY["grouped_conv"]["plain"]
 TINY_CASES = [
@@ -352,6 +353,19 @@ class TestArguments:
                 assert [program for program, _ in recorder.calls] == [item.program for item in expected] * 2
                 for item, (_, args) in zip((*expected, *expected), recorder.calls, strict=True):
                     _compare(item, args, (*operands, *ends, y), bool(workspace.numel()))
+
+    @pytest.mark.parametrize("variant", ["forward", "bwd_weight"])
+    def test_descriptors_of_parts_begin_where_the_parts_do(self, variant: str, recorder: Recorder) -> None:
+        family, target = family_of("grouped_conv", variant), Target("grouped_conv", variant, "fp16", "sm90")
+        problem, kernel = GroupedConvProblem(1, 64, 64, 1, 6, 7, 3, 3, 2, 2, 1, 1), Kernel.from_config(STRIDED)
+        operands, y = random_operands(family, problem, "fp16", "cpu", 1), empty_result(family, problem, "fp16", "cpu")
+        with torch.inference_mode():
+            bind.loaded_launches(bind.Request(family, target, problem, EMPTY_KIND, 0), kernel)(operands, y)
+        (item,) = family.launches(kernel, problem, "fp16", *operands, y, torch.empty(0))
+        ((_, args),) = recorder.calls
+        _compare(item, args, (*operands, y), split=False)
+        bases = [t.base.data_ptr() for t in item.tensors if isinstance(t, TensorDescriptor)]
+        assert len(set(bases)) == len(bases) > 4  # odd and even rows and columns of the input have one each
 
     def test_unaligned_tensors_are_copied(self, recorder: Recorder) -> None:
         family, problem = family_of(*CONV), PLAIN

@@ -257,7 +257,7 @@ def _bind_step(item: Launch, roles: Sequence[torch.Tensor], device: int) -> Call
     rest = (*item.sizes, *(value for _, value in item.program.constants))
     numbers = itertools.count()
     arguments = [
-        EncodedDescriptors(_role_of(t.base, roles), t, encode_of(next(numbers)))
+        EncodedDescriptors(*_place_of(t.base, roles), t, encode_of(next(numbers)))
         if isinstance(t, TensorDescriptor)
         else _role_of(t, roles)
         for t in item.tensors
@@ -287,3 +287,10 @@ def _role_of(tensor: torch.Tensor | None, roles: Sequence[torch.Tensor]) -> int:
     if tensor is None:  # a constant of the binary, whose value in a launch is not read
         return len(roles) - 1
     return next(i for i, candidate in enumerate(roles) if candidate is tensor)
+
+
+def _place_of(tensor: torch.Tensor, roles: Sequence[torch.Tensor]) -> tuple[int, int]:
+    """Return the index of the role that a tensor is or lies in, and the bytes of the role before it."""
+    memory = tensor.untyped_storage()  # in inference mode a view does not know its base
+    role = next(i for i, candidate in enumerate(roles) if candidate.untyped_storage() is memory)
+    return role, tensor.storage_offset() * tensor.element_size()

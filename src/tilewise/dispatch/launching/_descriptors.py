@@ -47,12 +47,13 @@ class EncodedDescriptors:
 
     Args:
         role: index of the argument's pointer.
+        offset: bytes from there to the first that the descriptor describes.
         template: a descriptor of the same shape, strides and block.
         encode: returns the arguments of a launch for a descriptor.
     """
 
-    def __init__(self, role: int, template: TensorDescriptor, encode: Encode) -> None:
-        self._role, self._template, self._encode = role, template, encode
+    def __init__(self, role: int, offset: int, template: TensorDescriptor, encode: Encode) -> None:
+        self._role, self._offset, self._template, self._encode = role, offset, template, encode
         self._by_pointer: dict[int, Sequence[object]] = {}
 
     def __call__(self, pointers: Sequence[int]) -> Sequence[object]:
@@ -61,7 +62,8 @@ class EncodedDescriptors:
         encoded = self._by_pointer.get(pointer)
         if encoded is None:
             t = self._template
-            encoded = self._encode(TensorDescriptor(_Memory(pointer, t.base.dtype), t.shape, t.strides, t.block_shape))
+            memory = _Memory(pointer + self._offset, t.base.dtype)
+            encoded = self._encode(TensorDescriptor(memory, t.shape, t.strides, t.block_shape))
             if len(self._by_pointer) >= _MAX_ENCODED:
                 self._by_pointer.clear()
             self._by_pointer[pointer] = encoded
