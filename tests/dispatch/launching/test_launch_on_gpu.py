@@ -85,6 +85,15 @@ def test_every_way_to_load_and_split(config: str, layout: str) -> None:
         assert _mismatches(key, problem, "bf16", dispatcher.run(problem, *operands), operands) == 0
 
 
+@pytest.mark.parametrize("variant", ["forward", "bwd_weight"])
+def test_parts_of_a_tensor_have_descriptors(variant: str) -> None:
+    problem, key = REAL["grouped_conv"]["resnet 3x3, stride 2"], ("grouped_conv", variant)
+    dispatcher = dispatcher_of(*key, "128x128x64_relay_w8_s3_g1_k1", dtype="bf16")
+    for seed in range(2):  # other memory, other descriptors
+        operands = random_operands(family_of(*key), problem, "bf16", "cuda", seed)
+        assert _mismatches(key, problem, "bf16", dispatcher.run(problem, *operands), operands) == 0
+
+
 @pytest.mark.parametrize(("key", "dtype"), GPU_KEYS)
 def test_a_graph_captures_bound_kernels(key: tuple[str, str], dtype: str) -> None:
     """A capture needs no synchronisation and keeps no copies: replays read the operands' new values."""
