@@ -43,15 +43,11 @@ print(json.dumps(found))
 """
 
 
-def _dims(name: str) -> dict[str, int]:
-    return REAL["grouped_conv"][name].to_dict()
-
-
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Return shared memory, warps and PTX of each case."""
     env = compiling(tmp_path_factory.mktemp("triton"))
-    passed = json.dumps([(_dims(name), *each) for name, *each in CASES])
+    passed = json.dumps([(REAL["grouped_conv"][name].to_dict(), *each) for name, *each in CASES])
     done = subprocess.run([sys.executable, "-c", _COMPILE], env=env, input=passed, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
