@@ -86,7 +86,7 @@ def test_kernels_of_one_launch_come_first_where_the_host_is_short_of_time(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generation = watched.generation
-    backend = replace(generation.pool.backend, is_one_launch=lambda kernel: kernel.tile_m < 128)
+    backend = replace(generation.pool.backend, is_one_launch=lambda kernel, problem, variant: kernel.tile_m < 128)
     monkeypatch.setitem(vars(generation.pool), "backend", backend)
     usual = generation.rank_with(FIRST, RELU)
     light = [s.kernel.tile_m < 128 and backend.leaves(s.kernel, FIRST, generation.target, RELU).is_empty for s in usual]

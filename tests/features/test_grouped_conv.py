@@ -285,6 +285,16 @@ def test_taps_never_wastes_less_than_flat(problem: GroupedConvProblem, kernel: K
         assert taps["efficiency_k"] == flat["efficiency_k"]
 
 
+@pytest.mark.parametrize(
+    ("c", "k", "copied"),
+    [(64, 64, 0), (64, 61, 0), (61, 64, (1568 + 64 * 9) * 64), (61, 59, (1568 + 59 * 9) * 64)],
+)
+def test_copies_of_operands_take_workspace(c: int, k: int, copied: int) -> None:
+    problem = dataclasses.replace(GROUPED, G=1, C=c, K=k)
+    least = 1568 * c + 9 * c * k + 1568 * k
+    check(problem, "128x128x64_relay_w8_s4_g1_k1", {"workspace_log2": log2(1 + copied / least)})
+
+
 @given(conv_problems(), conv_kernels())
 def test_splitting_k_multiplies_programs_and_shares_out_steps(problem: GroupedConvProblem, kernel: Kernel) -> None:
     assume(kernel.pipeline != "depth")

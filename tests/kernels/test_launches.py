@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.shapes import wide_pool
 from tilewise.kernels import unsupported
 from tilewise.kernels.triton import Kernel
-from tilewise.kernels.triton._limits import MAX_GRID_YZ, MAX_SPLIT_WORKSPACE_BYTES
+from tilewise.kernels.triton._limits import MAX_GRID_YZ, MAX_WORKSPACE_BYTES
 from tilewise.kernels.triton._rules import TRITON_DTYPES
 from tilewise.kernels.triton.programs import RESULT_TYPES, TORCH_TYPES, Launch, family_of
 from tilewise.kernels.triton.programs._family import FAMILIES
@@ -97,13 +97,17 @@ def check(kernel: Kernel, problem: Problem, target: Target) -> None:
     elements = family.workspace_elements(kernel, problem)
     shape = family.result(problem)
     result = torch.empty(shape, device="meta", dtype=TORCH_TYPES[RESULT_TYPES[dtype]])
-    assert elements == (kernel.split_k * result.numel() if kernel.split_k > 1 else 0)
-    assert elements * 4 <= MAX_SPLIT_WORKSPACE_BYTES
+    shares = -(-kernel.split_k * result.numel() // 4) * 4 if kernel.split_k > 1 else 0
+    copied = sum(prod(s[:-1]) * -(-s[-1] // 8) * 8 for s in family.operands(problem) if s[-1] % 8)
+    copied *= kernel.pipeline == "relay"
+    assert elements == shares + copied // 2
+    assert 4 * shares <= MAX_WORKSPACE_BYTES
+    assert 2 * copied <= MAX_WORKSPACE_BYTES
     workspace = torch.empty(elements, device="meta")
     operands = [torch.empty(s, device="meta", dtype=TORCH_TYPES[dtype]) for s in family.operands(problem)]
     launches = family.launches(kernel, problem, dtype, *operands, result, workspace)
     assert tuple(item.program for item in launches) == family.programs(kernel, problem, dtype)
-    assert len(launches) == (1 if kernel.split_k == 1 else 2)
+    assert len(launches) == 1 + (kernel.split_k > 1) + (copied > 0)
     for item in launches:
         check_launch(item)
 

@@ -175,7 +175,8 @@ class Generation:
 
     def _is_one_launch(self, kernel: KernelBase, problem: Problem, kind: EpilogueKind) -> bool:
         backend = self.pool.backend
-        return backend.is_one_launch(kernel) and backend.leaves(kernel, problem, self.target, kind.computed).is_empty
+        alone = backend.is_one_launch(kernel, problem, self.target.variant)
+        return alone and backend.leaves(kernel, problem, self.target, kind.computed).is_empty
 
     def select_with(self, problem: Problem, kind: EpilogueKind, plain: Selection) -> Selection:
         """Return the selection for a problem with an epilogue, given the one without; it is remembered.

@@ -162,12 +162,15 @@ class TileInputs(BlockInputs):
 
     @cached_property
     def workspace_bytes(self) -> Array:
-        """Bytes of partial sums: 0 without split-K."""
-        return np.where(self.k.split_k > 1, 1.0 * self.k.split_k * self.result_elements * WORKSPACE_BYTES, 0.0)
+        """Bytes of partial sums, 0 without split-K, and of operands that are copied first."""
+        size = np.where(self.k.split_k > 1, 1.0 * self.k.split_k * self.result_elements * WORKSPACE_BYTES, 0.0)
+        for formulas in self.formulas:
+            size = formulas.workspace(self, size)
+        return size
 
     @cached_property
     def workspace_traffic(self) -> Array:
-        """Bytes of partial sums, written once and read once."""
+        """Bytes of partial sums, written once and read once, and of copies with what they copy."""
         return 2.0 * self.workspace_bytes
 
     @cached_property
@@ -268,9 +271,8 @@ class TileInputs(BlockInputs):
         rest = self.programs - full * self.slots
         last = np.ceil(rest / self.arch.compute_units)
         grid = full * self._wave_clocks(self.resident) + np.where(rest > 0, self._wave_clocks(last), 0.0)
-        split = self.k.split_k > 1
         memory = self.dram_clocks + self.workspace_traffic / self._dram_bytes_per_clock
-        return np.maximum(grid, memory) + LAUNCH_CLOCKS * np.where(split, 2.0, 1.0)
+        return np.maximum(grid, memory) + LAUNCH_CLOCKS * np.where(self.workspace_bytes > 0, 2.0, 1.0)
 
     @cached_property
     def estimated_efficiency(self) -> Array:

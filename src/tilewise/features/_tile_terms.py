@@ -32,11 +32,13 @@ TILE_COSTS = (
     Term("programs", "programs begun", lambda i: i.busy_programs * LATENCY_CLOCKS),
     Term("memory", "fewest bytes from memory", lambda i: i.dram_clocks),
     Term("traffic", "bytes through L2", lambda i: i.traffic / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)),
-    Term("workspace", "bytes of partial sums", lambda i: (
+    Term("workspace", "bytes of partial sums and copies", lambda i: (
         i.workspace_traffic / (i.arch.compute_units * UNIT_BYTES_PER_CLOCK)
     )),
     Term("launch", "one launch", lambda i: LAUNCH_CLOCKS),
-    Term("second_launch", "another where shares are added", lambda i: np.where(i.k.split_k > 1, LAUNCH_CLOCKS, 0)),
+    Term("second_launch", "another where shares are added or operands copied", lambda i: (
+        np.where(i.workspace_bytes > 0, LAUNCH_CLOCKS, 0)
+    )),
 )  # fmt: skip
 
 # The error of the costs' sum depends on these, differently for each kernel.

@@ -182,7 +182,7 @@ def _stores_as_most(_: KernelBase) -> float:
     return 1.0
 
 
-def _unknown_launches(_: KernelBase) -> bool:
+def _unknown_launches(kernel: KernelBase, problem: Problem, variant: str) -> bool:
     return False
 
 
@@ -217,7 +217,8 @@ class Backend:
         formulas: the formulas that replace intermediates of features, in order.
         leaves: (kernel, problem, target, kind of epilogue) -> the part that the kernel leaves to a pass of its own.
         store_factor: kernel -> how many times :func:`~tilewise.kernels.store_ms` an epilogue in its store takes.
-        is_one_launch: kernel -> whether one light launch computes its result, without a second one or a library's call.
+        is_one_launch: (kernel, problem, variant) -> whether one light launch computes its result, without a second one
+            or a library's call.
         instance_of: (variant, dtype, kernel) -> its instance in CK Tile's formats; None without such formats.
         compiled_here: whether kernels are compiled from source, and not found in libraries.
         timed_in_background: whether a serving process can time kernels beside its own work.
@@ -244,7 +245,7 @@ class Backend:
     formulas: Callable[[], tuple[Formulas, ...]] = _no_formulas
     leaves: Callable[..., EpilogueKind] = _leaves_all
     store_factor: Callable[[Any], float] = _stores_as_most
-    is_one_launch: Callable[[Any], bool] = _unknown_launches
+    is_one_launch: Callable[[Any, Problem, str], bool] = _unknown_launches
     instance_of: Callable[[str, str, Any], AnyInstance] | None = None
     compiled_here: bool = False
     timed_in_background: bool = False

@@ -78,6 +78,7 @@ class Formulas:
         tiles_n: tiles along N of a convolution.
         reuse: steps that one load serves from registers.
         pixel_steps: steps along the pixels in bwd_weight.
+        workspace: bytes of partial sums and of copies of operands.
         merged: groups of a convolution that a tile computes at once. The other formulas then see products of so many.
         program: number of the compiled program among those of the pipeline, for the cost model.
     """
@@ -88,5 +89,6 @@ class Formulas:
     tiles_n: Formula = unchanged
     reuse: Formula = unchanged
     pixel_steps: Formula = unchanged
+    workspace: Formula = unchanged
     merged: Formula = unchanged
     program: Formula = unchanged

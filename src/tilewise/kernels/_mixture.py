@@ -70,8 +70,8 @@ class _Mixture:
     def store_factor(self, kernel: KernelBase) -> float:
         return self._part_of(kernel).store_factor(kernel)
 
-    def is_one_launch(self, kernel: KernelBase) -> bool:
-        return self._part_of(kernel).is_one_launch(kernel)
+    def is_one_launch(self, kernel: KernelBase, problem: Problem, variant: str) -> bool:
+        return self._part_of(kernel).is_one_launch(kernel, problem, variant)
 
     def checks(self, columns: Any, problem: Problem, variant: str, dtype: str) -> Rules:
         if isinstance(columns, KernelBase):

@@ -283,10 +283,13 @@ def _bind_step(item: Launch, roles: Sequence[torch.Tensor], device: int) -> Call
 
 
 def _role_of(tensor: torch.Tensor | None, roles: Sequence[torch.Tensor]) -> int:
-    """Return the index of the role whose pointer an argument is."""
+    """Return the index of the role whose pointer an argument is; a view of its beginning may have another type."""
     if tensor is None:  # a constant of the binary, whose value in a launch is not read
         return len(roles) - 1
-    return next(i for i, candidate in enumerate(roles) if candidate is tensor)
+    role, offset = _place_of(tensor, roles)
+    if offset:
+        raise ValueError(f"a launch takes the pointer of role {role} {offset} bytes from its beginning")
+    return role
 
 
 def _place_of(tensor: torch.Tensor, roles: Sequence[torch.Tensor]) -> tuple[int, int]:

@@ -52,6 +52,10 @@ def _no_reason(kernel: Kernel, target: Target, arch: HardwareProfile) -> str | N
     return None
 
 
+def _no_copies(problem: ProblemLike, variant: str) -> Array:
+    return 0
+
+
 def _same_size(kernel: KernelLike, problem: ProblemLike, variant: str, size: Array) -> Array:
     return size
 
@@ -86,6 +90,7 @@ class Pipeline:
         padded_rows: (kernel, problem, variant, rows) -> rows that tiles cover along M.
         padded_k: (kernel, problem, variant, k) -> length of K that steps cover.
         padded_work: (kernel, problem, variant, work) -> floating-point operations of a launch, padding included.
+        copied: (problem, variant) -> 16-bit elements of operands that a launch first copies into its workspace.
         formulas: intermediates of the features that differ from those of other pipelines.
     """
 
@@ -108,6 +113,7 @@ class Pipeline:
     padded_rows: Callable[[KernelLike, ProblemLike, str, Array], Array] = _same_size
     padded_k: Callable[[KernelLike, ProblemLike, str, Array], Array] = _same_size
     padded_work: Callable[[KernelLike, ProblemLike, str, Array], Array] = _same_size
+    copied: Callable[[ProblemLike, str], Array] = _no_copies
     formulas: Formulas | None = None
 
 

@@ -26,8 +26,8 @@ from tilewise.kernels.triton._limits import (
     INT32_ELEMENTS,
     MAX_ACCUMULATORS,
     MAX_GRID_YZ,
-    MAX_SPLIT_WORKSPACE_BYTES,
     MAX_WASTE,
+    MAX_WORKSPACE_BYTES,
     MIN_DOT,
     MIN_DOT_BYTES,
     RESULT_BYTES,
@@ -166,9 +166,9 @@ def store_factor(kernel: Kernel) -> float:
     return 2.0 if PIPELINES[kernel.pipeline].persistent else 1.0
 
 
-def is_one_launch(kernel: Kernel) -> bool:
-    """Return whether one launch computes a result; shares of tiles are summed by a second one."""
-    return kernel.split_k == 1
+def is_one_launch(kernel: Kernel, problem: Problem, variant: str) -> bool:
+    """Return whether one launch computes a result: none copies operands before, or adds shares of tiles after it."""
+    return kernel.split_k == 1 and not PIPELINES[kernel.pipeline].copied(problem, variant)
 
 
 def _residual_bytes(kernel: Kernel) -> int:
@@ -266,7 +266,7 @@ def _shares(kernel: KernelLike, steps: Array, results: Array) -> Rules:
     yield split & (kernel.split_k > steps), "split_k leaves programs without work"
     yield split & ((kernel.split_k + 1) * steps >= INT32_ELEMENTS), "split_k x steps along K is 2^31 or more"
     workspace = kernel.split_k * results * 4
-    yield split & (workspace > MAX_SPLIT_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
+    yield split & (workspace > MAX_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
 
 
 _WASTE = f"more than {MAX_WASTE} times the leanest tile's work"

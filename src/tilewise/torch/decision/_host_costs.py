@@ -77,7 +77,7 @@ def launch_form(kernel: KernelBase, problem: Problem, target: Target, kind: Epil
     """Return how the host launches a kernel or a call of the library, for a problem with an epilogue."""
     is_followed = not backend_of(kernel).leaves(kernel, problem, target, kind).is_empty
     if not isinstance(kernel, VendorCall):
-        reduces = isinstance(kernel, Kernel) and not TRITON.is_one_launch(kernel)
+        reduces = isinstance(kernel, Kernel) and not TRITON.is_one_launch(kernel, problem, target.variant)
         return LaunchForm.TWO_KERNELS if is_followed or reduces else LaunchForm.KERNEL
     if is_followed:
         return LaunchForm.LIBRARY_AND_KERNEL
@@ -145,7 +145,7 @@ def _launching(dispatcher: Dispatcher, form: LaunchForm) -> Dispatcher:
     """Return a dispatcher of those kernels of a pool that are launched so, or else of others."""
     target, own = dispatcher.target, [k for k in dispatcher.kernels if isinstance(k, Kernel)]
     is_library = form not in (LaunchForm.KERNEL, LaunchForm.TWO_KERNELS)
-    alike = [k for k in own if TRITON.is_one_launch(k) != (form is LaunchForm.TWO_KERNELS)]
+    alike = [k for k in own if (k.split_k > 1) == (form is LaunchForm.TWO_KERNELS)]
     kernels = [k for k in dispatcher.kernels if isinstance(k, VendorCall)] if is_library else alike or own
     if not kernels:
         return dispatcher

@@ -2,8 +2,9 @@
 
 Boxes have `tile_m` pixels, in bwd_weight `tile_k`. The loading warp runs ahead by `num_stages` steps. Tiles of at most
 ``HALF_TILE`` results are computed by two sets of four warps in turn, so that one multiplies while the other stores;
-larger ones by all eight together. Triton's interpreter has no Gluon, in which the programs are written: tests compile
-them, and run them on a GPU.
+larger ones by all eight together. Operands whose channels 8 does not divide are copied first, with padded channels;
+results with such channels are stored without a descriptor. Triton's interpreter has no Gluon, in which the programs are
+written: tests compile them, and run them on a GPU.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import numpy as np
 
 from tilewise.arch import HardwareProfile
 from tilewise.kernels._contract import Rules
-from tilewise.kernels._formulas import Formulas, KernelLike, ProblemLike
+from tilewise.kernels._formulas import Array, FeatureInputs, Formulas, KernelLike, ProblemLike
 from tilewise.kernels.triton._boxes import BOX_PIXELS, piece_columns
+from tilewise.kernels.triton._copies import copied_elements
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._limits import BARRIER_BYTES, LOADED_ROWS, RESULT_BYTES, RESULT_ELEMENTS, STORED_ROWS
+from tilewise.kernels.triton._limits import BARRIER_BYTES, MAX_WORKSPACE_BYTES, RESULT_BYTES
 from tilewise.kernels.triton._pipeline import CONV_VARIANTS, Pipeline
 from tilewise.kernels.triton._shapes import turns_of
 from tilewise.kernels.triton.pipelines._box import Boxing
@@ -51,10 +53,21 @@ def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     yield relay & ((p.G > 1) | others), f"relay takes no groups, and strides of rows and columns up to {strides}"
     # each row and column of a stride is an image, which must not be empty
     yield relay & ((p.Hi < p.stride_h) | (p.Wi < p.stride_w)), "relay takes no image that is smaller than a stride"
-    loaded = {"forward": p.C, "bwd_data": p.K, "bwd_weight": np.gcd(p.C, p.K)}[variant]
-    yield relay & (loaded % RESULT_ELEMENTS != 0), LOADED_ROWS
-    if variant != "bwd_weight":
-        yield relay & ((p.C if variant == "bwd_data" else p.K) % RESULT_ELEMENTS != 0), STORED_ROWS
+    yield (
+        relay & (_copied(p, variant) * RESULT_BYTES > MAX_WORKSPACE_BYTES),
+        "copies of operands need more than 2 GiB of workspace",
+    )
+
+
+def _copied(problem: ProblemLike, variant: str) -> Array:
+    first, second = copied_elements(problem, variant)
+    return first + second
+
+
+def _workspace(i: FeatureInputs, size: Array) -> Array:
+    """Add the bytes of the copies."""
+    here = i.k.pipeline == "relay"
+    return size + here * (_copied(i.p, i.variant) * RESULT_BYTES) if here.any() else size
 
 
 RELAY = Pipeline(
@@ -70,5 +83,6 @@ RELAY = Pipeline(
     columns=piece_columns,
     padded_rows=_BOXING.padded_rows,
     padded_k=_BOXING.padded_k,
-    formulas=Formulas("relay", steps=_BOXING.steps, tiles_m=_BOXING.tiles_m),
+    copied=_copied,
+    formulas=Formulas("relay", steps=_BOXING.steps, tiles_m=_BOXING.tiles_m, workspace=_workspace),
 )

@@ -15,7 +15,9 @@ from tilewise.errors import KernelError
 from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels._formulas import ProblemLike
 from tilewise.kernels._operands import TENSORS, Shape
+from tilewise.kernels.triton._copies import PARTIAL_BYTES, share_elements
 from tilewise.kernels.triton._kernel import Kernel
+from tilewise.kernels.triton._limits import RESULT_BYTES
 from tilewise.kernels.triton._pipeline import Implementation, implementation_of
 from tilewise.kernels.triton.pipelines import PIPELINES, pipelines_of
 from tilewise.kernels.triton.programs._matrix_product import imprecision
@@ -61,7 +63,8 @@ def _family(op: str, variant: str, reference: str) -> Family:
     tensors = TENSORS[op, variant]
 
     def workspace_elements(kernel: Kernel, problem: ProblemLike) -> int:
-        return kernel.split_k * prod(tensors.result(problem)) if kernel.split_k > 1 else 0
+        copied = PIPELINES[kernel.pipeline].copied(problem, variant) * RESULT_BYTES
+        return share_elements(kernel, prod(tensors.result(problem))) + int(copied) // PARTIAL_BYTES
 
     def programs(
         kernel: Kernel, problem: ProblemLike, dtype: str, kind: EpilogueKind = EMPTY_KIND

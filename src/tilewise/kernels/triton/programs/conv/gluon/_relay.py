@@ -10,6 +10,7 @@ forward with the taps turned around, and with input and output channels exchange
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import gcd
 from typing import TYPE_CHECKING
 
 import triton
@@ -22,11 +23,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from tilewise.kernels.triton._boxes import BOX_PIXELS, Box, box_of, grid_of, joined, padded_pixels
+from tilewise.kernels.triton._copies import padded_channels
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._pipeline import Implementation
 from tilewise.kernels.triton._shapes import turns_of
 from tilewise.kernels.triton.programs._program import (
     TRITON_TYPES,
+    VECTOR,
     Launch,
     Program,
     compute_units,
@@ -34,7 +37,8 @@ from tilewise.kernels.triton.programs._program import (
     swizzled_descriptor,
 )
 from tilewise.kernels.triton.programs.conv._box_loads import is_strided
-from tilewise.kernels.triton.programs.conv._shared import reach_of
+from tilewise.kernels.triton.programs.conv._copies import copies_of, copy_programs, stored_divisor
+from tilewise.kernels.triton.programs.conv._shared import pixel_at, reach_of
 from tilewise.kernels.triton.programs.conv.gluon._inputs import copy_input, described_inputs, input_types
 from tilewise.kernels.triton.programs.conv.gluon._relay_weight import weight_launches, weight_programs
 from tilewise.kernels.triton.programs.conv.gluon._ring import (
@@ -73,7 +77,7 @@ def _load(
 ):  # fmt: skip
     """Fill the ring with the steps of one tile after another."""
     STAGES: gl.constexpr = a_ring.shape[0]
-    N, D, H, W = sizes
+    N, D, H, W, _ = sizes
     Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
     count = 0
     for item in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -99,14 +103,29 @@ def _load(
 
 
 @gluon.jit
+def _store_rows(
+    y, result, n, d, h, w, first, D, H, W, C,
+    WARPS: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
+):  # fmt: skip
+    """Store a tile whose rows no descriptor can store: a warp takes neighbouring channels of a pixel."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [WARPS, 1], [1, 0])
+    lane = gl.arange(0, result.shape[0], gl.SliceLayout(1, layout))
+    c = first + gl.arange(0, result.shape[1], gl.SliceLayout(0, layout))
+    d, h, w = d + lane // (BOX_H * BOX_W), h + lane // BOX_W % BOX_H, w + lane % BOX_W
+    mask = ((d < D) & (h < H) & (w < W))[:, None] & (c < C)[None, :]
+    pixel = pixel_at(n, d, h, w, D, H, W)
+    gl.store(y + pixel[:, None] * C + c[None, :], result.load(layout), mask=mask)
+
+
+@gluon.jit
 def _multiply(
     y, a_ring, b_ring, ready, empty, turn, result, sizes, tiles, tiles_n, steps,
     TURN: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
     TILE_N: gl.constexpr, GROUP_M: gl.constexpr,
-    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr,
+    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr, DESCRIBED: gl.constexpr,
 ):  # fmt: skip
     """Compute each tile of this program whose turn it is, and store it."""
-    N, D, H, W = sizes
+    N, D, H, W, C = sizes
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, TILE_N, 16])
     programs = gl.num_programs(0)
@@ -118,40 +137,48 @@ def _multiply(
         pass_turn(turn, TURN, TURNS)
         count += TURNS * steps
         n, d, h, v, tile_n = _place(item, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
+        if DESCRIBED:
+            tma.store_wait(0)
+            result.store(acc.to(y.dtype))
+            fence_async_shared()
+            box = result._reinterpret(y.dtype, [1, BOX_D, BOX_H, BOX_W, TILE_N], y.layout)
+            tma.async_copy_shared_to_global(y, [n, d, h, v, tile_n * TILE_N], box)
+        else:
+            result.store(acc.to(result.dtype))
+            _store_rows(y, result, n, d, h, v, tile_n * TILE_N, D, H, W, C, WARPS, BOX_H, BOX_W)
+    if DESCRIBED:
         tma.store_wait(0)
-        result.store(acc.to(y.dtype))
-        fence_async_shared()
-        box = result._reinterpret(y.dtype, [1, BOX_D, BOX_H, BOX_W, TILE_N], y.layout)
-        tma.async_copy_shared_to_global(y, [n, d, h, v, tile_n * TILE_N], box)
-    tma.store_wait(0)
 
 
 @gluon.jit
 def conv_relay(
     x, x01, x10, x11, w, y,
-    N, Do, Ho, Wo, Cg, Kg, Z, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    N, Do, Ho, Wo, stored, Cg, Kg, Z, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr, NUM_STAGES: gl.constexpr,
     BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
-    TURNED: gl.constexpr, STRIDED: gl.constexpr,
+    TURNED: gl.constexpr, STRIDED: gl.constexpr, DESCRIBED: gl.constexpr,
 ):  # fmt: skip
-    """Compute forward, or bwd_data if TURNED; one step is one filter tap x TILE_K channels."""
+    """Compute forward, or bwd_data if TURNED; one step is one filter tap x TILE_K channels.
+
+    `Cg` and `Kg` are those of what is read, perhaps of copies with padded channels; `stored` is the result's.
+    """
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
     a_ring = gl.allocate_shared_memory(x.dtype, [NUM_STAGES, TILE_M, TILE_K], w.layout)
     b_ring = gl.allocate_shared_memory(x.dtype, [NUM_STAGES, w.block_type.shape[0], w.block_type.shape[1]], w.layout)
-    results = gl.allocate_shared_memory(y.dtype, [TURNS, TILE_M, TILE_N], w.layout)
+    results = gl.allocate_shared_memory(x.dtype, [TURNS, TILE_M, TILE_N], w.layout)
     ready, empty = new_ring(NUM_STAGES, 1)
     turn = new_turns()
     fence_async_shared()
     tiles_n, steps_c = gl.cdiv(Kg, TILE_N), gl.cdiv(Cg, TILE_K)
     steps = Z * Y * X * steps_c  # of a tile
     tiles = N * gl.cdiv(Do, BOX_D) * gl.cdiv(Ho, BOX_H) * gl.cdiv(Wo, BOX_W) * tiles_n
-    sizes = (N, Do, Ho, Wo)
+    sizes = (N, Do, Ho, Wo, stored)
     filters = (Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
     if TURNS == 1:  # below, a tuple with a name would turn its constants into values
         gl.warp_specialize([
             (_multiply, (
                 y, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, tiles, tiles_n, steps, 0, 1, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
+                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, DESCRIBED,
             )),
             (_load, (
                 x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
@@ -162,11 +189,11 @@ def conv_relay(
         gl.warp_specialize([
             (_multiply, (
                 y, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, tiles, tiles_n, steps, 0, 2, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
+                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, DESCRIBED,
             )),
             (_multiply, (
                 y, a_ring, b_ring, ready, empty, turn, results.index(1), sizes, tiles, tiles_n, steps, 1, 2, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED,
+                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, DESCRIBED,
             )),
             (_load, (
                 x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
@@ -177,7 +204,12 @@ def conv_relay(
 
 def _alignment(problem: GroupedConvProblem, variant: str, dtype: str) -> Hashable:
     grid = grid_of(problem, variant)
-    return tuple(box_of(grid, n) for n in BOX_PIXELS), is_strided(problem)
+    boxes = tuple(box_of(grid, n) for n in BOX_PIXELS)
+    return boxes, is_strided(problem), gcd(problem.C, VECTOR), gcd(problem.K, VECTOR)
+
+
+def _stored_channels(problem: GroupedConvProblem, variant: str) -> int:
+    return problem.C if variant == "bwd_data" else problem.K
 
 
 def _blocks(box: Box, kernel: Kernel, variant: str) -> tuple[tuple[int, ...], ...]:
@@ -193,34 +225,40 @@ def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: 
     warps = k.num_warps // turns  # the registers that each role asks for add up to those of a block
     constants = {"TILE_N": k.tile_n, "TILE_K": k.tile_k, "GROUP_M": k.group_m, "NUM_STAGES": k.num_stages}
     constants |= {"BOX_D": box.d, "BOX_H": box.h, "BOX_W": box.w, "TURNS": turns, "WARPS": warps}
-    strided = is_strided(problem)
-    constants |= {"TURNED": int(variant == "bwd_data"), "STRIDED": int(strided)}
+    strided, divisor = is_strided(problem), stored_divisor(_stored_channels(problem, variant))
+    is_described = divisor == VECTOR
+    constants |= {"TURNED": int(variant == "bwd_data"), "STRIDED": int(strided), "DESCRIBED": int(is_described)}
     x, w, y = (swizzled_descriptor(TRITON_TYPES[dtype], block) for block in _blocks(box, kernel, variant))
-    pointers = input_types(x, strided) | {"w": w, "y": y}
+    pointers = input_types(x, strided) | {"w": w, "y": y if is_described else TRITON_TYPES[dtype]}
     sizes = tuple(n for n in conv_relay.arg_names if n not in constants and n not in pointers)
-    given = tuple(pointers.items()), sizes, tuple(constants.items())
-    return (Program(conv_relay, *given, frozenset(), warps, k.num_stages),)
+    known = frozenset({("stored", divisor)} if 1 < divisor < VECTOR else ())
+    main = Program(conv_relay, tuple(pointers.items()), sizes, tuple(constants.items()), known, warps, k.num_stages)
+    return (*copy_programs(problem, variant, dtype), main)
 
 
 def _launches(
     kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
 ) -> tuple[Launch, ...]:
-    x, w, y, _ = tensors
+    *operands, y, workspace = tensors
     p, grid = problem, grid_of(problem, variant)
     box, taps = box_of(grid, kernel.tile_m), p.Z * p.Y * p.X
-    image, read, stored = joined(p, p.Di, p.Hi, p.Wi), p.C, p.K
+    (x, w), copies = copies_of(p, variant, dtype, operands, workspace, 0)
+    image, stored = joined(p, p.Di, p.Hi, p.Wi), _stored_channels(p, variant)
+    inner, columns = padded_channels(p.C), padded_channels(p.C)
     if variant == "bwd_data":
-        image, read, stored = joined(p, *p.output_sizes), p.K, p.C
-    sizes = p.to_dict() | dict(zip(("N", "Do", "Ho", "Wo"), map(int, grid), strict=True)) | {"Cg": read, "Kg": stored}
+        image, inner = joined(p, *p.output_sizes), padded_channels(p.K)
+    sizes = p.to_dict() | dict(zip(("N", "Do", "Ho", "Wo"), map(int, grid), strict=True))
+    sizes |= {"stored": stored, "Cg": inner, "Kg": columns if variant == "bwd_data" else stored}
     x_block, w_block, y_block = _blocks(box, kernel, variant)
     passed = (
-        *described_inputs(x, image, read, p, x_block),
-        described(w, (p.K, taps * p.C), w_block),
-        described(y, (*map(int, grid), stored), y_block),
+        *described_inputs(x, image, inner, p, x_block),
+        described(w, (p.K, taps * columns), w_block),
+        described(y, (*map(int, grid), stored), y_block) if stored % VECTOR == 0 else y,
     )
     tiles = triton.cdiv(stored, kernel.tile_n) * (int(padded_pixels(grid, box)) // kernel.tile_m)
-    (program,) = _programs(kernel, p, variant, dtype)
-    return (Launch(program, (min(tiles, compute_units()), 1, 1), passed, [sizes[n] for n in program.sizes]),)
+    units = (min(tiles, compute_units()), 1, 1)
+    *_, program = _programs(kernel, p, variant, dtype)
+    return (*copies, Launch(program, units, passed, [sizes[n] for n in program.sizes]))
 
 
 _IMAGES = Implementation(_programs, _launches, _alignment)

@@ -18,6 +18,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from tilewise.kernels.triton._boxes import PIECE_CHANNELS, Box, box_of, grid_of, joined, piece_columns
+from tilewise.kernels.triton._copies import padded_channels, share_elements
 from tilewise.kernels.triton._kernel import Kernel
 from tilewise.kernels.triton._shapes import turns_of
 from tilewise.kernels.triton.programs._program import (
@@ -31,6 +32,7 @@ from tilewise.kernels.triton.programs._program import (
 )
 from tilewise.kernels.triton.programs._tiles import sum_program, swizzled
 from tilewise.kernels.triton.programs.conv._box_loads import boxes_over, is_strided, named, next_start, sides, start_of
+from tilewise.kernels.triton.programs.conv._copies import copies_of, copy_programs, stored_divisor
 from tilewise.kernels.triton.programs.conv._shared import FILTER_BLOCK, launches_of, reach_of, sizes_of, store_filter
 from tilewise.kernels.triton.programs.conv.gluon._inputs import copy_input, described_inputs, input_types
 from tilewise.kernels.triton.programs.conv.gluon._ring import (
@@ -182,24 +184,28 @@ def weight_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, d
     dy, x = (swizzled_descriptor(stored, block) for block in _blocks(box, k))
     pointers = {"dy": dy, **input_types(x, strided), "dw": stored, "partial": "fp32"}
     sizes = tuple(n for n in bwd_weight_relay.arg_names if n not in pointers and n not in constants)
-    divisors = frozenset({("C", VECTOR)})  # of the rows that are stored
+    divisor = stored_divisor(problem.C)
+    divisors = frozenset({("C", divisor)} if divisor > 1 else ())
     given = tuple(pointers.items()), sizes, tuple(constants.items())
     main = Program(bwd_weight_relay, *given, divisors, warps, k.num_stages)
+    copying = copy_programs(problem, variant, dtype)
     if k.split_k == 1:
-        return (main,)
-    return (main, sum_program(k, dtype, True, FILTER_BLOCK))
+        return (*copying, main)
+    return (*copying, main, sum_program(k, dtype, divisor == VECTOR, FILTER_BLOCK))
 
 
 def weight_launches(
     kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: str, *tensors: Tensor
 ) -> tuple[Launch, ...]:
     """Return the launches; see :class:`tilewise.kernels.triton.Implementation`."""
-    dy, x, *rest = tensors
+    *operands, dw, workspace = tensors
     p, grid = problem, grid_of(problem, variant)
+    programs, results = weight_programs(kernel, p, variant, dtype), weight_elements(p)
+    (dy, x), copies = copies_of(p, variant, dtype, operands, workspace, share_elements(kernel, results))
     dy_block, x_block = _blocks(box_of(grid, kernel.tile_k), kernel)
-    inputs = described_inputs(x, joined(p, p.Di, p.Hi, p.Wi), p.C, p, x_block)
-    read = (described(dy, (*map(int, grid), p.K), dy_block), *inputs)
+    inputs = described_inputs(x, joined(p, p.Di, p.Hi, p.Wi), padded_channels(p.C), p, x_block)
+    passed = (described(dy, (*map(int, grid), padded_channels(p.K)), dy_block), *inputs, dw, workspace)
     tiles = triton.cdiv(p.K, kernel.tile_m) * (int(piece_columns(kernel, p)) // kernel.tile_n)
-    programs, sizes = weight_programs(kernel, p, variant, dtype), sizes_of(p) | named(grid, "N", "Do", "Ho", "Wo")
+    sizes = sizes_of(p) | named(grid, "N", "Do", "Ho", "Wo")
     units = (min(tiles * kernel.split_k, compute_units()), 1, 1)
-    return launches_of(programs, units, (*read, *rest), sizes, weight_elements(p))
+    return (*copies, *launches_of(programs[len(copies) :], units, passed, sizes, results))
