@@ -48,9 +48,8 @@ def _limits(kernel: KernelLike, problem: ProblemLike, variant: str) -> Rules:
     p, relay = problem, kernel.pipeline == "relay"
     if not np.any(relay):  # most pools would compute these rules for nothing
         return
-    strides = 1 if variant == "bwd_data" else _MAX_STRIDE
-    others = (p.stride_d > 1) | (p.stride_h > strides) | (p.stride_w > strides)
-    yield relay & ((p.G > 1) | others), f"relay takes no groups, and strides of rows and columns up to {strides}"
+    others = (p.stride_d > 1) | (p.stride_h > _MAX_STRIDE) | (p.stride_w > _MAX_STRIDE)
+    yield relay & ((p.G > 1) | others), f"relay takes no groups, and strides of rows and columns up to {_MAX_STRIDE}"
     # each row and column of a stride is an image, which must not be empty
     yield relay & ((p.Hi < p.stride_h) | (p.Wi < p.stride_w)), "relay takes no image that is smaller than a stride"
     yield (

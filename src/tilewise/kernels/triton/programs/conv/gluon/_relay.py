@@ -1,8 +1,9 @@
 """The programs of the pipeline ``relay``, in Gluon: warps with roles, a ring of steps in shared memory between them.
 
 A step is a box of pixels and the filter's channels under one tap (see ``_ring``). A finished tile
-goes through shared memory, and is stored while the next one is computed. bwd_data, which takes a stride of one only, is
-forward with the taps turned around, and with input and output channels exchanged: `x` is the output's gradient.
+goes through shared memory, and is stored while the next one is computed. bwd_data is forward with the taps turned
+around, and with input and output channels exchanged: `x` is the output's gradient. With a stride, each residue class of
+input pixels has tiles of its own; see ``_classes``.
 """
 
 # Triton reads argument names as they stand in the problem's columns, upper case included.
@@ -39,7 +40,8 @@ from tilewise.kernels.triton.programs._program import (
 from tilewise.kernels.triton.programs.conv._box_loads import is_strided
 from tilewise.kernels.triton.programs.conv._copies import copies_of, copy_programs, stored_divisor
 from tilewise.kernels.triton.programs.conv._shared import pixel_at, reach_of
-from tilewise.kernels.triton.programs.conv.gluon._inputs import copy_input, described_inputs, input_types
+from tilewise.kernels.triton.programs.conv.gluon._classes import class_of, class_steps, class_tap
+from tilewise.kernels.triton.programs.conv.gluon._images import copy_input, described_images, image_types, store_box
 from tilewise.kernels.triton.programs.conv.gluon._relay_weight import weight_launches, weight_programs
 from tilewise.kernels.triton.programs.conv.gluon._ring import (
     new_ring,
@@ -52,6 +54,7 @@ from tilewise.ops import GroupedConvProblem
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @gluon.jit
@@ -71,29 +74,35 @@ def _place(
 
 @gluon.jit
 def _load(
-    x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
+    x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, items, tiles, tiles_n, steps_c, steps,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr,
-    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr, STRIDED: gl.constexpr,
+    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
+    TURNED: gl.constexpr, STRIDED: gl.constexpr, CLASSES: gl.constexpr,
 ):  # fmt: skip
     """Fill the ring with the steps of one tile after another."""
     STAGES: gl.constexpr = a_ring.shape[0]
-    N, D, H, W, _ = sizes
+    N, D, H, W, Z = sizes
     Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
     count = 0
-    for item in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        n, d, h, v, tile_n = _place(item, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
-        for step in range(steps):
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        own, tile, residue_h, residue_w = steps, item, 0, 0
+        if CLASSES:
+            own = class_steps(item, tiles, Z, steps_c, filters)
+            tile, residue_h, residue_w = class_of(item, tiles, filters)
+        n, d, h, v, tile_n = _place(tile, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
+        for step in range(own):
             at = count % STAGES
             mbarrier.wait(empty.index(at), (count // STAGES & 1) ^ 1)
             tap = step // steps_c
             c = step % steps_c * TILE_K
-            rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
-            rd, rh, rw = rd - pad_d, rh - pad_h, rw - pad_w
-            if TURNED:
-                rd, rh, rw = -rd, -rh, -rw
-                filter = [c, tap * Kg + tile_n * TILE_N]
+            if CLASSES:
+                tap, rd, rh, rw = class_tap(tap, residue_h, residue_w, filters)
             else:
-                filter = [tile_n * TILE_N, tap * Cg + c]
+                rd, rh, rw = reach_of(tap, Y, X, dilation_d, dilation_h, dilation_w)
+                rd, rh, rw = rd - pad_d, rh - pad_h, rw - pad_w
+                if TURNED:
+                    rd, rh, rw = -rd, -rh, -rw
+            filter = [c, tap * Kg + tile_n * TILE_N] if TURNED else [tile_n * TILE_N, tap * Cg + c]
             loaded = ready.index(at)
             mbarrier.expect(loaded, x.block_type.nbytes + w.block_type.nbytes)
             box = a_ring.index(at)._reinterpret(x.dtype, [1, BOX_D, BOX_H, BOX_W, TILE_K], x.layout)
@@ -104,14 +113,17 @@ def _load(
 
 @gluon.jit
 def _store_rows(
-    y, result, n, d, h, w, first, D, H, W, C,
+    y, result, n, d, h, w, first, stored, residue_h, residue_w, stride_h, stride_w,
     WARPS: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
 ):  # fmt: skip
     """Store a tile whose rows no descriptor can store: a warp takes neighbouring channels of a pixel."""
+    D, H, W, C = stored
     layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [WARPS, 1], [1, 0])
     lane = gl.arange(0, result.shape[0], gl.SliceLayout(1, layout))
     c = first + gl.arange(0, result.shape[1], gl.SliceLayout(0, layout))
-    d, h, w = d + lane // (BOX_H * BOX_W), h + lane // BOX_W % BOX_H, w + lane % BOX_W
+    d = d + lane // (BOX_H * BOX_W)
+    h = (h + lane // BOX_W % BOX_H) * stride_h + residue_h
+    w = (w + lane % BOX_W) * stride_w + residue_w
     mask = ((d < D) & (h < H) & (w < W))[:, None] & (c < C)[None, :]
     pixel = pixel_at(n, d, h, w, D, H, W)
     gl.store(y + pixel[:, None] * C + c[None, :], result.load(layout), mask=mask)
@@ -119,48 +131,61 @@ def _store_rows(
 
 @gluon.jit
 def _multiply(
-    y, a_ring, b_ring, ready, empty, turn, result, sizes, tiles, tiles_n, steps,
-    TURN: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
-    TILE_N: gl.constexpr, GROUP_M: gl.constexpr,
-    BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNED: gl.constexpr, DESCRIBED: gl.constexpr,
+    y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, result, sizes, filters, stored, items, tiles, tiles_n,
+    steps_c, steps, TURN: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
+    TILE_N: gl.constexpr, GROUP_M: gl.constexpr, BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
+    TURNED: gl.constexpr, CLASSES: gl.constexpr, DESCRIBED: gl.constexpr,
 ):  # fmt: skip
     """Compute each tile of this program whose turn it is, and store it."""
-    N, D, H, W, C = sizes
+    N, D, H, W, Z = sizes
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, TILE_N, 16])
     programs = gl.num_programs(0)
     count = TURN * steps
-    for item in range(gl.program_id(0) + TURN * programs, tiles, TURNS * programs):
+    if CLASSES and TURN > 0:
+        count = class_steps(gl.program_id(0), tiles, Z, steps_c, filters)
+    for item in range(gl.program_id(0) + TURN * programs, items, TURNS * programs):
+        own, both, tile, residue_h, residue_w, stride_h, stride_w = steps, TURNS * steps, item, 0, 0, 1, 1
+        if CLASSES:
+            own = class_steps(item, tiles, Z, steps_c, filters)
+            both = own + class_steps(item + programs, tiles, Z, steps_c, filters) if TURNS > 1 else own
+            tile, residue_h, residue_w = class_of(item, tiles, filters)
+            stride_h, stride_w = filters[4], filters[5]
         acc = gl.zeros((TILE_M, TILE_N), gl.float32, layout)
         wait_turn(turn, item // (TURNS * programs), TURN, TURNS)
-        acc = product_of(a_ring, b_ring, ready, empty, acc, count, steps, False, not TURNED)
+        acc = product_of(a_ring, b_ring, ready, empty, acc, count, own, False, not TURNED)
         pass_turn(turn, TURN, TURNS)
-        count += TURNS * steps
-        n, d, h, v, tile_n = _place(item, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
+        count += both
+        n, d, h, v, tile_n = _place(tile, N, D, H, W, tiles_n, BOX_D, BOX_H, BOX_W, GROUP_M)
         if DESCRIBED:
             tma.store_wait(0)
             result.store(acc.to(y.dtype))
             fence_async_shared()
             box = result._reinterpret(y.dtype, [1, BOX_D, BOX_H, BOX_W, TILE_N], y.layout)
-            tma.async_copy_shared_to_global(y, [n, d, h, v, tile_n * TILE_N], box)
+            store_box(y, y01, y10, y11, n, d, h, v, tile_n * TILE_N, residue_h, residue_w, box, CLASSES)
         else:
             result.store(acc.to(result.dtype))
-            _store_rows(y, result, n, d, h, v, tile_n * TILE_N, D, H, W, C, WARPS, BOX_H, BOX_W)
+            _store_rows(
+                y, result, n, d, h, v, tile_n * TILE_N, stored, residue_h, residue_w, stride_h, stride_w,
+                WARPS, BOX_H, BOX_W,
+            )  # fmt: skip
     if DESCRIBED:
         tma.store_wait(0)
 
 
 @gluon.jit
 def conv_relay(
-    x, x01, x10, x11, w, y,
-    N, Do, Ho, Wo, stored, Cg, Kg, Z, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
+    x, x01, x10, x11, w, y, y01, y10, y11,
+    N, Do, Ho, Wo, high, wide, stored, Cg, Kg, Z, Y, X,
+    stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr, NUM_STAGES: gl.constexpr,
     BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
-    TURNED: gl.constexpr, STRIDED: gl.constexpr, DESCRIBED: gl.constexpr,
+    TURNED: gl.constexpr, STRIDED: gl.constexpr, CLASSES: gl.constexpr, DESCRIBED: gl.constexpr,
 ):  # fmt: skip
     """Compute forward, or bwd_data if TURNED; one step is one filter tap x TILE_K channels.
 
-    `Cg` and `Kg` are those of what is read, perhaps of copies with padded channels; `stored` is the result's.
+    The tiled pixels are N x Do x Ho x Wo, those of a residue class with CLASSES. `Cg` and `Kg` are channels of what is
+    read, perhaps of copies with padded channels. The result has `stored` channels, and images of `high` x `wide`.
     """
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
     a_ring = gl.allocate_shared_memory(x.dtype, [NUM_STAGES, TILE_M, TILE_K], w.layout)
@@ -170,34 +195,40 @@ def conv_relay(
     turn = new_turns()
     fence_async_shared()
     tiles_n, steps_c = gl.cdiv(Kg, TILE_N), gl.cdiv(Cg, TILE_K)
-    steps = Z * Y * X * steps_c  # of a tile
+    steps = Z * Y * X * steps_c  # of a tile, without classes
     tiles = N * gl.cdiv(Do, BOX_D) * gl.cdiv(Ho, BOX_H) * gl.cdiv(Wo, BOX_W) * tiles_n
-    sizes = (N, Do, Ho, Wo, stored)
+    items = tiles * stride_h * stride_w if CLASSES else tiles
+    sizes, result = (N, Do, Ho, Wo, Z), (Do, high, wide, stored)
     filters = (Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
     if TURNS == 1:  # below, a tuple with a name would turn its constants into values
         gl.warp_specialize([
             (_multiply, (
-                y, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, tiles, tiles_n, steps, 0, 1, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, DESCRIBED,
+                y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, filters, result,
+                items, tiles, tiles_n, steps_c, steps, 0, 1, WARPS,
+                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
             )),
             (_load, (
-                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED,
+                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters,
+                items, tiles, tiles_n, steps_c, steps,
+                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED, CLASSES,
             )),
         ], [1], [40])  # fmt: skip
     else:
         gl.warp_specialize([
             (_multiply, (
-                y, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, tiles, tiles_n, steps, 0, 2, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, DESCRIBED,
+                y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, filters, result,
+                items, tiles, tiles_n, steps_c, steps, 0, 2, WARPS,
+                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
             )),
             (_multiply, (
-                y, a_ring, b_ring, ready, empty, turn, results.index(1), sizes, tiles, tiles_n, steps, 1, 2, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, DESCRIBED,
+                y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, results.index(1), sizes, filters, result,
+                items, tiles, tiles_n, steps_c, steps, 1, 2, WARPS,
+                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
             )),
             (_load, (
-                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, tiles, tiles_n, steps_c, steps,
-                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED,
+                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters,
+                items, tiles, tiles_n, steps_c, steps,
+                TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED, CLASSES,
             )),
         ], [WARPS, 1], [232, 40])  # fmt: skip
 
@@ -225,11 +256,15 @@ def _programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, dtype: 
     warps = k.num_warps // turns  # the registers that each role asks for add up to those of a block
     constants = {"TILE_N": k.tile_n, "TILE_K": k.tile_k, "GROUP_M": k.group_m, "NUM_STAGES": k.num_stages}
     constants |= {"BOX_D": box.d, "BOX_H": box.h, "BOX_W": box.w, "TURNS": turns, "WARPS": warps}
-    strided, divisor = is_strided(problem), stored_divisor(_stored_channels(problem, variant))
-    is_described = divisor == VECTOR
-    constants |= {"TURNED": int(variant == "bwd_data"), "STRIDED": int(strided), "DESCRIBED": int(is_described)}
+    divisor, turned = stored_divisor(_stored_channels(problem, variant)), variant == "bwd_data"
+    is_described, strided = divisor == VECTOR, is_strided(problem)
+    constants |= {"TURNED": int(turned), "STRIDED": int(strided and not turned)}
+    constants |= {"CLASSES": int(strided and turned), "DESCRIBED": int(is_described)}
     x, w, y = (swizzled_descriptor(TRITON_TYPES[dtype], block) for block in _blocks(box, kernel, variant))
-    pointers = input_types(x, strided) | {"w": w, "y": y if is_described else TRITON_TYPES[dtype]}
+    pointers = image_types("x", x, strided and not turned) | {"w": w}
+    pointers |= (
+        image_types("y", y, strided and turned) if is_described else image_types("y", TRITON_TYPES[dtype], False)
+    )
     sizes = tuple(n for n in conv_relay.arg_names if n not in constants and n not in pointers)
     known = frozenset({("stored", divisor)} if 1 < divisor < VECTOR else ())
     main = Program(conv_relay, tuple(pointers.items()), sizes, tuple(constants.items()), known, warps, k.num_stages)
@@ -243,21 +278,26 @@ def _launches(
     p, grid = problem, grid_of(problem, variant)
     box, taps = box_of(grid, kernel.tile_m), p.Z * p.Y * p.X
     (x, w), copies = copies_of(p, variant, dtype, operands, workspace, 0)
-    image, stored = joined(p, p.Di, p.Hi, p.Wi), _stored_channels(p, variant)
-    inner, columns = padded_channels(p.C), padded_channels(p.C)
-    if variant == "bwd_data":
-        image, inner = joined(p, *p.output_sizes), padded_channels(p.K)
+    turned, strided, stored = variant == "bwd_data", is_strided(p), _stored_channels(p, variant)
+    inputs, outputs = joined(p, p.Di, p.Hi, p.Wi), joined(p, *p.output_sizes)
+    read, written = (outputs, inputs) if turned else (inputs, outputs)
+    inner, columns = padded_channels(p.K if turned else p.C), padded_channels(p.C)
     sizes = p.to_dict() | dict(zip(("N", "Do", "Ho", "Wo"), map(int, grid), strict=True))
-    sizes |= {"stored": stored, "Cg": inner, "Kg": columns if variant == "bwd_data" else stored}
+    sizes |= {"high": int(written.h), "wide": int(written.w), "stored": stored}
+    sizes |= {"Cg": inner, "Kg": columns if turned else stored}
     x_block, w_block, y_block = _blocks(box, kernel, variant)
+    results: tuple[Tensor | TensorDescriptor | None, ...] = (y, None, None, None)
+    if stored % VECTOR == 0:
+        results = described_images(y, written, stored, p, y_block, strided=strided and turned)
     passed = (
-        *described_inputs(x, image, inner, p, x_block),
+        *described_images(x, read, inner, p, x_block, strided=strided and not turned),
         described(w, (p.K, taps * columns), w_block),
-        described(y, (*map(int, grid), stored), y_block) if stored % VECTOR == 0 else y,
+        *results,
     )
     tiles = triton.cdiv(stored, kernel.tile_n) * (int(padded_pixels(grid, box)) // kernel.tile_m)
-    units = (min(tiles, compute_units()), 1, 1)
+    items = tiles * (p.stride_h * p.stride_w if turned else 1)
     *_, program = _programs(kernel, p, variant, dtype)
+    units = (min(items, compute_units()), 1, 1)
     return (*copies, Launch(program, units, passed, [sizes[n] for n in program.sizes]))
 
 

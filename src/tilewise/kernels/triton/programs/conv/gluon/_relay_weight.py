@@ -34,7 +34,7 @@ from tilewise.kernels.triton.programs._tiles import sum_program, swizzled
 from tilewise.kernels.triton.programs.conv._box_loads import boxes_over, is_strided, named, next_start, sides, start_of
 from tilewise.kernels.triton.programs.conv._copies import copies_of, copy_programs, stored_divisor
 from tilewise.kernels.triton.programs.conv._shared import FILTER_BLOCK, launches_of, reach_of, sizes_of, store_filter
-from tilewise.kernels.triton.programs.conv.gluon._inputs import copy_input, described_inputs, input_types
+from tilewise.kernels.triton.programs.conv.gluon._images import copy_input, described_images, image_types
 from tilewise.kernels.triton.programs.conv.gluon._ring import (
     new_ring,
     new_turns,
@@ -182,7 +182,7 @@ def weight_programs(kernel: Kernel, problem: GroupedConvProblem, variant: str, d
     strided = is_strided(problem)
     constants["STRIDED"] = int(strided)
     dy, x = (swizzled_descriptor(stored, block) for block in _blocks(box, k))
-    pointers = {"dy": dy, **input_types(x, strided), "dw": stored, "partial": "fp32"}
+    pointers = {"dy": dy, **image_types("x", x, strided), "dw": stored, "partial": "fp32"}
     sizes = tuple(n for n in bwd_weight_relay.arg_names if n not in pointers and n not in constants)
     divisor = stored_divisor(problem.C)
     divisors = frozenset({("C", divisor)} if divisor > 1 else ())
@@ -203,7 +203,8 @@ def weight_launches(
     programs, results = weight_programs(kernel, p, variant, dtype), weight_elements(p)
     (dy, x), copies = copies_of(p, variant, dtype, operands, workspace, share_elements(kernel, results))
     dy_block, x_block = _blocks(box_of(grid, kernel.tile_k), kernel)
-    inputs = described_inputs(x, joined(p, p.Di, p.Hi, p.Wi), padded_channels(p.C), p, x_block)
+    image = joined(p, p.Di, p.Hi, p.Wi)
+    inputs = described_images(x, image, padded_channels(p.C), p, x_block, strided=is_strided(p))
     passed = (described(dy, (*map(int, grid), padded_channels(p.K)), dy_block), *inputs, dw, workspace)
     tiles = triton.cdiv(p.K, kernel.tile_m) * (int(piece_columns(kernel, p)) // kernel.tile_n)
     sizes = sizes_of(p) | named(grid, "N", "Do", "Ho", "Wo")

@@ -64,5 +64,5 @@ def product_of(
         mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES), pred=step > 0)
         count += 1
     acc = warpgroup_mma_wait(0, deps=(acc,))
-    mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES))
+    mbarrier.arrive(empty.index((count + STAGES - 1) % STAGES), pred=steps > 0)
     return acc

@@ -1,7 +1,7 @@
-"""The input of ``relay``: boxes of the pixels that a filter tap meets, also under a filter with strides of two.
+"""The images of ``relay``: boxes of the pixels that a filter tap meets, also under a filter with strides of two.
 
 Such a filter meets every second pixel. The pixels of odd or even rows and columns are an image each, with a descriptor
-of its own, which zeroes what lies outside.
+of its own, which zeroes what lies outside: forward and bwd_weight load from these, bwd_data stores to them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewise.kernels.triton._boxes import Grid
 from tilewise.kernels.triton.programs._program import ABSENT, described
-from tilewise.kernels.triton.programs.conv._box_loads import is_strided
 from tilewise.ops import GroupedConvProblem
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-INPUTS = ("x", "x01", "x10", "x11")  # of even rows and columns, or of all; of odd columns, odd rows, and both
+PARTS = ("", "01", "10", "11")  # of even rows and columns, or of all; of odd columns, odd rows, and both
 
 
 @gluon.jit
@@ -50,17 +49,35 @@ def copy_input(
         tma.async_copy_global_to_shared(x, [n, d + rd, h + rh, w + rw, c], loaded, place)
 
 
-def input_types(element: str, strided: bool) -> dict[str, str]:
-    """Return the element types of :data:`INPUTS`, from that of a descriptor."""
-    return dict.fromkeys(INPUTS, element if strided else ABSENT) | {"x": element}
+@gluon.jit
+def store_box(y, y01, y10, y11, n, d, h, w, c, odd_h, odd_w, box, STRIDED: gl.constexpr):
+    """Begin to store a box of results from channel `c` on, to the image of odd or even rows and columns."""
+    if STRIDED:
+        if odd_h == 0:
+            if odd_w == 0:
+                tma.async_copy_shared_to_global(y, [n, d, h, w, c], box)
+            else:
+                tma.async_copy_shared_to_global(y01, [n, d, h, w, c], box)
+        else:
+            if odd_w == 0:
+                tma.async_copy_shared_to_global(y10, [n, d, h, w, c], box)
+            else:
+                tma.async_copy_shared_to_global(y11, [n, d, h, w, c], box)
+    else:
+        tma.async_copy_shared_to_global(y, [n, d, h, w, c], box)
 
 
-def described_inputs(
-    x: Tensor, image: Grid, channels: int, p: GroupedConvProblem, block: Sequence[int]
+def image_types(name: str, element: str, strided: bool) -> dict[str, str]:
+    """Return the element types of an argument's :data:`PARTS`, from that of a descriptor."""
+    return {name + part: element if strided or not part else ABSENT for part in PARTS}
+
+
+def described_images(
+    x: Tensor, image: Grid, channels: int, p: GroupedConvProblem, block: Sequence[int], *, strided: bool
 ) -> tuple[TensorDescriptor | None, ...]:
-    """Return the descriptors of :data:`INPUTS`, whose loads bring `block`, of images with these pixels and channels."""
+    """Return the descriptors of :data:`PARTS`, which move `block`, of images with these pixels and channels."""
     n, d, h, w = map(int, image)
-    if not is_strided(p):
+    if not strided:
         return described(x, (n, d, h, w, channels), block), None, None, None
     strides = [d * h * w, h * w, p.stride_h * w, p.stride_w]  # in pixels
     found = []
