@@ -1,42 +1,38 @@
-"""Residue classes of the input's gradient in ``relay``: strides of two, classes of other numbers of steps.
+"""Residue classes of the input's gradient in ``relay``, with strides of one or two; classes differ in their steps.
 
 Input pixels of equal residue modulo the strides are reached by the same taps; see ``conv/_residues``. The tiles of a
-class come together, those of the class with the most taps first.
+class come together, those of the class with the most taps first. These functions are Triton's: its interpreter runs
+them.
 """
 
 # Triton reads argument names as they stand in the problem's columns, upper case included.
 
 from __future__ import annotations
 
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
+import triton
+import triton.language as tl
 
 from tilewise.kernels.triton.programs.conv._residues import taps_of
 
 
-@gluon.jit
+@triton.jit
 def class_of(item, tiles, filters):
     """Return an item's tile within its residue class, and the residues of rows and columns; `tiles` of each class."""
-    stride_h, stride_w, pad_h, pad_w = filters[4], filters[5], filters[7], filters[8]
+    _, _, _, _, stride_h, stride_w, _, pad_h, pad_w, _, _, _ = filters
     order = item // tiles
-    residue_h = (order // stride_w + pad_h * (stride_h - 1)) % stride_h  # order 0 is reached by tap 0
+    residue_h = (order // stride_w + pad_h * (stride_h - 1)) % stride_h  # tap 0 reaches those of order 0
     return item % tiles, residue_h, (order % stride_w + pad_w * (stride_w - 1)) % stride_w
 
 
-@gluon.jit
-def _every(stride, dilation):
-    return gl.where(dilation % 2 == 0, 1, stride)
-
-
-@gluon.jit
+@triton.jit
 def _taps_along(residue, size, stride, pad, dilation):
-    """Return :func:`taps_of`, and how far the taps lie apart, for a stride of one or two."""
-    every = _every(stride, dilation)
+    """Return :func:`taps_of`, and how far the taps lie apart."""
+    every = tl.where(dilation % 2 == 0, 1, stride)
     first, count, start, leap = taps_of(residue, size, stride, pad, dilation, every, stride // every, 1)
     return first, count, start, leap, every
 
 
-@gluon.jit
+@triton.jit
 def class_steps(item, tiles, Z, steps_c, filters):
     """Return the steps of an item: taps of its class x `steps_c`."""
     _, _, Y, X, stride_h, stride_w, _, pad_h, pad_w, _, dilation_h, dilation_w = filters
@@ -46,7 +42,7 @@ def class_steps(item, tiles, Z, steps_c, filters):
     return Z * high * wide * steps_c
 
 
-@gluon.jit
+@triton.jit
 def class_tap(number, residue_h, residue_w, filters):
     """Return a class' tap of this number, and how far it reaches into the output's gradient along each axis."""
     _, _, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters

@@ -150,7 +150,7 @@ def _multiply(
             own = class_steps(item, tiles, Z, steps_c, filters)
             both = own + class_steps(item + programs, tiles, Z, steps_c, filters) if TURNS > 1 else own
             tile, residue_h, residue_w = class_of(item, tiles, filters)
-            stride_h, stride_w = filters[4], filters[5]
+            _, _, _, _, stride_h, stride_w, _, _, _, _, _, _ = filters
         acc = gl.zeros((TILE_M, TILE_N), gl.float32, layout)
         wait_turn(turn, item // (TURNS * programs), TURN, TURNS)
         acc = product_of(a_ring, b_ring, ready, empty, acc, count, own, False, not TURNED)
