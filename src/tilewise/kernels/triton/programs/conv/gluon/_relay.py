@@ -74,7 +74,7 @@ def _place(
 
 @gluon.jit
 def _load(
-    x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, items, tiles, tiles_n, steps_c, steps,
+    x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, counts,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr,
     BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
     TURNED: gl.constexpr, STRIDED: gl.constexpr, CLASSES: gl.constexpr,
@@ -82,6 +82,7 @@ def _load(
     """Fill the ring with the steps of one tile after another."""
     STAGES: gl.constexpr = a_ring.shape[0]
     N, D, H, W, Z = sizes
+    items, tiles, tiles_n, steps_c, steps = counts
     Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w = filters
     count = 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):
@@ -131,13 +132,14 @@ def _store_rows(
 
 @gluon.jit
 def _multiply(
-    y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, result, sizes, filters, stored, items, tiles, tiles_n,
-    steps_c, steps, TURN: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
+    y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, result, sizes, filters, stored, counts,
+    TURN: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
     TILE_N: gl.constexpr, GROUP_M: gl.constexpr, BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr,
     TURNED: gl.constexpr, CLASSES: gl.constexpr, DESCRIBED: gl.constexpr,
 ):  # fmt: skip
     """Compute each tile of this program whose turn it is, and store it."""
     N, D, H, W, Z = sizes
+    items, tiles, tiles_n, steps_c, steps = counts
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, TILE_N, 16])
     programs = gl.num_programs(0)
@@ -175,8 +177,7 @@ def _multiply(
 
 @gluon.jit
 def conv_relay(
-    x, x01, x10, x11, w, y, y01, y10, y11,
-    N, Do, Ho, Wo, high, wide, stored, Cg, Kg, Z, Y, X,
+    x, x01, x10, x11, w, y, y01, y10, y11, N, Do, Ho, Wo, high, wide, stored, Cg, Kg, Z, Y, X,
     stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w,
     TILE_N: gl.constexpr, TILE_K: gl.constexpr, GROUP_M: gl.constexpr, NUM_STAGES: gl.constexpr,
     BOX_D: gl.constexpr, BOX_H: gl.constexpr, BOX_W: gl.constexpr, TURNS: gl.constexpr, WARPS: gl.constexpr,
@@ -184,8 +185,8 @@ def conv_relay(
 ):  # fmt: skip
     """Compute forward, or bwd_data if TURNED; one step is one filter tap x TILE_K channels.
 
-    The tiled pixels are N x Do x Ho x Wo, those of a residue class with CLASSES. `Cg` and `Kg` are channels of what is
-    read, perhaps of copies with padded channels. The result has `stored` channels, and images of `high` x `wide`.
+    The tiled pixels are N x Do x Ho x Wo, those of a residue class with CLASSES. `Cg` and `Kg` are channels as they
+    are read, perhaps from copies. The result has `stored` channels, and images of `high` x `wide`.
     """
     TILE_M: gl.constexpr = BOX_D * BOX_H * BOX_W
     a_ring = gl.allocate_shared_memory(x.dtype, [NUM_STAGES, TILE_M, TILE_K], w.layout)
@@ -195,21 +196,18 @@ def conv_relay(
     turn = new_turns()
     fence_async_shared()
     tiles_n, steps_c = gl.cdiv(Kg, TILE_N), gl.cdiv(Cg, TILE_K)
-    steps = Z * Y * X * steps_c  # of a tile, without classes
     tiles = N * gl.cdiv(Do, BOX_D) * gl.cdiv(Ho, BOX_H) * gl.cdiv(Wo, BOX_W) * tiles_n
-    items = tiles * stride_h * stride_w if CLASSES else tiles
-    sizes, result = (N, Do, Ho, Wo, Z), (Do, high, wide, stored)
+    items, steps = tiles * stride_h * stride_w if CLASSES else tiles, Z * Y * X * steps_c  # of a tile without classes
+    sizes, result, counts = (N, Do, Ho, Wo, Z), (Do, high, wide, stored), (items, tiles, tiles_n, steps_c, steps)
     filters = (Cg, Kg, Y, X, stride_h, stride_w, pad_d, pad_h, pad_w, dilation_d, dilation_h, dilation_w)
     if TURNS == 1:  # below, a tuple with a name would turn its constants into values
         gl.warp_specialize([
             (_multiply, (
                 y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, filters, result,
-                items, tiles, tiles_n, steps_c, steps, 0, 1, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
+                counts, 0, 1, WARPS, TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
             )),
             (_load, (
-                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters,
-                items, tiles, tiles_n, steps_c, steps,
+                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, counts,
                 TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED, CLASSES,
             )),
         ], [1], [40])  # fmt: skip
@@ -217,17 +215,14 @@ def conv_relay(
         gl.warp_specialize([
             (_multiply, (
                 y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, results.index(0), sizes, filters, result,
-                items, tiles, tiles_n, steps_c, steps, 0, 2, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
+                counts, 0, 2, WARPS, TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
             )),
             (_multiply, (
                 y, y01, y10, y11, a_ring, b_ring, ready, empty, turn, results.index(1), sizes, filters, result,
-                items, tiles, tiles_n, steps_c, steps, 1, 2, WARPS,
-                TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
+                counts, 1, 2, WARPS, TILE_N, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, CLASSES, DESCRIBED,
             )),
             (_load, (
-                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters,
-                items, tiles, tiles_n, steps_c, steps,
+                x, x01, x10, x11, w, a_ring, b_ring, ready, empty, sizes, filters, counts,
                 TILE_N, TILE_K, GROUP_M, BOX_D, BOX_H, BOX_W, TURNED, STRIDED, CLASSES,
             )),
         ], [WARPS, 1], [232, 40])  # fmt: skip
