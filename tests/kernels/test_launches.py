@@ -134,7 +134,7 @@ def check_launch(item: Launch) -> None:
             assert all(size > 0 for size in tensor.shape)
             if tensor.base._base is None:
                 assert prod(tensor.shape) == tensor.base.numel()
-            else:  # a part of the input, of which every second pixel is described
+            else:  # every second pixel of an image, or a copy in the workspace
                 furthest = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
                 assert furthest < tensor.base.numel()
         else:

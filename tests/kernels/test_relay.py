@@ -85,6 +85,9 @@ def test_kernels_are_legal_and_launch_at_most_a_program_per_unit(variant: str, c
         launches = family.launches(kernel, problem, "bf16", *tensors, torch.empty(elements, device="meta"))
         (main,) = (launch for launch in launches if "relay" in launch.program.fn.__name__)
         assert 1 <= main.grid[0] <= 4  # units that the interpreter pretends to have
+        others = [launch.program.fn.__name__ for launch in launches if launch is not main]
+        copies = any(shape[-1] % 8 for shape in family.operands(problem))
+        assert others == ["pad_channels"] * copies + ["sum_shares"] * (kernel.split_k > 1)
 
 
 @pytest.mark.parametrize(("stride_h", "stride_w"), [(2, 2), (1, 2), (2, 1)])

@@ -9,10 +9,8 @@ import numpy as np
 
 from tilewise.kernels._formulas import Array, ProblemLike
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._limits import DESCRIPTOR_BYTES, RESULT_ELEMENTS
+from tilewise.kernels.triton._limits import DESCRIPTOR_BYTES, PARTIAL_BYTES, RESULT_ELEMENTS
 from tilewise.ops import output_sizes
-
-PARTIAL_BYTES = 4  # of a partial sum; the workspace consists of such
 
 
 def padded_channels(channels: Array) -> Array:

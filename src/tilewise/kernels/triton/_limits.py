@@ -9,6 +9,7 @@ BLOCK_REGISTERS = 65536  # of 32 bits, for all threads of a block; a thread has 
 MAX_ACCUMULATORS = 128  # registers that a thread may spend on the output tile, and at most half of those it has
 INT32_ELEMENTS = 2**31  # kernels index with 32 bits
 MAX_GRID_YZ = 65535  # CUDA's limit of the grid's second and third dimension
+PARTIAL_BYTES = 4  # of a partial sum of split-K; a workspace consists of such
 MAX_WORKSPACE_BYTES = 2**31  # of the partial sums of a split-K launch, and of copies of operands
 DESCRIPTOR_BYTES = 16  # rows of a tensor descriptor begin at multiples of these
 RESULT_BYTES = 2  # of an element of a matrix product's result, whatever the type of its operands

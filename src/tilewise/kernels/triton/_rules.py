@@ -30,6 +30,7 @@ from tilewise.kernels.triton._limits import (
     MAX_WORKSPACE_BYTES,
     MIN_DOT,
     MIN_DOT_BYTES,
+    PARTIAL_BYTES,
     RESULT_BYTES,
     RESULT_ELEMENTS,
     STORED_ROWS,
@@ -265,7 +266,7 @@ def _shares(kernel: KernelLike, steps: Array, results: Array) -> Rules:
     split = kernel.split_k > 1
     yield split & (kernel.split_k > steps), "split_k leaves programs without work"
     yield split & ((kernel.split_k + 1) * steps >= INT32_ELEMENTS), "split_k x steps along K is 2^31 or more"
-    workspace = kernel.split_k * results * 4
+    workspace = kernel.split_k * results * PARTIAL_BYTES
     yield split & (workspace > MAX_WORKSPACE_BYTES), "split_k needs more than 2 GiB of workspace"
 
 

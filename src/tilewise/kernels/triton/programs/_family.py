@@ -15,9 +15,9 @@ from tilewise.errors import KernelError
 from tilewise.kernels._epilogue import EMPTY_KIND, NO_EPILOGUE, Epilogue, EpilogueKind
 from tilewise.kernels._formulas import ProblemLike
 from tilewise.kernels._operands import TENSORS, Shape
-from tilewise.kernels.triton._copies import PARTIAL_BYTES, share_elements
+from tilewise.kernels.triton._copies import share_elements
 from tilewise.kernels.triton._kernel import Kernel
-from tilewise.kernels.triton._limits import RESULT_BYTES
+from tilewise.kernels.triton._limits import PARTIAL_BYTES, RESULT_BYTES
 from tilewise.kernels.triton._pipeline import Implementation, implementation_of
 from tilewise.kernels.triton.pipelines import PIPELINES, pipelines_of
 from tilewise.kernels.triton.programs._matrix_product import imprecision
