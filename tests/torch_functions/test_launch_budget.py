@@ -53,6 +53,13 @@ def test_only_as_many_as_the_host_has_time_for() -> None:
     assert sum(shortest_pass(ways, NOTHING).values()) == 1  # the GPU has 27 ms, the host 24, and 1.45 more for each
 
 
+def test_a_host_that_may_take_longer_than_predicted_has_time_for_less() -> None:
+    ways = {"a": [PYTORCH, DEAR], "b": [Work(10, 1)]}
+    assert shortest_pass(ways, NOTHING)["a"] == 1
+    assert shortest_pass(ways, NOTHING, host_margin=2.0)["a"] == 0
+    assert shortest_pass({"a": [PYTORCH, CHEAP], "b": [Work(10, 1)]}, NOTHING, host_margin=2.0)["a"] == 1
+
+
 @given(networks, st.builds(Work, times, times), st.randoms())
 def test_a_pass_never_becomes_longer_and_the_order_of_layers_does_not_matter(
     ways: dict[str, list[Work]], rest: Work, random: object

@@ -21,7 +21,7 @@ class Work(NamedTuple):
     host: float
 
 
-def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work) -> dict[str, int]:
+def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work, host_margin: float = 1.0) -> dict[str, int]:
     """Return for each part the index of its way, 0 for the first.
 
     The part that shortens the pass most changes its way, again and again until none does. Names break ties, so that all
@@ -30,16 +30,22 @@ def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work) -> dict[str, i
     Args:
         ways: the work of each part in each way, by name; the first way is PyTorch's.
         rest: everything else in a pass, as far as it is known.
+        host_margin: how many times as long as predicted the host's part may last.
     """
     chosen, names = dict.fromkeys(ways, 0), sorted(ways)
     gpu = rest.gpu + sum(of_part[0].gpu for of_part in ways.values())
     host = rest.host + sum(of_part[0].host for of_part in ways.values())
+
+    def length(gpu: float, host: float) -> float:
+        host *= host_margin
+        return max(gpu, host) + _TIE * min(gpu, host)
+
     while True:
-        least, best = _length(gpu, host) * (1 - _LEAST_GAIN), None
+        least, best = length(gpu, host) * (1 - _LEAST_GAIN), None
         for name in names:
             now = ways[name][chosen[name]]
             for index, way in enumerate(ways[name]):
-                after = _length(gpu - now.gpu + way.gpu, host - now.host + way.host)
+                after = length(gpu - now.gpu + way.gpu, host - now.host + way.host)
                 if after < least:
                     least, best = after, (name, index)
         if best is None:
@@ -48,7 +54,3 @@ def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work) -> dict[str, i
         now, way = ways[name][chosen[name]], ways[name][index]
         gpu, host = gpu - now.gpu + way.gpu, host - now.host + way.host
         chosen[name] = index
-
-
-def _length(gpu: float, host: float) -> float:
-    return max(gpu, host) + _TIE * min(gpu, host)
