@@ -34,7 +34,7 @@ def test_a_study_is_a_training_that_changes_nothing_committed(target: str) -> No
 def test_a_recorded_study_keeps_its_space_and_objectives() -> None:
     cfg = compose(study_overrides("grouped_conv_forward_bf16_sm90", 12))
     assert list(cfg.tune.objectives) == ["efficiency", "selection_time"]
-    assert list(cfg.tune.space.num_leaves) == [127, 255]
+    assert list(cfg.tune.space.num_leaves) == [63, 255]
 
 
 def test_the_page_counts_the_trials_of_the_committed_studies() -> None:
