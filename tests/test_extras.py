@@ -39,6 +39,7 @@ def _imported() -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 def test_every_import_belongs_to_the_default_install_or_to_an_extra() -> None:
     known = DEFAULT | {module for modules in EXTRAS.values() for module in modules} | {"tilewise", ""}
     assert {n: f for n, f in _imported().items() if n not in known and n not in sys.stdlib_module_names} == {}
@@ -49,6 +50,7 @@ def test_the_table_names_the_extras_of_the_package() -> None:
     assert set(project["optional-dependencies"]) == {*EXTRAS, "dev", "docs"}
 
 
+@pytest.mark.long
 def test_every_extra_has_a_library_that_the_sources_import() -> None:
     imported = set(_imported())
     assert [extra for extra, modules in EXTRAS.items() if not imported & set(modules)] == []

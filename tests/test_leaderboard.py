@@ -69,6 +69,7 @@ class TestBaselines:
             np.testing.assert_array_equal(baselines.METHODS[method](split), baselines.METHODS[method](other))
 
 
+@pytest.mark.long
 def test_scores_are_written_with_the_vendor_and_the_submissions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: baselines.Split
 ) -> None:

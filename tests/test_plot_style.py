@@ -54,6 +54,7 @@ def test_a_plot_has_no_background_and_no_black(tmp_path: Path) -> None:
     assert np.array(colours)[:, alpha > 200].max(axis=0).min() > 80
 
 
+@pytest.mark.long
 def test_equal_figures_make_equal_files_and_leave_the_settings(tmp_path: Path) -> None:
     before, measured = dict(matplotlib.rcParams), np.exp(np.random.default_rng(0).normal(3, 2, 500))
     for name in "ab":

@@ -18,6 +18,7 @@ def _start(log: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, kernels.__file__, str(log), "5"], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_one_of_many_processes_measures_and_all_choose_alike(tmp_path: Path) -> None:
     processes = [_start(tmp_path / f"log{i}") for i in range(4)]
     assert [p.communicate(timeout=120)[0] for p in processes] == ["0\n"] * 4

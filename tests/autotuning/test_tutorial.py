@@ -46,6 +46,7 @@ def test_the_tutorials_kernel(tmp_path: Path) -> None:
     assert module.scale_rows.op.problem_of(key).min_bytes("fp32") == 4 * key["rows"] * key["columns"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("example", "shape"),
     [
@@ -71,6 +72,7 @@ def test_attention_computes_what_pytorch_does(causal: bool) -> None:
     torch.testing.assert_close(result, module.reference(*operands, causal), atol=0.01, rtol=0.02)
 
 
+@pytest.mark.long
 def test_the_mixture_of_experts_computes_what_pytorch_does_and_writes_vllms_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,12 +75,14 @@ def test_an_example_explains_its_use(folder: Path, name: str) -> None:
     assert "usage: " in run(program(folder, EXAMPLES / f"{name}.cpp")).stderr
 
 
+@pytest.mark.long
 def test_the_c_example_selects(folder: Path) -> None:
     done = run(program(folder, EXAMPLES / "select.cpp"), exported(folder, GEMM), "512", "512", "64")
     best = [p.kernel_name for p in Predictor.load(folder / GEMM).rank(GemmProblem(512, 512, 64), top_k=3)]
     assert done.stdout.splitlines()[1:] == [f"{i}. {name}" for i, name in enumerate(best, 1)]
 
 
+@pytest.mark.long
 def test_matrix_products_are_ranked_as_in_python_and_computed(folder: Path) -> None:
     done = run(program(folder, EXAMPLES / "gemm.cpp"), "sm90", "bf16", exported(folder, GEMM))
     assert done.returncode == 0, done.stderr
@@ -92,6 +94,7 @@ def test_matrix_products_are_ranked_as_in_python_and_computed(folder: Path) -> N
     assert done.stdout.splitlines() == [*expected, "reference: 0x4280"]
 
 
+@pytest.mark.long
 def test_a_convolution_and_its_gradients_are_selected_as_in_python(folder: Path) -> None:
     targets = {v: f"grouped_conv_{v}_bf16_sm90" for v in ("forward", "bwd_data", "bwd_weight")}
     files = [exported(folder, target) for target in targets.values()]
@@ -102,6 +105,7 @@ def test_a_convolution_and_its_gradients_are_selected_as_in_python(folder: Path)
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arch", "dtype", "message"),
     [

@@ -51,6 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("capi")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [GEMM, CONV])
 def test_the_same_ranking_as_python(folder: Path, target: str) -> None:
     model, path = exported(target, 60, folder)
@@ -95,6 +96,7 @@ def test_the_same_ranking_with_an_estimate_on_every_target(folder: Path, target:
         same()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extras", [(), ("latency",), ("bandwidth",), ("latency", "bandwidth")])
 @pytest.mark.parametrize("label", LABELS)
 def test_the_same_figures_as_python(tmp_path: Path, label: str, extras: tuple[str, ...]) -> None:
@@ -126,6 +128,7 @@ def test_impossible_products_are_those_of_python(folder: Path, sizes: tuple[int,
             assert asked.is_supported(c_gemm(*sizes, layout)) == client.BAD_PROBLEM
 
 
+@pytest.mark.long
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     problem=conv_problems(layouts=CONV_LAYOUTS),
@@ -175,6 +178,7 @@ def test_the_reference_computes_channels_last_only() -> None:
     assert b"channels last" in library().tilewise_last_error()
 
 
+@pytest.mark.long
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=damages())
 def test_a_damaged_file_is_refused(folder: Path, changes: list[Damage]) -> None:
@@ -209,6 +213,7 @@ def test_gpu_helper_validates_with_the_reference_on_the_host(folder: Path) -> No
         assert json.loads(refused.stdout)["status"] == "error"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "of_library"), [("fp16", "fp16"), ("bf16", "bf16"), ("fp8", "fp8_fnuz")])
 def test_gpu_helper_runs_the_kernels_library(
     dtype: str, of_library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

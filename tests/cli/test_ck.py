@@ -35,6 +35,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_build_prints_each_library_and_link_their_manifest(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_failed_kernel_is_an_error_with_its_log(
     assert "1 of 2 kernels were not built" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "message"),
     [

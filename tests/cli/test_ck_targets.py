@@ -55,6 +55,7 @@ def test_without_table_or_libraries_a_plan_says_which_to_name(
     assert "no CK Tile library of grouped_conv is named: set TILEWISE_CK_CONV_LIB" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @needs_compiler
 def test_a_search_finds_legal_kernels_beyond_the_pool(tmp_path: Path) -> None:
     model, _ = model_of(tmp_path, conv_name(64), conv_name(128))

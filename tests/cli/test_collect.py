@@ -15,6 +15,7 @@ from tilewise.collect import load_plan
 TARGET = f"target={CONV}"
 
 
+@pytest.mark.long
 def test_a_dry_run_prints_the_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("triton")
     settings = (TARGET, "collect.dry_run=true", "collect.part=[0,20]", "collect.devices=[0,1]")
@@ -26,6 +27,7 @@ def test_a_dry_run_prints_the_forecast(tmp_path: Path, capsys: pytest.CaptureFix
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("setting", "status", "message"),
     [
@@ -46,6 +48,7 @@ def test_an_error_has_a_status_and_a_line(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "format_"),
     [
@@ -68,6 +71,7 @@ def test_a_name_of_another_format_is_refused(
     assert sorted(tmp_path.iterdir()) == given
 
 
+@pytest.mark.long
 def test_a_run_is_a_file_in_its_targets_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is made with the first run."""
     monkeypatch.chdir(tmp_path)
@@ -101,6 +105,7 @@ def test_a_plan_without_a_warm_up_stays_as_it_was(tmp_path: Path) -> None:
     assert "warmup" not in json.loads((tmp_path / "plan.json").read_text())["timing"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layouts", ["[rcc]", "[]"])
 def test_layouts_are_those_of_the_op(layouts: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collect", GEMM, f"collect.layouts={layouts}", "collect.dry_run=true"]) == 2

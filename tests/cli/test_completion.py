@@ -62,6 +62,7 @@ def test_the_script_is_sound(shell: str, capsys: pytest.CaptureFixture[str]) -> 
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "replies"),
     [

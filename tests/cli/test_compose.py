@@ -57,6 +57,7 @@ def test_params_file_reproduces_its_configuration(overrides: list[str], tmp_path
     assert compose([f"params={params}"]) == compose(overrides)
 
 
+@pytest.mark.long
 def test_overrides_come_on_top_of_a_params_file(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
     params.write_text(params_text(["model.num_leaves=9", "tracking.experiment=mine", "arch.clock_mhz=1500"]))
@@ -68,18 +69,21 @@ def test_overrides_come_on_top_of_a_params_file(tmp_path: Path) -> None:
     assert cfg.arch.clock_mhz == load_arch("gfx950").clock_mhz  # another arch was chosen
 
 
+@pytest.mark.long
 def test_the_same_target_on_top_of_a_params_file_changes_nothing(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
     params.write_text(params_text(["variant=bwd_data", "arch.clock_mhz=1500"]))
     assert params_text([f"params={params}", "target=grouped_conv_bwd_data_bf16_sm90"]) == params.read_text()
 
 
+@pytest.mark.long
 def test_a_group_chosen_on_top_of_a_params_file_is_not_taken_from_it(tmp_path: Path) -> None:
     params = tmp_path / "params.yaml"
     params.write_text(params_text(["model.num_leaves=9"]))
     assert to_text(compose([f"params={params}", "model=default"])) == to_text(compose(["model=default"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arch", group_options()["arch"])
 @pytest.mark.parametrize("dtype", group_options()["dtype"])
 def test_target_chooses_its_four_groups(arch: str, dtype: str) -> None:
@@ -227,6 +231,7 @@ class TestTuned:
         assert compose(["op=gemm", "dtype=fp16"]).model.num_leaves == self.default
         assert compose(["op=gemm", "dtype=fp16", f"tuned={self.TARGET}"]).model.num_leaves == 99  # unless chosen
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("override", "leaves", "lambda_l2"),
         [
@@ -257,6 +262,7 @@ class TestTuned:
         params.write_text(params_text(["model.num_leaves=31"]))  # as `dvc exp run -S model.num_leaves=31` does
         assert compose([f"params={params}", f"target={self.TARGET}"]).model.num_leaves == 31
 
+    @pytest.mark.long
     def test_dvc_sees_a_change_of_the_targets_own_settings(self, tmp_path: Path) -> None:
         out, params = tmp_path / "settings.yaml", tmp_path / "params.yaml"
         params.write_text(params_text())
@@ -267,6 +273,7 @@ class TestTuned:
         assert "num_leaves: 99\n" in texts[self.TARGET]
         assert texts["gemm_universal_fp16_sm90"] == to_text(compose(["tuned=none"]).model)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("overrides", "searched"),
         [
@@ -304,6 +311,7 @@ class TestTuned:
             compose(["op=gemm"])
 
 
+@pytest.mark.long
 def test_overrides_for_give_a_configuration_again() -> None:
     overrides = ["op=gemm", "model.num_leaves=9", "tune.space.num_leaves=[3,4]", "tune.storage='sqlite:///a b.db'"]
     cfg = compose([*overrides, "tuned=none"])
@@ -312,6 +320,7 @@ def test_overrides_for_give_a_configuration_again() -> None:
     assert compose(again) == cfg
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", sorted((conf_dir() / "tuned").glob("*_*.yaml")), ids=lambda path: path.stem)
 def test_committed_settings_are_of_a_target_and_name_their_study(path: Path) -> None:
     assert Target.parse(path.stem).name == path.stem

@@ -70,6 +70,7 @@ def test_every_verb_prints_through_the_plain_console(path: Path) -> None:
         assert name not in ("from_markup", "rprint"), f"{path.name}:{node.lineno} reads markup"
 
 
+@pytest.mark.long
 def test_a_bracket_in_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def test_the_page_has_every_status() -> None:
     assert listed == sorted(value for name, value in vars(module).items() if name.startswith("EXIT_"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
@@ -84,6 +85,7 @@ def test_an_empty_cache_is_no_error(command: str, capsys: pytest.CaptureFixture[
 class TestOutput:
     """``--json`` and ``--quiet``, which every verb takes."""
 
+    @pytest.mark.long
     @pytest.mark.parametrize("verb", VERBS)
     def test_an_error_is_json_too(self, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([verb, "--json", "n_split=1"]) == 2
@@ -91,6 +93,7 @@ class TestOutput:
         assert json.loads(out)["status"] == 2
         assert json.loads(out)["error"] in err
 
+    @pytest.mark.long
     @pytest.mark.parametrize("verb", VERBS)
     def test_an_error_is_not_quiet(self, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([verb, "-q", "n_split=1"]) == 2

@@ -51,6 +51,7 @@ def test_a_model_folder_selects_without_a_registry(
     assert told["model_version"] is None
 
 
+@pytest.mark.long
 def test_a_variable_asks_for_the_vendor_s_calls_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_journal_is_replayed_where_there_is_no_gpu(folder: Path, capsys: pytes
     assert "the model ranks alike now" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -98,6 +100,7 @@ def test_a_mistake_is_one_line(words: list[str], message: str, capsys: pytest.Ca
     assert error.count("\n") == 1
 
 
+@pytest.mark.long
 def test_measured_here_taken_over_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

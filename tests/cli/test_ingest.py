@@ -49,6 +49,7 @@ def test_a_log_becomes_a_table(shell: Shell) -> None:
     assert len(read_measurements(Path("out.parquet"), Target.parse(GEMM))) == 18
 
 
+@pytest.mark.long
 def test_op_variant_dtype_and_arch_name_the_target_as_well(shell: Shell) -> None:
     write_log()
     assert shell("ingest", "input=run.log", "output=out.parquet", "op=gemm", "dtype=fp8", "arch=gfx950")[0] == 0
@@ -77,6 +78,7 @@ def test_a_find_database_needs_no_target(shell: Shell) -> None:
     assert "    line 5: dtype must be one of FP32, FP16, BF16, got 'INT8'" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -100,6 +102,7 @@ def test_a_mistake_of_the_caller_is_one_clear_line(words: list[str], message: st
     assert not Path("out.parquet").exists()
 
 
+@pytest.mark.long
 def test_a_merge_is_blocked_until_somebody_decides(shell: Shell) -> None:
     target = "grouped_conv_forward_bf16_sm90"
     frame = measurements(n_problems=10, n_kernels=6, failures=0)

@@ -33,6 +33,7 @@ def run(*words: str) -> int:
     return main(["instances", *words])
 
 
+@pytest.mark.long
 def test_a_sweep_is_expanded_filtered_and_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("count", "input=sweep.json", "arch=gfx950") == 0
     count = int(capsys.readouterr().out)
@@ -68,6 +69,7 @@ def test_differences_are_printed_and_fail(capsys: pytest.CaptureFixture[str]) ->
     assert run("compare", "a=a.conf", "b=b.conf", "filter=c.pipeline == 'compv1'") == 0
 
 
+@pytest.mark.long
 def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("export", "input=nhwgc_bf16.conf", "output=all.txt") == 0
     assert run("export", "input=all.txt", "output=all.json") == 0
@@ -142,6 +144,7 @@ def test_the_actions_are_declared() -> None:
     assert VERBS["instances"].actions == ACTIONS
 
 
+@pytest.mark.long
 def test_the_builders_strings_read_back(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("arch=gfx950", "filter=not c.store_immediate and c.tile_m == 64")
     assert run("expand", "input=sweep.json", *words, "output=out.conf") == 0

@@ -226,6 +226,7 @@ def test_module_runs_like_the_console_script(module: str) -> None:
     assert done.stderr == "tilewise: error: 'foo' is not a key of the configuration; --cfg prints all keys\n"
 
 
+@pytest.mark.long
 def test_selecting_imports_no_training_library() -> None:
     code = (
         "import sys; from tilewise.cli.main import main; status = main(sys.argv[1:]);"
@@ -277,6 +278,7 @@ class TestHydrasOptions:
         assert main(["train", "--cfg", "--package", "n_splits"]) == 2
         assert "--package must be a key with keys below it, such as model; got 'n_splits'" in capsys.readouterr().err
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("words", "printed"),
         [

@@ -161,6 +161,7 @@ def test_outputs_that_are_reproduced_are_not_pushed() -> None:
             assert kept or flags.get("push") is False or flags.get("cache") is False, f"{name}: {path}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", VERB_FILES, ids=lambda path: path.stem)
 def test_every_key_that_a_verb_reads_is_in_conf(file: Path) -> None:
     read = set(re.findall(r"\bcfg\.([a-z_][\w.]*)", file.read_text()))
@@ -181,6 +182,7 @@ def test_model_and_tune_hold_exactly_the_fields_of_their_settings() -> None:
     assert settings.model.num_leaves == values["model"]["num_leaves"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", group_options()["variant"])
 def test_gate_has_thresholds_for_every_variant(variant: str) -> None:
     from tilewise.gate import Thresholds

@@ -55,6 +55,7 @@ def test_evaluate_writes_and_compare_reads(capsys: pytest.CaptureFixture[str]) -
     assert main(["compare", "-q", "a=report-bad/predictions.parquet", "b=good.csv", f"target={CONV}"]) == 0
 
 
+@pytest.mark.long
 def test_selections_are_judged_by_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     names = list(Target.parse(CONV).problem_type.column_names())
     pd.read_parquet("table.parquet")[names].drop_duplicates().head(20).to_csv("problems.csv", index=False)
@@ -68,6 +69,7 @@ def test_selections_are_judged_by_the_table(capsys: pytest.CaptureFixture[str]) 
     assert found["deltas"]["mean"]["delta"] > 0
 
 
+@pytest.mark.long
 def test_a_slice_is_judged_alone_and_writes_no_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--json", "model_dir=good", "slices={bound: memory}", *ALL, "output=some.csv"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -43,6 +43,7 @@ def test_a_committed_run_is_planned_again(overrides: tuple[str, ...], count: int
     assert hashlib.sha256(text.encode()).hexdigest() == digest
 
 
+@pytest.mark.long
 def test_sets_are_chosen_by_name_and_by_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("origin,M,N,K\nmine,1,2,3\n")
@@ -53,12 +54,14 @@ def test_sets_are_chosen_by_name_and_by_file(tmp_path: Path) -> None:
     assert both == load_problem_set("grouped_conv", ("grouped_conv-1", "grouped_conv-2"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["[3]", "[5,5]", "[-1,4]", "[0,1829]", "[0,x]", "7"])
 def test_a_part_outside_the_set_is_refused(part: str) -> None:
     with pytest.raises(ConfigError, match=r"collect\.part must be \[FIRST,END\] .* within 0 and 1828"):
         planned(f"collect.part={part}")
 
 
+@pytest.mark.long
 def test_a_repeat_measures_the_validation_problems_first() -> None:
     gemm = "target=gemm_universal_fp8_sm90"
     items = planned(gemm)
@@ -71,6 +74,7 @@ def test_a_repeat_measures_the_validation_problems_first() -> None:
         planned(gemm, "collect.repeat=-1")
 
 
+@pytest.mark.long
 def test_a_problem_in_two_files_is_refused() -> None:
     with pytest.raises(ConfigError, match="problem 1828 repeats problem 0"):
         planned("collect.problems=[grouped_conv-1,grouped_conv-1]")

@@ -53,6 +53,7 @@ def test_model_dir_names_a_folder_and_the_answer_has_all_figures(
         assert found[f"predicted_{name}"] == found["ranking"][0][f"predicted_{name}"] == value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["problems.csv", "problems.json", "listed.json"])
 def test_a_file_of_problems_gives_a_row_each(folder: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
     dicts = [PLAIN.to_dict(), POINT.stated()]
@@ -106,6 +107,7 @@ def test_a_bad_file_is_refused_with_its_line(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
     [

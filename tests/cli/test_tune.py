@@ -21,6 +21,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [*STUDIES, "gemm_universal_bf16_sm90"])
 def test_a_study_is_a_training_that_changes_nothing_committed(target: str) -> None:
     overrides = study_overrides(target)

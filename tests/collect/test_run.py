@@ -183,6 +183,7 @@ def test_a_problem_that_cannot_be_prepared_costs_its_rows(plan: Plan, log: Path,
     assert {r["N"] for r in failed} == {plan.items[HURT].problem.to_dict()["N"]}
 
 
+@pytest.mark.long
 def test_a_spent_budget_leaves_the_rest_for_the_same_call(
     plan: Plan, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

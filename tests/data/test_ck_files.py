@@ -80,6 +80,7 @@ def test_other_endings_and_kernels_are_refused(tmp_path: Path, capsys: pytest.Ca
     assert "output: missing; name the file to write" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_verb_writes_the_file_once(products: pd.DataFrame, tmp_path: Path) -> None:
     products.to_parquet(tmp_path / "t.parquet")
     command = ["data", "export", f"input={tmp_path}/t.parquet", f"output={tmp_path}/b.json", f"target={CK_GEMM.name}"]

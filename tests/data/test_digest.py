@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from synthetic import measurements
 from tilewise.data import parquet_bytes, read_measurements, table_hash
@@ -12,6 +13,7 @@ from tilewise.data import parquet_bytes, read_measurements, table_hash
 FRAME = measurements(n_problems=3, n_kernels=5)
 
 
+@pytest.mark.long
 def test_the_hash_survives_files_and_their_division(tmp_path: Path) -> None:
     FRAME[:7].to_parquet(tmp_path / "a.parquet", compression="gzip")
     FRAME[7:].to_parquet(tmp_path / "b.parquet")

@@ -41,6 +41,7 @@ def test_a_single_run_is_unchanged() -> None:
     assert not len(labelled(ONE.head(0), OP))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.5, 2.0)), min_size=1, max_size=5))
 def test_of_a_kernel_that_a_run_lists_twice_the_first_row_counts(rows: list[tuple[str, float]]) -> None:
@@ -64,6 +65,7 @@ def test_two_runs_give_the_geometric_mean() -> None:
     assert found["latency_ms"].to_numpy() == pytest.approx(ONE["latency_ms"].to_numpy() * disturbed(2))
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=4), st.integers(0, 9))
 def test_a_shift_of_a_whole_run_does_not_change_the_ranking(shifts: list[float], order: int) -> None:
@@ -98,6 +100,7 @@ def test_a_run_with_too_few_kernels_in_common_is_left_out() -> None:
     pd.testing.assert_frame_equal(found[TIMES], run("a")[TIMES])
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=2), st.permutations(range(3)))
 def test_a_run_is_brought_to_the_level_by_way_of_another(shifts: list[float], order: list[int]) -> None:

@@ -35,6 +35,7 @@ def opened(file: Path, chunk_rows: int = 60) -> Measurements:
     return rows
 
 
+@pytest.mark.long
 def test_chunks_hold_whole_problems_and_every_row(file: Path) -> None:
     whole, chunks = read_measurements(file, TARGET), list(opened(file).chunks())
     assert len(chunks) > 3
@@ -47,6 +48,7 @@ def test_chunks_hold_whole_problems_and_every_row(file: Path) -> None:
     pd.testing.assert_frame_equal(joined, whole.sort_values(by, ignore_index=True))
 
 
+@pytest.mark.long
 def test_a_second_pass_reads_its_columns_alone_and_checks_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*OPS[TARGET.op].column_names(), "kernel_name", "tflops", "repeats", "is_valid"]
     rows = opened(file)
@@ -57,6 +59,7 @@ def test_a_second_pass_reads_its_columns_alone_and_checks_nothing(file: Path, mo
         pd.testing.assert_frame_equal(chunk[names], again[names])
 
 
+@pytest.mark.long
 def test_a_pass_that_ends_early_has_not_checked_the_table(frame: pd.DataFrame, tmp_path: Path) -> None:
     bad = frame.copy()
     bad.loc[bad.index[-1], "latency_ms"] = -1.0
@@ -68,6 +71,7 @@ def test_a_pass_that_ends_early_has_not_checked_the_table(frame: pd.DataFrame, t
             list(rows.chunks())
 
 
+@pytest.mark.long
 def test_the_hash_is_that_of_the_whole_table(file: Path) -> None:
     assert opened(file).content_hash == table_hash(read_measurements(file, TARGET))
 

@@ -7,6 +7,7 @@ from time import process_time
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def found_plainly(rows: pd.DataFrame) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 2**32), problems=st.integers(6, 60), sizes=st.integers(4, 9), odd=st.floats(0.02, 0.5),
        second=st.floats(0, 1))  # fmt: skip
 def test_a_row_is_an_outlier_where_a_plain_comparison_says_so(

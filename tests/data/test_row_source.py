@@ -85,6 +85,7 @@ def test_chunks_give_the_bytes_of_the_whole_table(
     assert parts.quarantined_share == whole.quarantined_share
 
 
+@pytest.mark.long
 def test_chunks_hold_whole_problems_and_every_row_once(tmp_path: Path) -> None:
     frame = measurements(n_problems=12, n_kernels=10, repeats=6).sample(frac=1, random_state=0)
     write(tmp_path, frame, files=2, group_rows=33)

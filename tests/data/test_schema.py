@@ -111,6 +111,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, keep: int) -> None:
         read_measurements(path)
 
 
+@pytest.mark.long
 def test_no_damage_ends_in_another_error(tmp_path: Path) -> None:
     whole, rng = written(tmp_path, FRAME).read_bytes(), np.random.default_rng(0)
     refused: list[str] = []

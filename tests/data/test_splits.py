@@ -40,6 +40,7 @@ def test_the_rule_is_the_one_that_was_fixed_in_advance() -> None:
     assert position == pytest.approx(0.0008235788555, abs=1e-12)
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.integers(1, 9999), st.integers(1, 9999)), min_size=1, max_size=30), st.permutations(range(5))
 )
@@ -90,6 +91,7 @@ SM90, GFX942, GFX90A = (
 )
 
 
+@pytest.mark.long
 @given(layers=st.lists(conv_problems(dims=(2,)), min_size=1, max_size=20), fraction=st.floats(0, 1))
 def test_a_layer_lies_on_one_side_on_archs_that_split_by_layer(
     layers: list[GroupedConvProblem], fraction: float

@@ -38,6 +38,7 @@ def keys(table: TargetTable) -> set[tuple[int, ...]]:
     return set(map(tuple, group_keys(table.target.op, table.rows).tolist()))
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(targets, fractions, seeds)
 def test_training_and_holdout_share_no_key_and_lose_no_row(target: Target, fraction: float, seed: int) -> None:

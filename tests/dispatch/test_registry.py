@@ -111,6 +111,7 @@ def test_other_archs_and_kernels_are_refused(registry: Registry) -> None:
         Registry("gfx950", switches=Switches(model="off")).select(LAYER, dtype="fp32")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gemm", "conv"])
 def test_the_examples_run(name: str, models: Path) -> None:
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "sm90", str(models)]

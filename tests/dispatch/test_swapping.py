@@ -167,6 +167,7 @@ class TestRefresh:
 
         return _produce
 
+    @pytest.mark.long
     def test_a_new_production_serves_after_a_refresh(
         self, produce: Callable[[int], None], uri: str, tmp_path: Path
     ) -> None:

@@ -94,6 +94,7 @@ def test_only_slices_that_can_tell_are_shown(found: Comparison) -> None:
         assert part.deltas["mean"].delta == pytest.approx(part.mean_b - part.mean_a)
 
 
+@pytest.mark.long
 def test_a_higher_threshold_finds_fewer_moves(model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame) -> None:
     strict, lax = (
         compare_models(bad, model, frame, 0, CompareSettings(threshold_points=t, n_resamples=20)) for t in (0.0, 40.0)
@@ -102,6 +103,7 @@ def test_a_higher_threshold_finds_fewer_moves(model: TrainedModel, bad: TrainedM
     assert strict.n_same < lax.n_same
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kept", "fraction", "note"),
     [
@@ -119,6 +121,7 @@ def test_both_are_judged_on_what_neither_has_seen(
     assert found.n_problems == evaluate(model, frame, fraction).metrics["n_problems"]
 
 
+@pytest.mark.long
 def test_problems_that_one_cannot_judge_are_counted(model: TrainedModel, frame: pd.DataFrame) -> None:
     small = with_pool(model, model.pool.kernels[:1])
     broken = frame.assign(
@@ -135,6 +138,7 @@ def test_it_is_plain_data(found: Comparison, tmp_path: Path) -> None:
     assert read["n_problems"] == found.n_problems
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared_is_said(model: TrainedModel, frame: pd.DataFrame) -> None:
     other = dataclasses.replace(model, target=Target("grouped_conv", "forward", "fp16", "sm90"))
     with pytest.raises(ConfigError, match=r"a is a model of grouped_conv_forward_bf16_sm90, b of .*fp16"):

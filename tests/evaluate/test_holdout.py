@@ -72,6 +72,7 @@ def test_only_the_holdout_is_judged_where_asked(model: TrainedModel, frame: pd.D
     assert evaluation.noise_ceiling == evaluate(model, frame).noise_ceiling  # from all repeats: no model enters it
 
 
+@pytest.mark.long
 def test_a_holdout_that_was_trained_on_is_refused(model: TrainedModel, frame: pd.DataFrame) -> None:
     with pytest.raises(ConfigError, match=r"holdout.fraction 0.3 holds problems that .* was trained on .*with 0.18\)"):
         evaluate(trained_with(model, 0.18), frame, 0.3)

@@ -37,6 +37,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     return load_artefact(write_model(tmp_path_factory.mktemp("bad") / "m", sign=-1.0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_two_files_compare_as_their_models_do(
     ending: str, model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame, tmp_path: Path
@@ -54,6 +55,7 @@ def test_two_files_compare_as_their_models_do(
     assert "the models are unknown" in found.notes[0]
 
 
+@pytest.mark.long
 def test_selections_without_efficiency_are_judged_by_measurements(
     model: TrainedModel, frame: pd.DataFrame, tmp_path: Path
 ) -> None:

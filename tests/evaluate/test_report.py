@@ -39,6 +39,7 @@ def test_metrics_stand_beside_what_they_depend_on(model: TrainedModel, frame: pd
     assert 0 <= written["holdout"]["min_efficiency"] <= written["holdout"]["mean_efficiency"] <= 1
 
 
+@pytest.mark.long
 def test_predictions_have_a_row_a_problem(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(model, frame)
     write_evaluation_report(tmp_path, evaluation, {})
@@ -68,12 +69,14 @@ def test_an_unknown_ceiling_is_null(model: TrainedModel, frame: pd.DataFrame, tm
     assert written["noise_ceiling"] is written["holdout"]["within_noise_rate"] is None
 
 
+@pytest.mark.long
 def test_the_plots_are_drawn(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     write_evaluation_report(tmp_path, evaluate(model, frame), {})
     plots = {p.name for p in (tmp_path / PLOTS_FOLDER).iterdir()}
     assert plots == {f"{n}.png" for n in ("efficiency", "predictions", "slices", "regret")}
 
 
+@pytest.mark.long
 def test_dvc_gets_a_few_columns(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(model, frame)
     write_evaluation_report(tmp_path, evaluation, evaluation.metrics)
@@ -84,6 +87,7 @@ def test_dvc_gets_a_few_columns(model: TrainedModel, frame: pd.DataFrame, tmp_pa
     assert written["ceiling"] == pytest.approx(evaluation.noise_ceiling.mean_efficiency, abs=1e-5)
 
 
+@pytest.mark.long
 def test_reports_and_promotions_do_without_the_training_library() -> None:
     run_alone("""
         import sys

@@ -109,6 +109,7 @@ def test_a_model_without_a_calibration_says_nothing(model: TrainedModel, frame: 
     assert report_summary(evaluation, {})["trust"] is None
 
 
+@pytest.mark.long
 def test_the_report_holds_it(trusting: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(trusting, frame)
     trust = report_summary(evaluation, {})["trust"]

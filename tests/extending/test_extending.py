@@ -83,6 +83,7 @@ def to_selection(frame: pd.DataFrame, target: Target, folder: Path) -> Dispatche
     return Dispatcher.from_folder(folder / "model")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("toy_op")
 def test_an_op_goes_from_problem_to_selection(tmp_path: Path) -> None:
     target = Target.parse("row_sum_plain_bf16_sm90")
@@ -113,6 +114,7 @@ def test_an_op_without_kernels_says_so() -> None:
         load_pool(target)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("toy_backend")
 def test_a_backend_goes_from_problem_to_selection(conf: Path, tmp_path: Path) -> None:
     shutil.copy(HERE / "cpu1.yaml", conf / "arch")
@@ -149,6 +151,7 @@ def test_an_arch_is_one_file(conf: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert all("sm100 has 65536 a block" in reason for reason in why.values() if reason)
 
 
+@pytest.mark.long
 def test_a_table_of_a_new_arch_trains_and_selects(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(HERE / "sm100.yaml", conf / "arch")
     target = Target.parse("grouped_conv_forward_bf16_sm100")

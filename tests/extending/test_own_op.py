@@ -30,6 +30,7 @@ SETTINGS = TrainSettings(
 PROBLEM = "problem={M:512,N:4096,K:4096}"
 
 
+@pytest.mark.long
 def test_a_table_trains_and_selects(tmp_path: Path) -> None:
     """The model comes near the fastest configuration on problems that it has not seen, and beats any single one."""
     table = own_op.recorded_table(problems=200, kernels=12)

@@ -444,6 +444,7 @@ def test_merged_groups_by_hand() -> None:
     assert features(rest, "64x16x16_merged_w4_s3_g1_k1")["efficiency_n"] == pytest.approx(20 / 32)
 
 
+@pytest.mark.long
 def test_merged_groups_leave_the_features_of_other_kernels_as_they_are() -> None:
     others = ["64x64x32_taps_w4_s3_g1_k1", "64x32x64_flat_w4_s3_g1_k8", "8x8x1_depth_w1_s1_g1_k1"]
     for variant in ("forward", "bwd_data", "bwd_weight"):

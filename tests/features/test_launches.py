@@ -29,6 +29,7 @@ def mixed(rows: int, seed: int = 0) -> tuple[Launches, Ints, Ints, dict[str, np.
     return Launches.of(problems, MIXED.columns, CONDITIONS, problem, kernel), problem, kernel, problems
 
 
+@pytest.mark.long
 @given(rows=st.integers(1, 60), batch=st.integers(1, 20), drawn=st.lists(st.integers(0, 59), unique=True))
 def test_a_row_does_not_depend_on_its_batch(rows: int, batch: int, drawn: list[int]) -> None:
     launches, problem, kernel, problems = mixed(rows)

@@ -23,11 +23,13 @@ def _silent() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", READERS)
 def test_an_intact_file_is_read(name: str, tmp_path: Path) -> None:
     assert READERS[name].read(READERS[name].sample(), tmp_path) != "refused"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in READERS if name not in SLOW])
 def test_damaged_files(name: str, tmp_path: Path) -> None:
     damage(name, 60, tmp_path)

@@ -113,6 +113,7 @@ def fused(op: str, variant: str, problem: Problem, kernel: Kernel, kind: Epilogu
     assert close(y, expected(family.reference(problem, *operands).round(), epilogue), dtype)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not interpreted(), reason="a GPU is there: the kernels are tested on it")
 @pytest.mark.parametrize(("op", "variant", "name", "config"), FIRST_CASES)
 def test_each_kernel_stores_its_epilogue(op: str, variant: str, name: str, config: str) -> None:

@@ -28,6 +28,7 @@ MIXED = Pool(OWN.op, OWN.variant, OWN.dtype, (*OWN.kernels[:40], *CALLS, *OWN.ke
 IS_OWN = np.array([kernel not in CALLS for kernel in MIXED.kernels])
 
 
+@pytest.mark.long
 @given(problem=strategies.conv_problems())
 def test_a_kernel_has_the_same_rules_and_features_in_every_pool(problem: GroupedConvProblem) -> None:
     assert MIXED.supported(problem)[IS_OWN].tolist() == OWN.supported(problem).tolist()

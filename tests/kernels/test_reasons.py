@@ -29,6 +29,7 @@ def digest(reasons: Iterable[object]) -> str:
     return hashlib.sha256("\n".join(map(str, given)).encode()).hexdigest()[:10]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
@@ -50,6 +51,7 @@ def test_triton(target: str, expected: str) -> None:
     assert f"legality {digest(reasons)}, support {support}" == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("target", "expected"),
     [

@@ -53,6 +53,7 @@ def taps_along(residue: int, size: int, stride: int, pad: int, dilation: int) ->
     }
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(
     st.fixed_dictionaries({

@@ -354,6 +354,7 @@ def test_the_loaded_type_does_not_change_what_descriptors_store(dtype: str, rows
     assert unsupported(store, replace(problem, N=132), "universal", dtype) == STORED_ROWS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 @given(problem=conv_problems())
 @settings(max_examples=30)
@@ -365,6 +366,7 @@ def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: Gr
     assert mask.tolist() == [reason is None for reason in expected]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> None:
     pool = wide_pool(Target("grouped_conv", variant, "bf16", "sm90"))
@@ -373,6 +375,7 @@ def test_the_mask_of_a_wide_pool_is_the_rule_of_each_kernel(variant: str) -> Non
         assert pool.unsupported(problem).tolist() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 @given(problem=gemm_problems())
 @settings(max_examples=30)
@@ -393,6 +396,7 @@ def test_formulas_over_columns_equal_those_of_each_kernel(dtype: str, pool: Pool
     assert np.issubdtype(accumulators.dtype, np.integer)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", GroupedConvProblem.variants)
 @given(problem=conv_problems())
 @settings(max_examples=30)

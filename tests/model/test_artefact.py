@@ -177,6 +177,7 @@ def test_writing_replaces_the_previous_folder(folder: Path) -> None:
 # ---- predictions ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", LABELS)
 def test_predictions_are_tflops(label: str, tmp_path: Path) -> None:
     parts = make_parts(label)
@@ -231,6 +232,7 @@ def test_extra_models_predict_their_own_quantity(model: TrainedModel) -> None:
         model.predict_extra("bandwidth", LAYER)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("label", "shortlist"), [("relative", 0), ("residual", 0), ("residual", 3)])
 @pytest.mark.parametrize("core", ["c", "numpy"])
 def test_whole_tables_score_as_single_problems(
@@ -460,6 +462,7 @@ def test_a_bomb_does_not_unpack(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         load_artefact(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["model_tflops.lgbm.gz", "model_latency.lgbm.gz", "estimate.json.gz", "trust.json.gz"])
 def test_a_file_that_unpacks_to_far_more_is_refused(tmp_path: Path, name: str) -> None:
     """A text of 260 kB packed may unpack to 256 MB, and take gigabytes when it is parsed."""
@@ -477,6 +480,7 @@ def test_a_text_of_exactly_the_limit_unpacks() -> None:
         files.unpack_text(files.pack_text("x" * 1000), 999)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["feature_importances_tflops.json", "cv_metrics_tflops.json", "train_manifest.json"])
 def test_a_large_json_file_is_refused(folder: Path, name: str) -> None:
     (folder / name).write_text(json.dumps({str(i): 1.0 for i in range(400_000)}))
@@ -485,6 +489,7 @@ def test_a_large_json_file_is_refused(folder: Path, name: str) -> None:
         load_artefact(folder)
 
 
+@pytest.mark.long
 def test_a_cost_model_of_countless_programs_is_refused(tmp_path: Path) -> None:
     """Its weights would take an array of programs times kernels."""
     write_artefact(tmp_path / "m", make_parts("residual"))

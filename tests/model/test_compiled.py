@@ -138,6 +138,7 @@ DAMAGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_form_of_another_model_is_replaced(
     written: Path, kept: Path, damage: Callable[[Path], object]

@@ -237,6 +237,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
             yield from _leaves(inner, f"{path}{key}.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JSON_FILES)
 def test_no_field_holds_a_value_that_is_not_finite(written: Path, name: str, tmp_path: Path) -> None:
     """Whatever the field: NaN and infinity are refused, and the message names the file."""

@@ -207,6 +207,7 @@ def chain(splits: int) -> str:
     return f"{header}Tree=0\nnum_leaves={splits + 1}\n{rows}\nend of trees\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("core", ["c", "numpy"])
 def test_a_deep_chain_of_splits_is_refused(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its traversal takes a step per split, so the self-test of such a model would take many seconds."""

@@ -105,6 +105,7 @@ def test_a_table_without_a_problem_of_the_holdout_is_refused(model: TrainedModel
         explorer_data(model, frame, 0.0)
 
 
+@pytest.mark.long
 def test_evaluate_writes_the_page(
     model: TrainedModel, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

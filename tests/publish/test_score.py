@@ -126,6 +126,7 @@ class TestRefused:
             self.score(rows, failed, tmp_path)
 
 
+@pytest.mark.long
 def test_the_command_scores_raw_measurements_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

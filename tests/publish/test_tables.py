@@ -88,6 +88,7 @@ def test_a_folder_with_files_is_left_alone(measured: Path, published: Path) -> N
         write_tables(measured, TARGETS[:1], 0.5, published)
 
 
+@pytest.mark.long
 def test_the_command_publishes_and_its_tables_score(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,6 +197,7 @@ class TestDeath:
         assert (head.production, head.previous, head.applied) == (2, 1, True)
         assert list_aliases(CONV) == {"production": 2, "previous": 1}
 
+    @pytest.mark.long
     @pytest.mark.parametrize("dies_at", [0, 1, 2, 3, 5])
     def test_of_a_rollback(self, dies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """At either version's tag, the tag that is taken away, an alias, or the tag that says that all is done."""

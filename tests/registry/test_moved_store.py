@@ -112,6 +112,7 @@ _PATHS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_store_of_an_earlier_version_is_converted(tmp_path: Path, moved: bool) -> None:
     _publish(tmp_path / "old")

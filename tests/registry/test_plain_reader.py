@@ -87,6 +87,7 @@ def both(uri: str) -> tuple[list[object], list[object]]:
         return plain, everything()
 
 
+@pytest.mark.long
 def test_a_database_is_read_as_mlflow_reads_it(tmp_path: Path) -> None:
     uri = fresh_store(tmp_path / "store")
     fill(uri, tmp_path)

@@ -49,6 +49,7 @@ def test_passwords_are_not_shown(uri: str, expected: str) -> None:
     assert hide_password(uri) == expected
 
 
+@pytest.mark.long
 def test_connect_makes_a_store_and_returns_its_uri(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/new/folder/mlflow.db"
     assert is_missing_store(uri)

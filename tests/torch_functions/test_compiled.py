@@ -68,6 +68,7 @@ def theirs(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return own.conv2d(x, w, padding=1).relu()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "left", [(), ("forward",), ("bwd_data",), ("bwd_weight",), ("forward", "bwd_data", "bwd_weight")]
 )
@@ -91,6 +92,7 @@ def test_products(vendor: bool) -> None:
     assert (graphs.forward, graphs.backward) == (Counter([name]), Counter([name, name]))
 
 
+@pytest.mark.long
 def test_sizes_that_are_symbols_are_decided_when_the_operator_runs() -> None:
     graphs = Graphs()
     compiled = torch.compile(net, fullgraph=True, dynamic=True, backend=graphs.backend)
@@ -111,6 +113,7 @@ def test_what_no_kernel_computes_is_pytorch_s_call() -> None:
     assert graphs.forward == Counter(["aten.convolution"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["groups, stride, dilation", "same, even", "3D", "no batch"])
 def test_memory_format_of_results_does_not_depend_on_the_choice(name: str) -> None:
     """Dynamo knows the operator's result only, so PyTorch's must have the same strides."""

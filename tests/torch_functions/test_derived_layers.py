@@ -59,6 +59,7 @@ def _winning() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_winning")
 @pytest.mark.parametrize("again", [lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_they_are_folded_and_fused_and_stay_of_their_class(again: Callable[[Any], Any]) -> None:

@@ -110,6 +110,7 @@ def test_gradients_are_right_before_and_after(name: str, monkeypatch: pytest.Mon
             assert_same(mine, theirs, *make())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [(), ("forward",), ("forward", "bwd_data"), GroupedConvProblem.variants])
 def test_a_call_with_gradients_is_pytorch_s_only_if_all_are(
     left: tuple[str, ...], ran: list[str], monkeypatch: pytest.MonkeyPatch
@@ -232,6 +233,7 @@ ENDED: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable[[],
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("name", ENDED)
 def test_repeated_calls_go_straight_to_the_launch(

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[str, Callable[[str | None, bool], tuple[Any, Any, list[to
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [False, True], ids=["kernels", "pytorch"])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
@@ -79,6 +80,7 @@ def test_results_and_gradients_are_pytorch_s(name: str, activation: str | None, 
                 assert y.stride() == right.stride()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("op", CASES)
 def test_the_operators_themselves_have_gradients(op: str, activation: str) -> None:
@@ -95,6 +97,7 @@ def test_the_operators_themselves_have_gradients(op: str, activation: str) -> No
         assert_same(mine, theirs, *operands)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", [None, "relu", "silu"])
 def test_gradients_of_gradients(activation: str | None) -> None:
     mine, theirs, operands = conv_case(activation, True)

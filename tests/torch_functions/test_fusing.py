@@ -74,6 +74,7 @@ class TestNetwork:
         assert list(model.state_dict()) == list(original.state_dict())
         assert [n for n, _ in model.named_modules()] == [n for n, _ in original.named_modules()]
 
+    @pytest.mark.long
     @pytest.mark.parametrize("again", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
     def test_copies_have_their_own_parameters(self, x: torch.Tensor, ends: list[Any], again: Any) -> None:
         original = small()
@@ -85,6 +86,7 @@ class TestNetwork:
             made.head.bias.fill_(1)
             close(made(x), own.gelu(torch.ones(2, 3), approximate="tanh").half())
 
+    @pytest.mark.long
     def test_replicas_of_data_parallel_compute_with_their_own_parameters(
         self, x: torch.Tensor, ends: list[Any]
     ) -> None:
@@ -110,6 +112,7 @@ class TestNetwork:
         model.forward = torch.zeros_like
         assert torch.equal(replicated(model)(x), torch.zeros_like(x))
 
+    @pytest.mark.long
     def test_compiled_and_exported(self, x: torch.Tensor) -> None:
         torch._dynamo.reset()
         original = small()
@@ -145,6 +148,7 @@ class TestNetwork:
         original(b).sum().backward()
         close(a.grad, b.grad)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("watched", ["blocks.0.conv1", "blocks.0.bn1", "blocks.1.conv2", "head"])
     def test_a_hook_that_comes_later_sees_the_layer_s_own_value(self, x: torch.Tensor, watched: str) -> None:
         original = small()
@@ -181,6 +185,7 @@ class TestNetwork:
             hook.remove()
         assert calls.count(nn.ReLU) == 4
 
+    @pytest.mark.long
     @pytest.mark.parametrize("watched", ["blocks.0", "blocks.0.relu", "blocks.1.bn2"])
     def test_a_hook_that_comes_later_is_called(self, x: torch.Tensor, ends: list[Any], watched: str) -> None:
         model, _ = ours.optimize(small(), x)
@@ -322,6 +327,7 @@ COMBINED: dict[str, tuple[Callable[..., torch.Tensor], dict[str, tuple[str, ...]
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMBINED)
 def test_only_proved_parts_are_fused(name: str, x: torch.Tensor) -> None:
     combine, fused = COMBINED[name]

@@ -220,6 +220,7 @@ class TestMeasuring:
         assert found.kernel_ms > found.pytorch_ms > 0
         assert min(found.pass_ms, found.norm_ms) > 0
 
+    @pytest.mark.long
     @pytest.mark.parametrize("layer", [nn.Conv2d(8, 8, 3), nn.Linear(8, 8)])
     def test_training(self, layer: nn.Module) -> None:
         assert self._found(layer.train(), LaunchForm.KERNEL).kernel_ms > 0

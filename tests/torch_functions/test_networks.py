@@ -65,6 +65,7 @@ def test_a_cell_of_the_adapter_counts_nodes_of_the_compiled_graphs() -> None:
     assert 0 < found["tilewise_error"] < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("networks")
 @pytest.mark.parametrize("mode", ["eager", "graphs", "training"])
 def test_a_cell_has_times_and_errors_of_both_sides(mode: str) -> None:

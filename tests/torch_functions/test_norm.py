@@ -74,6 +74,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class TestLayer:
+    @pytest.mark.long
     @pytest.mark.parametrize(("residual", "activation"), ENDS)
     @pytest.mark.parametrize("shape", [(2, 24, 5, 3), (3, 20, 4, 7), (1, 6, 2, 3, 4)])
     def test_is_pytorchs(self, residual: bool, activation: str, shape: tuple[int, ...], launches: list[str]) -> None:
@@ -92,6 +93,7 @@ class TestLayer:
         close(a(x, activation="relu"), torch.relu(b(x)))
         close(a.running_var, b.running_var)
 
+    @pytest.mark.long
     @settings(max_examples=12, deadline=None)
     @given(st.tuples(*(st.integers(1, most) for most in (3, 70, 9, 9))).filter(lambda s: s[0] * s[2] * s[3] > 1))
     def test_of_any_size(self, shape: tuple[int, int, int, int]) -> None:

@@ -60,6 +60,7 @@ def functions(ndim: int) -> tuple[Any, Any]:
 
 @needs_interpreter
 class TestFunctions:
+    @pytest.mark.long
     @pytest.mark.parametrize("with_bias", [False, True])
     @pytest.mark.parametrize("name", CALLS)
     def test_results_and_gradients_are_pytorchs(self, name: str, with_bias: bool, ran: list[str]) -> None:
@@ -220,6 +221,7 @@ class Up(nn.Module):  # type: ignore[misc] # torch has no types here
 
 @needs_interpreter
 class TestOptimize:
+    @pytest.mark.long
     @pytest.mark.parametrize("trains", [False, True])
     def test_layers_are_replaced_by_prediction(self, trains: bool) -> None:
         model, x = Up().half().train(trains), half(1, 4, 2, 2)

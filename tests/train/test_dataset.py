@@ -156,6 +156,7 @@ def test_large_tables_keep_no_cost_terms(frame: pd.DataFrame, monkeypatch: pytes
         assert np.array_equal(values, getattr(kept, name))
 
 
+@pytest.mark.long
 def test_a_table_that_is_read_in_chunks_gives_the_same_rows(frame: pd.DataFrame, tmp_path: Path) -> None:
     mixed = frame.sample(frac=1, random_state=1)
     write_bytes(tmp_path / "table.parquet", parquet_bytes(mixed))

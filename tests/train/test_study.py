@@ -140,6 +140,7 @@ class TestWhatIsComparable:
         with pytest.raises(ConfigError, match=r"tune.study=mine holds .* other data, folds or settings \(\w{12}"):
             search(table, with_tune(storage=storage, study="mine", n_estimators=7))
 
+    @pytest.mark.long
     def test_the_default_name_keeps_studies_apart(self, table: Table, storage: str) -> None:
         names = {search(table, with_tune(storage=storage, n_trials=2, n_estimators=n)).study for n in (2, 3)}
         assert len(names) == 2

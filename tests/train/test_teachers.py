@@ -179,6 +179,7 @@ def test_the_cost_model_learns_from_another_dtype(own: pd.DataFrame, joined: Tab
     assert factors(joined, 0.4) != factors(joined, 0.0)
 
 
+@pytest.mark.long
 def test_a_ranking_is_taught(own: pd.DataFrame, taught: pd.DataFrame) -> None:
     frame = pd.concat([own, taught], ignore_index=True)
     ranked = replace(SETTINGS, model=replace(SETTINGS.model, label="lambdarank"))

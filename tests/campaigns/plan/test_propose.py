@@ -105,6 +105,7 @@ def test_collect_runs_the_plan_and_training_takes_its_table(proposal: Proposal, 
     assert not {i.problem for i in again.plan.items} & {i.problem for i in proposal.plan.items}
 
 
+@pytest.mark.long
 def test_the_verb_writes_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     FRAME.to_parquet(tmp_path / "t.parquet")
     path = tmp_path / "plan.json"

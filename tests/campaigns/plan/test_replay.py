@@ -56,6 +56,7 @@ def test_pairs_of_a_table_are_those_of_its_problems(table: Table) -> None:
         np.testing.assert_array_equal(np.concatenate([getattr(p, name) for p in parts]), getattr(everything, name))
 
 
+@pytest.mark.long
 def test_a_committee_repeats_and_its_members_differ(table: Table) -> None:
     pairs = recorded_pairs(table, np.arange(60))
     first = Committee.fit(table, 2, 5, 1, SMALL).score(pairs)

@@ -147,6 +147,7 @@ def test_nothing_left_to_gain_is_said(model: TrainedModel) -> None:
         _propose(altered(sure, calibration=never), model.pool)
 
 
+@pytest.mark.long
 def test_the_verb_plans_what_was_recorded(
     model: TrainedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

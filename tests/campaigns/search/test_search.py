@@ -87,6 +87,7 @@ def test_a_search_keeps_to_its_budget_and_repeats_under_its_seed(
         assert found.in_pool == (found.steps == 0) == (found.kernel in model.pool.kernels)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_a_search_never_ends_below_where_it_began(method: str, model: TrainedModel, problem: Problem) -> None:
     best = model.predict_tflops(problem)[model.rank(problem, 1)[0]]
@@ -152,6 +153,7 @@ def test_searching_what_was_measured_finds_the_models_own_pick(model: TrainedMod
         assert simulated.evaluations <= len(model.pool)
 
 
+@pytest.mark.long
 def test_a_campaign_measures_new_kernels_beside_the_recorded_best_and_is_judged(model: TrainedModel) -> None:
     rows = validation_rows(table(), model, 0.5, 4, 0)
     plan = plan_search_campaign(rows, model, SearchSettings("random", 60), 2, "search-1")

@@ -44,6 +44,7 @@ def _ms(model: TrainedModel | None) -> dict[Problem, float]:
     return found
 
 
+@pytest.mark.long
 def test_minutes_by_hand(folders: tuple[Path, Path]) -> None:
     before, after = map(load_artefact, folders)
     report = judge_trace(CALLS, table(), after, before)
@@ -67,6 +68,7 @@ def test_a_trace_that_nobody_measured_is_said(folders: tuple[Path, Path]) -> Non
         judge_trace({p: 1 for p in ASKED[10:]}, table(), load_artefact(folders[1]), None)
 
 
+@pytest.mark.long
 def test_the_verb_writes_both(folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table().to_parquet(tmp_path / "t.parquet")
     requests = Counter({Request(CONV, p, "model"): n for p, n in CALLS.items()})

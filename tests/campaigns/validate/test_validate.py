@@ -134,6 +134,7 @@ def test_the_verb_simulates_plans_and_reports(
     assert json.loads((tmp_path / "out" / f"validate_{mode}.json").read_text()) == report
 
 
+@pytest.mark.long
 def test_the_verb_asks_the_gradients_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for variant in ("bwd_data", "bwd_weight"):
         name = CONV.replace("forward", variant)
@@ -178,6 +179,7 @@ def test_aims_are_reported_and_refuse_nothing() -> None:
         Aims(kernel_match_rate=101)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -91,6 +91,7 @@ def test_the_compiler_gets_the_commands_of_cks_own_tools(tools: Toolchain) -> No
     assert "generated grouped_conv_fwd_bf16" in text
 
 
+@pytest.mark.long
 def test_equal_contents_are_built_once(tools: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tools.build(GEMM, CONV)
     again = tools.build(GEMM, CONV, out="elsewhere")

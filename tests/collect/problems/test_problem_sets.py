@@ -59,6 +59,7 @@ def test_a_file_equals_the_output_of_its_generator(name: str) -> None:
     assert SETS[name].path.read_bytes().decode() == SETS[name].text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "digest"),
     [

@@ -84,6 +84,7 @@ def test_the_roofline_holds_the_shapes_figures(described: Description) -> None:
     assert (p["flops"] / p["latency_ms"] / 1e9).to_list() == pytest.approx(p["tflops"].to_list())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [CONV, "gemm_universal_fp8_sm90", "grouped_conv_bwd_data_bf16_gfx950"])
 def test_all_targets_of_a_folder_are_described(target: str, tmp_path: Path) -> None:
     other = "grouped_conv_bwd_weight_bf16_sm90"

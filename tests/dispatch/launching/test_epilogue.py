@@ -59,11 +59,13 @@ def check(dispatcher: Dispatcher, key: tuple[str, str], problem: Problem, kind: 
     assert torch.equal(dispatcher.run(problem, *operands).float(), right)  # the plain binding is another
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "problem", "config"), CASES)
 def test_a_kernel_runs_with_its_epilogue(key: tuple[str, str], problem: Problem, config: str) -> None:
     check(dispatcher_of(*key, config), key, problem, BOTH)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "problem", "config"), CASES)
 def test_a_pipeline_that_fuses_nothing_is_followed_by_a_pass(
     key: tuple[str, str], problem: Problem, config: str, monkeypatch: pytest.MonkeyPatch

@@ -227,6 +227,7 @@ class TestInterpreted:
         with pytest.raises(ProblemError, match=r"^op: a gemm problem"):
             dispatcher_of(*CONV, GOOD).run(GemmProblem(1, 1, 1))
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("change", "field", "message"),
         [

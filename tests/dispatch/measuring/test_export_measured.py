@@ -47,6 +47,7 @@ def _measured(*problems: Problem) -> None:
             assert dispatcher.select(problem).why == "measured"
 
 
+@pytest.mark.long
 def test_exported_rows_equal_collected_ones(capsys: pytest.CaptureFixture[str]) -> None:
     recorded = ReplayTable.load("recorded.parquet", TARGET)
     first, second, third = recorded.problems[:3]

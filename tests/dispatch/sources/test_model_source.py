@@ -73,6 +73,7 @@ def test_a_second_fetch_downloads_nothing(put: Put, uri: str, monkeypatch: pytes
     assert fetch_model(CONV, uri=uri).folder == first.folder
 
 
+@pytest.mark.long
 def test_a_new_production_is_fetched(put: Put, uri: str, tmp_path: Path) -> None:
     put()
     fetch_model(CONV, uri=uri)
@@ -117,6 +118,7 @@ def test_another_registrys_copy_does_not_serve(put: Put, uri: str) -> None:
         fetch_model(CONV, uri="http://127.0.0.1:9")
 
 
+@pytest.mark.long
 def test_a_broken_new_production_is_not_used(put: Put, uri: str, tmp_path: Path) -> None:
     first = put()
     fetch_model(CONV, uri=uri)
@@ -135,6 +137,7 @@ def test_a_broken_only_production_is_an_error(put: Put, uri: str, tmp_path: Path
     assert copies(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_damaged_copy_is_fetched_again(put: Put, uri: str, away: Callable[[], None]) -> None:
     put()
     file = fetch_model(CONV, uri=uri).folder / "pool.json"
@@ -210,6 +213,7 @@ def dripping() -> Iterator[str]:
 
 
 class TestDrippingRegistry:
+    @pytest.mark.long
     def test_a_registry_that_drips_is_left_at_the_deadline(
         self, put: Put, uri: str, dripping: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -223,6 +227,7 @@ class TestDrippingRegistry:
         monkeypatch.setattr(_model_source, "ANSWER_S", 60.0)
         assert fetch_model(CONV, uri=uri).from_registry  # the interrupted call does not hold others
 
+    @pytest.mark.long
     def test_the_last_good_copy_serves(
         self, put: Put, uri: str, dripping: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -152,6 +152,7 @@ class TestMovesDuringALook:
             assert "without having passed the gate" in str(look.exception())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("other", ["registry", "alias", "model in use", "cache"])
 def test_other_questions_share_nothing(
     uri: str, versions: list[Version], other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ def test_an_instance_survives_its_string(instance: AnyInstance) -> None:
     assert parse_instance_string(get_instance_string(instance)) == instance
 
 
+@pytest.mark.long
 @given(instances, instances)
 def test_different_instances_have_different_strings(one: AnyInstance, other: AnyInstance) -> None:
     assert (one == other) == (get_instance_string(one) == get_instance_string(other))

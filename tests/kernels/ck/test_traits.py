@@ -152,6 +152,7 @@ def test_a_wrong_sweep_is_refused(document: Any, message: str) -> None:
         expand_sweep(document, GFX950)
 
 
+@pytest.mark.long
 def test_legal_kernels_state_what_the_pool_states() -> None:
     target = Target("grouped_conv", "forward", "bf16", "gfx950")
     pool = tuple(
@@ -195,6 +196,7 @@ def gemm_sweep(**change: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_ck_tiles_default_sweep_of_matrix_products() -> None:
     """CK Tile's generator builds blocks of four warps only: 798 kernels of compv3, and 617 with two buffers."""
     sides = {"min": 128, "max": 256, "step": 64}

@@ -42,6 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     return load_artefact(write_model(tmp_path_factory.mktemp("models") / CONV, **GOOD))
 
 
+@pytest.mark.long
 def test_the_record_states_models_rows_noise_and_override(go: Promote, tmp_path: Path) -> None:
     twice = measurements(CONV, PROBLEMS, KERNELS, repeats=PROBLEMS)
     decision: dict[str, Any] = {**go(GOOD, twice).decision}

@@ -60,6 +60,7 @@ def version_at(location: str) -> Version:
     return create_version(CONV, f"{run.info.artifact_uri}/model", run.info.run_id, None, {}, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["proxy", pytest.param("s3", marks=NEEDS_S3)])
 @pytest.mark.parametrize("status", [200, 403, 404, 500, None])
 def test_a_remote_store(

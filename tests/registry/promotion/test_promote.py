@@ -80,6 +80,7 @@ def state() -> dict[str, Any]:
 
 
 class TestFirstModel:
+    @pytest.mark.long
     def test_the_pages_show_the_holdout_and_what_the_model_is(self, go: Promote) -> None:
         version = go(GOOD).version
         logged = mlflow.get_logged_model(str(version.model_id))
@@ -90,6 +91,7 @@ class TestFirstModel:
         assert page.tags["tilewise.kind"] == "model"
         assert (page.tags["tilewise.op"], page.tags["tilewise.dtype"]) == ("grouped_conv", "bf16")
 
+    @pytest.mark.long
     def test_mlflow_has_the_explorer_of_the_holdout(self, go: Promote, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(promotion_module, "log_plots", log_plots)
         monkeypatch.setattr("tilewise.evaluate.write_plots", lambda *_: [], raising=False)
@@ -101,17 +103,20 @@ class TestFirstModel:
         assert "| P10 |" in str(card)
         assert "**Data's licence**" in str(card)
 
+    @pytest.mark.long
     def test_above_the_floors_it_goes_into_production(self, go: Promote) -> None:
         promotion = go(GOOD)
         assert promotion.outcome == "promoted"
         assert list_aliases(CONV) == {"candidate": 1, "production": 1}
 
+    @pytest.mark.long
     def test_below_the_floors_nothing_is_in_production(self, go: Promote) -> None:
         promotion = go(BAD)
         assert (promotion.outcome, promotion.in_production) == ("refused", False)
         assert any("does not exceed the first model's floor of 80 %" in r for r in promotion.reasons)
         assert list_aliases(CONV) == {"candidate": 1}
 
+    @pytest.mark.long
     def test_the_record_has_every_number(self, go: Promote) -> None:
         promotion = go(GOOD)
         record = json.loads(promotion.path.read_text())
@@ -124,6 +129,7 @@ class TestFirstModel:
         assert record["gate"]["thresholds"]["problem_drop"] == 10.0
         assert record["gate"]["n_problems"] > 3
 
+    @pytest.mark.long
     def test_mlflow_has_the_record_the_numbers_and_the_tags(self, go: Promote) -> None:
         promotion = go(GOOD)
         version = find_by_alias(CONV, "production")
@@ -471,6 +477,7 @@ class TestObserved:
         assert evidence is not None
         assert evidence["n_problems"] == 0
 
+    @pytest.mark.long
     def test_for_a_first_model_they_do_not_count(self, go: Promote, tmp_path: Path) -> None:
         seen = file_of(observed([0.1] * 30))
         folder = write_model(tmp_path / "models" / CONV, **GOOD)

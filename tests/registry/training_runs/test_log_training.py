@@ -92,6 +92,7 @@ class TestLogTraining:
         assert {c.info.run_name for c in children} == {f"trial {t.number}" for t in result.tuning.trials}
         assert all("num_leaves" in c.data.params and "objective" in c.data.metrics for c in children)
 
+    @pytest.mark.long
     def test_publishing_joins_it(self, registry: str, result: TrainingResult, model_dir: Path) -> None:
         run_id = log_training(result, model_dir)
         assert publish(model_dir).run_id == run_id

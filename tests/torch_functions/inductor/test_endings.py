@@ -38,6 +38,7 @@ def taken(function: Callable[..., Any], *operands: torch.Tensor) -> tuple[list[s
     return [n for n in graphs.forward if n.startswith("tilewise.")], graphs.fused()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize(("layer", "shapes"), [(conv, CONV), (own.linear, LINEAR)])
 def test_every_activation_is_taken_with_bias_and_residual(layer: Any, shapes: Any, name: str) -> None:
@@ -61,6 +62,7 @@ def test_parts_of_it(function: Callable[..., Any]) -> None:
     assert (kernels, others) == (["tilewise.mm_ended"], [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "function",
     [
@@ -90,6 +92,7 @@ def test_of_two_convolutions_one_takes_the_other_as_residual() -> None:
     assert not others
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["relu", "silu"])
 def test_training_keeps_the_values_that_gradients_need(name: str) -> None:
     """ReLU's gradient is taken of its result, the others' of the value before."""

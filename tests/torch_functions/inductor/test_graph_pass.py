@@ -30,6 +30,7 @@ def net(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return own.conv2d(x, w, padding=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("won", [(), ("forward",), ("bwd_data",), ("bwd_weight",), VARIANTS])
 def test_each_pass_of_a_convolution_is_decided_by_itself(won: tuple[str, ...]) -> None:
     function, graphs = compiled(net)
@@ -41,6 +42,7 @@ def test_each_pass_of_a_convolution_is_decided_by_itself(won: tuple[str, ...]) -
     assert backward == Counter(gradients + (["aten.convolution_backward"] if len(gradients) < 2 else []))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("won", [("bwd_weight",), VARIANTS])
 def test_gradient_of_a_bias(won: tuple[str, ...]) -> None:
     function, graphs = compiled(own.conv2d)
@@ -49,6 +51,7 @@ def test_gradient_of_a_bias(won: tuple[str, ...]) -> None:
     assert ("aten.sum.dim_IntList" in graphs.backward) is (won == VARIANTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["groups, stride, dilation", "same, even", "3D, no batch"])
 def test_geometries(name: str) -> None:
     x, w, options = CONVS[name]
@@ -59,6 +62,7 @@ def test_geometries(name: str) -> None:
     assert graphs.closed()[0] == Counter(["tilewise.conv"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", [True, False])
 def test_memory_of_the_results_is_that_of_the_network(last: bool) -> None:
     """Results keep the strides that PyTorch's own would have where the input is channels-last."""
@@ -73,6 +77,7 @@ def test_memory_of_the_results_is_that_of_the_network(last: bool) -> None:
     assert len(forced) == (1 if last else 3)  # the filter that the function makes itself; also the operands
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("won", [True, False])
 @pytest.mark.parametrize(
     ("function", "operands"),
@@ -191,6 +196,7 @@ def test_other_passes_run_first() -> None:
 
 
 class TestIdentity:
+    @pytest.mark.long
     def test_another_model_or_switch_is_another_identity(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         found = []
         for sign in (1.0, -1.0):
