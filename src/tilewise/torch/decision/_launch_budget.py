@@ -35,17 +35,12 @@ def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work, host_margin: f
     chosen, names = dict.fromkeys(ways, 0), sorted(ways)
     gpu = rest.gpu + sum(of_part[0].gpu for of_part in ways.values())
     host = rest.host + sum(of_part[0].host for of_part in ways.values())
-
-    def length(gpu: float, host: float) -> float:
-        host *= host_margin
-        return max(gpu, host) + _TIE * min(gpu, host)
-
     while True:
-        least, best = length(gpu, host) * (1 - _LEAST_GAIN), None
+        least, best = _length(gpu, host_margin * host) * (1 - _LEAST_GAIN), None
         for name in names:
             now = ways[name][chosen[name]]
             for index, way in enumerate(ways[name]):
-                after = length(gpu - now.gpu + way.gpu, host - now.host + way.host)
+                after = _length(gpu - now.gpu + way.gpu, host_margin * (host - now.host + way.host))
                 if after < least:
                     least, best = after, (name, index)
         if best is None:
@@ -54,3 +49,7 @@ def shortest_pass(ways: Mapping[str, Sequence[Work]], rest: Work, host_margin: f
         now, way = ways[name][chosen[name]], ways[name][index]
         gpu, host = gpu - now.gpu + way.gpu, host - now.host + way.host
         chosen[name] = index
+
+
+def _length(gpu: float, host: float) -> float:
+    return max(gpu, host) + _TIE * min(gpu, host)
