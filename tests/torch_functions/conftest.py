@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilewise.torch import _eager as eager
 from tilewise.torch import _optimize as optimizing
 from tilewise.torch import _serving as serving
 from tilewise.torch.decision import HostCost
 from tilewise.torch.decision import _judge as judge
+from tilewise.torch.eager import _known as eager
 
 
 @pytest.fixture(autouse=True)

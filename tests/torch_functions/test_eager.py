@@ -22,10 +22,10 @@ from tilewise.kernels import Epilogue, EpilogueKind, Pool
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import OPS, GroupedConvProblem, Target
-from tilewise.torch import _eager as eager
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
 from tilewise.torch._layers import replace_layer
+from tilewise.torch.eager import _known as eager
 from torch_functions.compare import assert_same, close, half
 from torch_functions.predicting import CALLS, KERNELS
 
@@ -57,6 +57,21 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Dispatcher, "run", noted)
     return names
+
+
+@pytest.fixture
+def asked(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of problems that reach a dispatcher's `run`, or are launched without it."""
+    direct = Dispatcher.direct
+
+    def noted(self: Dispatcher, *args: Any) -> Any:
+        found = direct(self, *args)
+        if found is not None:
+            ran.append(self.target.variant)
+        return found
+
+    monkeypatch.setattr(Dispatcher, "direct", noted)
+    return ran
 
 
 FUNCTIONS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {
@@ -113,29 +128,31 @@ def test_gradients_are_right_before_and_after(name: str, monkeypatch: pytest.Mon
 @pytest.mark.long
 @pytest.mark.parametrize("left", [(), ("forward",), ("forward", "bwd_data"), GroupedConvProblem.variants])
 def test_a_call_with_gradients_is_pytorch_s_only_if_all_are(
-    left: tuple[str, ...], ran: list[str], monkeypatch: pytest.MonkeyPatch
+    left: tuple[str, ...], asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     with serve("grouped_conv", *left):
         for _ in range(2):
-            ran.clear()
+            asked.clear()
             assert_same(ours.conv2d, own.conv2d, last(1, 4, 5, 5), last(4, 4, 3, 3))
-    assert sorted(ran) == ([] if len(left) == 3 else sorted(GroupedConvProblem.variants))
+    assert sorted(asked) == ([] if len(left) == 3 else sorted(GroupedConvProblem.variants))
 
 
-def test_gradients_outside_benchmark_mode_are_the_dispatcher_s(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_outside_benchmark_mode_are_the_dispatcher_s(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The candidate cuDNN was measured in benchmark mode, and PyTorch's gradients would run without it."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     with serve("grouped_conv", *GroupedConvProblem.variants):
         for _ in range(2):
-            ran.clear()
+            asked.clear()
             assert_same(ours.conv2d, own.conv2d, last(1, 4, 5, 5), last(4, 4, 3, 3))
-            assert len(ran) == 3
+            assert len(asked) == 3
         with torch.no_grad():
-            ran.clear()
+            asked.clear()
             for _ in range(2):
                 ours.conv2d(last(1, 4, 5, 5), last(4, 4, 3, 3))
-            assert len(ran) == 1
+            assert len(asked) == 1
     assert not torch.backends.cudnn.benchmark
 
 
@@ -203,6 +220,61 @@ def test_repeated_calls_of_a_kernel_need_no_operator(name: str, monkeypatch: pyt
             y, right = mine(*operands), theirs(*operands)
             close(y, right)
             assert y.stride() == right.stride()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_repeated_steps_of_kernels_need_no_operator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An activation may change the result in place, and gradients come expanded or apart in memory."""
+    op, mine, theirs, make = FUNCTIONS[name]
+
+    def step(function: Callable[..., Any], operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        learnt = [t.clone(memory_format=torch.preserve_format).requires_grad_() for t in operands]
+        y = function(*learnt).relu_()
+        found: list[torch.Tensor] = [y, *torch.autograd.grad(y.sum(), learnt)]
+        return found
+
+    with serve(op):
+        step(mine, make())
+        for module, names in (
+            (operators, ("conv", "mm", "conv_bwd_data", "conv_bwd_weight")),
+            (ended, ("conv_ended", "mm_ended")),
+        ):
+            for operator in names:
+                monkeypatch.setattr(module, operator, None)
+        for _ in range(2):
+            operands = make()
+            for got, right in zip(step(mine, operands), step(theirs, operands), strict=True):
+                close(got, right)
+                assert got.stride() == right.stride()
+
+
+@pytest.mark.parametrize("name", ["conv2d", "linear"])
+def test_gradients_of_a_repeated_step_have_gradients(name: str) -> None:
+    op, mine, theirs, make = FUNCTIONS[name]
+
+    def twice(function: Callable[..., Any], operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        learnt = [t.clone(memory_format=torch.preserve_format).requires_grad_() for t in operands]
+        first = torch.autograd.grad(function(*learnt).square().mean(), learnt, create_graph=True)
+        found: list[torch.Tensor] = list(torch.autograd.grad(sum(g.square().sum() for g in first), learnt))
+        return found
+
+    with serve(op):
+        for _ in range(2):
+            operands = make()
+            for got, right in zip(twice(mine, operands), twice(theirs, operands), strict=True):
+                close(got, right)
+
+
+def test_a_step_whose_kernel_fails_is_computed_by_the_next_in_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(operands: object) -> torch.Tensor:
+        raise RuntimeError("too many resources requested for launch")
+
+    for name in ("conv2d", "linear"):
+        op, mine, theirs, make = FUNCTIONS[name]
+        with serve(op), monkeypatch.context() as patched:
+            for _ in range(2):
+                assert_same(mine, theirs, *make())
+                patched.setattr(Dispatcher, "direct", lambda *args: fail)
 
 
 ENDED: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {

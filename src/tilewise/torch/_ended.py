@@ -220,7 +220,7 @@ def _conv_backward(ctx: _Context, dy: Tensor) -> Gradients:
 def _mm_backward(ctx: _Context, dy: Tensor) -> Gradients:
     a, b, *_ = ctx.saved_tensors
     wanted, g = ctx.needs_input_grad, _gradient_before(ctx, dy, mm_ended)
-    da, db = operators.mm_gradient_tensors(a, b, g, wanted, *map(str, ctx.rest))
+    da, db = operators.mm_gradient_tensors(a, b, g, wanted, *operators.products(*map(str, ctx.rest)))
     return da, db, g.sum(0) if wanted[2] else None, g if wanted[3] else None, None, *(None for _ in ctx.rest)
 
 

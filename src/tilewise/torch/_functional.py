@@ -11,14 +11,11 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tilewise.kernels import EMPTY_KIND, STORED_FORMATS
 from tilewise.ops import OPS, GroupedConvProblem
-from tilewise.torch import _eager as eager
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
+from tilewise.torch import eager
 from tilewise.torch._ended import NOTHING, Ends, ends_of
 from tilewise.torch._serving import DEVICE_TYPE, DTYPES, identity_of, target_name, warn_once
-
-_PLAIN = (Tensor, torch.nn.Parameter)
-
 
 Sizes = int | Sequence[int]
 
@@ -131,7 +128,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
         y = convolve(own, x, w, ends._replace(activation=""), arguments)
         return ended.finished(y, None, ends.activation)
     ndim, stride, padding, dilation, groups = arguments
-    key = key_of(x, w, ends, arguments)
+    key = eager.key_of(x, w, ends, arguments)
     call = eager.known(key)
     if call is not None and (y := _short_conv(call, own, x, w, ends, arguments)) is not None:
         return y
@@ -174,13 +171,15 @@ def _short_conv(
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
     runs_kernel = call.is_plain and not eager.is_watched()
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
-    may_be_own = torch.backends.cudnn.benchmark or not needs_gradients(x, w)
+    may_be_own = torch.backends.cudnn.benchmark or not eager.needs_gradients(x, w)
     if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
         return ended.finished(y.contiguous(memory_format=last), ends.residual, ends.activation)
-    if not runs_kernel:
+    if not runs_kernel and (call.geometry is None or eager.is_watched()):
         return None
     x, (target, problem, kind) = x.contiguous(memory_format=last), call.problems[0]
+    if call.geometry is not None:
+        return eager.convolve(call, x, w, ends.bias)
     y = ended.run_again(target, problem, kind, x, w, ends)
     return ended.run_conv(target, problem, x, w, ends) if y is None else y
 
@@ -192,21 +191,23 @@ def _remember_conv(
     last = STORED_FORMATS[x.dim()]
     if not eager.is_new(key):
         return
-    problem, graded = operators.shaped_problem(x.shape, w.shape, *values), needs_gradients(x, w, *ends[:2])
+    problem, graded = operators.shaped_problem(x.shape, w.shape, *values), eager.needs_gradients(x, w, *ends[:2])
     is_stored = all(t is None or t.is_contiguous(memory_format=last) for t in (w, ends.residual))
     is_stored = is_stored and (ends.bias is None or ends.bias.is_contiguous()) and x.dim() == problem.ndim + 2
     wanted = [(target_name(problem.op, "forward", x.dtype, x.device), problem, ends.kind)]
     if graded:
         gradients = GroupedConvProblem.variants[1:]
         wanted += [(target_name(problem.op, v, x.dtype, x.device), problem, EMPTY_KIND) for v in gradients]
-    eager.remember(key, wanted, is_plain=is_stored and not graded and _are_plain(x, w, ends))
+    is_plain = is_stored and eager.are_plain(x, w, ends)
+    geometry = values if is_plain and graded and eager.is_bias(ends) else None
+    eager.remember(key, wanted, is_plain=is_plain and not graded, geometry=geometry)
 
 
 def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor:
     """Multiply by a kernel if there is one, or by PyTorch's `own` function, which adds the bias."""
     if _activates_later(a, b, ends):
         return ended.finished(_product(own, a, b, ends._replace(activation="")), None, ends.activation)
-    key = key_of(a, b, ends)
+    key = eager.key_of(a, b, ends)
     call = eager.known(key)
     if call is not None and (product := _short_product(call, own, a, b, ends)) is not None:
         return product
@@ -235,40 +236,11 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
 
 def _activates_later(a: Tensor, b: Tensor, ends: Ends) -> bool:
     """Return whether PyTorch computes the activation: its gradient needs the value before, which a store drops."""
-    return ends.activation not in ("", "relu") and needs_gradients(a, b, *ends[:2])
+    return ends.activation not in ("", "relu") and eager.needs_gradients(a, b, *ends[:2])
 
 
 def is_like(t: Tensor, x: Tensor, sizes: Sequence[int]) -> bool:
     return t.dtype == x.dtype and t.device == x.device and tuple(t.shape) == tuple(sizes)
-
-
-def key_of(a: Tensor, b: Tensor, ends: Ends, arguments: Hashable = None) -> tuple[Hashable, ...] | None:
-    """Return all of a call that decides which kernel computes it; None while a graph is traced."""
-    if torch.compiler.is_compiling():
-        return None
-    try:
-        first = (*_traits(a), *_traits(b))
-    except RuntimeError:  # nested tensors have neither sizes nor strides
-        return None
-    cast = torch.get_autocast_dtype(DEVICE_TYPE) if _casts() else None
-    if ends is NOTHING:
-        return (*first, cast, arguments, needs_gradients(a, b))
-    bias, residual, activation, in_one_launch = ends
-    added, passed = (None if t is None else _traits(t) for t in (bias, residual))
-    graded = needs_gradients(a, b, bias, residual)
-    return (*first, cast, arguments, graded, added, passed, activation, in_one_launch)
-
-
-def _traits(t: Tensor) -> tuple[Hashable, ...]:
-    return type(t), t.shape, t.stride(), t.dtype, t.get_device()  # type: ignore[return-value] # classes are hashable
-
-
-def _casts() -> bool:
-    return bool(torch.is_autocast_enabled(DEVICE_TYPE))
-
-
-def needs_gradients(*tensors: Tensor | None) -> bool:
-    return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
 def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, ends: Ends) -> None:
@@ -276,19 +248,16 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
     if key is None or not eager.is_new(key):
         return
     a = a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
-    problem, graded = operators.mm_problem(a, b), needs_gradients(a, b, *ends[:2])
+    problem, graded = operators.mm_problem(a, b), eager.needs_gradients(a, b, *ends[:2])
     target = target_name(problem.op, "universal", a.dtype, a.device)
     is_stored = b.is_contiguous() or b.t().is_contiguous()
     is_stored = is_stored and all(t is None or t.is_contiguous() for t in ends[:2])
     wanted = [(target, problem, ends.kind)]
     if graded:
         wanted += [(target, p, EMPTY_KIND) for p in operators.mm_gradients(problem)]
-    eager.remember(key, wanted, is_plain=is_stored and not graded and _are_plain(a, b, ends))
-
-
-def _are_plain(a: Tensor, b: Tensor, ends: Ends) -> bool:
-    """Return whether tensors are read as they are: no cast, and no class that computes in its own way."""
-    return not _casts() and all(t is None or type(t) in _PLAIN for t in (a, b, *ends[:2]))
+    is_plain = is_stored and eager.are_plain(a, b, ends)
+    geometry = () if is_plain and graded and eager.is_bias(ends) else None
+    eager.remember(key, wanted, is_plain=is_plain and not graded, geometry=geometry)
 
 
 def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
@@ -296,7 +265,7 @@ def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: T
     has_end, runs_kernel = ends.residual is not None or ends.activation, call.is_plain and not eager.is_watched()
     if not (has_end and runs_kernel) and eager.is_left(call):
         return ended.finished(own(), ends.residual, ends.activation)
-    if not runs_kernel:
+    if not runs_kernel and (call.geometry is None or eager.is_watched()):
         return None
     target, problem, kind = call.problems[0]
     if a.dim() == 2:
@@ -307,7 +276,11 @@ def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: T
             ends = ends._replace(residual=ends.residual.reshape(-1, b.shape[1]))
     if problem.layout[0] == "r":  # type: ignore[attr-defined] # it is one of a product
         rows = rows.contiguous()
-    product = ended.run_again(target, problem, kind, rows, b, ends)
+    product: Tensor | None
+    if call.geometry is not None:
+        product = eager.multiply(call, rows, b, ends.bias)
+    else:
+        product = ended.run_again(target, problem, kind, rows, b, ends)
     if product is None:
         product = ended.run_mm(target, problem, rows, b, ends)
     return product if product is None or a.dim() == 2 else product.view(*a.shape[:-1], b.shape[1])
@@ -336,7 +309,7 @@ def served(a: Tensor, b: Tensor) -> bool:
 
 def _is_dense(t: Tensor) -> bool:
     """Return whether a tensor has its values in memory; sparse, nested, quantised and distributed ones have not."""
-    is_wrapper = type(t) not in _PLAIN and is_traceable_wrapper_subclass(t)
+    is_wrapper = type(t) not in eager.PLAIN and is_traceable_wrapper_subclass(t)
     return t.layout is torch.strided and not t.is_nested and not is_wrapper
 
 

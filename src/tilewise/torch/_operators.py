@@ -8,7 +8,7 @@ derivatives are the other two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +28,7 @@ GEOMETRY = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups,
 # stride, padding, dilation, groups, and the identity of the dispatchers if it was given
 Geometry = tuple[Sequence[int], Sequence[int], Sequence[int], int, *tuple[str, ...]]
 Gradients = tuple[Tensor | None, ...]  # one per argument of an operator
+Multiply = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Context(Protocol):
@@ -270,20 +271,30 @@ def _bwd_weight_backward(ctx: _Context, g: Tensor) -> Gradients:
 
 def _mm_backward(ctx: _Context, g: Tensor) -> Gradients:
     a, b = ctx.saved_tensors
-    return *mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *ctx.rest), *(None for _ in ctx.rest)
+    multiply = products(*ctx.rest)
+    return *mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *multiply), *(None for _ in ctx.rest)
+
+
+def products(*models: str) -> tuple[Multiply, Multiply]:
+    """Return :func:`mm` for each of the gradients of a product."""
+    multiply = partial(mm, models=models[0]) if models else mm
+    return multiply, multiply
 
 
 def mm_gradient_tensors(
-    a: Tensor, b: Tensor, g: Tensor, wanted: Sequence[bool], *models: str
+    a: Tensor, b: Tensor, g: Tensor, wanted: Sequence[bool], for_a: Multiply, for_b: Multiply
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of :func:`mm` for `a` and `b` where they are wanted, given that of its result."""
+    """Return the gradients of :func:`mm` for `a` and `b` where they are wanted, given that of its result.
+
+    Their products are those of :func:`mm_gradients`, computed by these functions.
+    """
     da = db = None
     a_letter, b_letter = _letters(a, b)
     # A gradient is stored as its operand: another order costs a copy where gradients are summed up.
     if wanted[0]:
-        da = mm(g, b.t(), *models) if a_letter == "r" else mm(b, g.t(), *models).t()
+        da = for_a(g, b.t()) if a_letter == "r" else for_a(b, g.t()).t()
     if wanted[1]:
-        db = mm(a.t(), g, *models) if b_letter == "r" else mm(g.t(), a, *models).t()
+        db = for_b(a.t(), g) if b_letter == "r" else for_b(g.t(), a).t()
     return da, db
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tilewise.kernels import EMPTY_KIND, STORED_FORMATS
 from tilewise.ops import GroupedConvProblem
-from tilewise.torch import _eager as eager
 from tilewise.torch import _functional as functional
 from tilewise.torch import _operators as operators
+from tilewise.torch import eager
 from tilewise.torch._ended import ends_of
 from tilewise.torch._functional import Sizes
 from tilewise.torch._serving import target_name
@@ -72,8 +72,8 @@ def conv_transpose3d(
 
 def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | None, arguments: Arguments) -> Tensor:
     """Compute a transposed convolution by a kernel if there is one, or by PyTorch's `own` function."""
-    ndim, graded = arguments.ndim, functional.needs_gradients(x, w, bias)
-    key = functional.key_of(x, w, ends_of(bias, None, None), arguments)
+    ndim, graded = arguments.ndim, eager.needs_gradients(x, w, bias)
+    key = eager.key_of(x, w, ends_of(bias, None, None), arguments)
     call = eager.known(key)
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
     if call is not None and (torch.backends.cudnn.benchmark or not graded) and eager.is_left(call):

@@ -134,7 +134,8 @@ def direct_call(request: Request, launch: BoundKernel) -> DirectCall:
         def run_interpreted(operands: Sequence[torch.Tensor]) -> torch.Tensor:
             out = torch.empty(request.result_shape, dtype=dtype)
             launch(stored_views(problem, operands), out)
-            return out if isinstance(problem, GemmProblem) else torch_views(problem, [out])[0]
+            # no view to autograd, as on a GPU
+            return out if isinstance(problem, GemmProblem) else torch_views(problem, [out])[0].data
 
         return run_interpreted
     sizes, device = torch_sizes(problem, request.result_shape), torch.device("cuda", request.device)

@@ -30,7 +30,8 @@ from tilewise.torch.norm import replace_norm
 
 _BATCHES, _CALLS = 11, 40  # fewer launches than a GPU queues
 _PASSES = 3
-_SIZE, _LONG_SIZE = 64, 512  # channels, and terms of a product's sum: enough for kernels that split it
+_SIZE, _LONG_SIZE = 64, 512  # channels, and terms of a sum: enough for kernels that split it
+_WIDTH = 4  # pixels along an axis
 
 
 class LaunchForm(StrEnum):
@@ -155,7 +156,7 @@ def _launching(dispatcher: Dispatcher, form: LaunchForm) -> Dispatcher:
 
 def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: torch.device) -> HostCost:
     kind, is_training = _class(layer), layer.training
-    own, x = _tiny(kind, dtype, device)
+    own, x = _tiny(kind, is_training, dtype, device)
     is_transposed = isinstance(layer, TRANSPOSED)
     if is_transposed and layer.bias is None:  # they add a bias by a call of its own
         own.bias = None
@@ -173,15 +174,19 @@ def _measure(layer: nn.Module, form: LaunchForm, dtype: torch.dtype, device: tor
         return HostCost(*_milliseconds(batches))
 
 
-def _tiny(kind: type[nn.Module], dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, Tensor]:
-    """Return a small layer, made without random numbers, and an input."""
+def _tiny(
+    kind: type[nn.Module], is_training: bool, dtype: torch.dtype, device: torch.device
+) -> tuple[nn.Module, Tensor]:
+    """Return a small layer, made without random numbers, and an input; in training gradients are long sums too."""
     if kind is nn.Linear:
-        layer = nn.utils.skip_init(kind, _LONG_SIZE, _SIZE, dtype=dtype, device=device)
-        return layer, torch.zeros(_SIZE, _LONG_SIZE, dtype=dtype, device=device)
+        size = _LONG_SIZE if is_training else _SIZE
+        layer = nn.utils.skip_init(kind, _LONG_SIZE, size, dtype=dtype, device=device)
+        return layer, torch.zeros(size, _LONG_SIZE, dtype=dtype, device=device)
     ndim = 2 if kind in (nn.Conv2d, nn.ConvTranspose2d) else 3
-    layout = STORED_FORMATS[ndim + 2]
+    layout, image = STORED_FORMATS[ndim + 2], (_WIDTH,) * ndim
     layer = nn.utils.skip_init(kind, _SIZE, _SIZE, 3, padding=1, dtype=dtype, device=device)
-    x = torch.zeros(1, _SIZE, *(4,) * ndim, dtype=dtype, device=device)
+    images = max(1, _LONG_SIZE // _WIDTH**ndim) if is_training else 1
+    x = torch.zeros(images, _SIZE, *image, dtype=dtype, device=device)
     return layer.to(memory_format=layout), x.to(memory_format=layout)
 
 

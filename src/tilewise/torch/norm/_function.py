@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import torch
@@ -13,6 +12,7 @@ from tilewise.kernels import STORED_FORMATS
 from tilewise.torch._ended import finished
 from tilewise.torch.norm import _kernels as kernels
 from tilewise.torch.norm._grid import grid_of
+from tilewise.torch.norm._launch import launch
 
 ACTIVATIONS = ("", "relu", "silu", "hardswish")
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -48,8 +48,7 @@ def batch_norm(
         residual: as `x`, or None.
         activation: of :data:`ACTIVATIONS`; with a residual "" or "relu".
     """
-    y, _, _ = _BatchNorm.apply(x, weight, bias, residual, statistics, activation)
-    result: Tensor = y
+    result: Tensor = _BatchNorm.apply(x, weight, bias, residual, statistics, activation)
     return result
 
 
@@ -63,60 +62,46 @@ class _Context(Protocol):
 
     def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
-    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
-
 
 class _BatchNorm(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
-    """The function; it also returns the batch's mean and 1 / its standard deviation, in fp32."""
+    """The function; without a context of its own, which costs a look at the signature in every call."""
 
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, statistics: Statistics, activation: str
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: _Context, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, statistics: Statistics,
+        activation: str,
+    ) -> Tensor:  # fmt: skip
         grid, s = grid_of(x), statistics
-        partial = torch.empty(2 * grid.shares * x.shape[1], device=x.device, dtype=torch.float32)
-        mean, rstd = torch.empty((2, x.shape[1]), device=x.device, dtype=torch.float32)
+        partial, mean, rstd = (_sums(x, n) for n in (2 * grid.shares, 1, 1))
         y = torch.empty_like(x)
-        with _on_device(x):
-            kernels.moments[grid.programs](x, partial, *grid.sizes, **grid.options)
-            kernels.normalise[grid.programs](
-                x, residual, weight, bias, y, mean, rstd, s.mean, s.var, s.tracked, partial, *grid.sizes, s.momentum,
-                s.eps, ACTIVATION=activation, **grid.options,
-            )  # fmt: skip
-        return y, mean, rstd
-
-    @staticmethod
-    def setup_context(
-        ctx: _Context,
-        inputs: tuple[Tensor, Tensor, Tensor, Tensor | None, Statistics, str],
-        output: tuple[Tensor, Tensor, Tensor],
-    ) -> None:
-        x, weight, bias, residual, statistics, activation = inputs
-        y, mean, rstd = output
-        ctx.mark_non_differentiable(mean, rstd)
+        launch(kernels.moments, grid, (x, partial))
+        tensors = (x, residual, weight, bias, y, mean, rstd, s.mean, s.var, s.tracked, partial)
+        launch(kernels.normalise, grid, tensors, (float(s.momentum), float(s.eps)), ACTIVATION=activation)
         ctx.has_residual = residual is not None
         ctx.save_for_backward(x, weight, bias, mean, rstd, y if activation and ctx.has_residual else None)
-        ctx.eps, ctx.activation = statistics.eps, activation
+        ctx.eps, ctx.activation = s.eps, activation
+        return y
 
     @staticmethod
-    def backward(ctx: _Context, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, rstd, y = ctx.saved_tensors
         dy = dy.contiguous(memory_format=STORED_FORMATS[x.dim()])
         if torch.is_grad_enabled():  # the gradient is to be differentiated itself
             return (*_differentiable(ctx, x, weight, bias, y, dy), None, None)
         grid = grid_of(x)
-        partial = torch.empty(2 * grid.shares * x.shape[1], device=x.device, dtype=torch.float32)
+        partial = _sums(x, 2 * grid.shares)
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
         dresidual = torch.empty_like(x) if y is not None else None  # without ReLU it is dy
         saved = (dy, x, y, weight, bias, mean, rstd)
-        with _on_device(x):
-            kernels.gradient_sums[grid.programs](
-                *saved, partial, *grid.sizes, ACTIVATION=ctx.activation, **grid.options
-            )
-            kernels.gradients[grid.programs](
-                *saved, dx, dresidual, dweight, dbias, partial, *grid.sizes, ACTIVATION=ctx.activation, **grid.options
-            )  # fmt: skip
+        launch(kernels.gradient_sums, grid, (*saved, partial), ACTIVATION=ctx.activation)
+        written = (dx, dresidual, dweight, dbias, partial)
+        launch(kernels.gradients, grid, (*saved, *written), ACTIVATION=ctx.activation)
         return dx, dweight, dbias, (dresidual if y is not None else dy) if ctx.has_residual else None, None, None
+
+
+def _sums(x: Tensor, rows: int) -> Tensor:
+    """Return memory for so many values of each channel."""
+    return torch.empty(rows * x.shape[1], device=x.device, dtype=torch.float32)
 
 
 def _differentiable(
@@ -130,8 +115,3 @@ def _differentiable(
     found = iter(torch.autograd.grad(result, wanted, before, create_graph=True))
     inner = (next(found) if t.requires_grad else None for t in (x, weight, bias))
     return (*inner, before if ctx.has_residual else None)
-
-
-def _on_device(x: Tensor) -> AbstractContextManager[None]:
-    made: AbstractContextManager[None] = torch.cuda.device_of(x)
-    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd, sqrt
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ _SHARES_OF_ROOT = 0.6  # of the pixels' square root; see grid_of
 _WIDEST, _NARROWEST = 128, 16  # channels of a block
 _VECTOR = 8  # channels that a load takes at once, where they divide all
 _TILE, _SMALL_TILE = 4096, 1024  # values that a program loads at once; the second with narrower loads
-_WARPS = 4
+WARPS = 4
 _INT32_VALUES = 2**31
+_MAX_GRIDS = 4096
 
 
 class Grid(NamedTuple):
@@ -25,23 +27,29 @@ class Grid(NamedTuple):
         shares: of the pixels.
         programs: shares and blocks of channels.
         sizes: pixels, channels, and pixels of a share.
-        options: constants and warps of a kernel.
+        constants: of a kernel; they follow from the pixels and channels.
     """
 
     shares: int
     programs: tuple[int, int]
     sizes: tuple[int, int, int]
-    options: dict[str, int]
+    constants: dict[str, int]
 
 
 def grid_of(x: Tensor) -> Grid:
-    """Return the programs for a tensor (N, C, ...); few channels are split further, for enough programs.
+    """Return the programs for a tensor (N, C, ...)."""
+    channels = x.shape[1]
+    return _grid(x.numel() // channels, channels)
+
+
+@lru_cache(_MAX_GRIDS)
+def _grid(pixels: int, channels: int) -> Grid:
+    """Return the programs for so many pixels and channels; few channels are split further, for enough programs.
 
     Each program of a second pass reads the sums of all shares. So shares grow with the square root of the pixels, and
     have more pixels than there are shares.
     """
-    channels = x.shape[1]
-    pixels, vector = x.numel() // channels, gcd(channels, _VECTOR)
+    vector = gcd(channels, _VECTOR)
     block_c = max(_NARROWEST, min(_WIDEST, triton.next_power_of_2(channels) // 4))
     blocks = triton.cdiv(channels, block_c)
     share = triton.cdiv(
@@ -50,5 +58,6 @@ def grid_of(x: Tensor) -> Grid:
     tile = _TILE if vector == _VECTOR else _SMALL_TILE
     block_p = min(tile // block_c, triton.next_power_of_2(share))
     shares = triton.cdiv(pixels, share)
-    options = {"BLOCK_P": block_p, "BLOCK_C": block_c, "VECTOR": vector, "WIDE": x.numel() >= _INT32_VALUES}
-    return Grid(shares, (shares, blocks), (pixels, channels, share), {**options, "num_warps": _WARPS})
+    wide = pixels * channels >= _INT32_VALUES
+    constants = {"BLOCK_P": block_p, "BLOCK_C": block_c, "VECTOR": vector, "WIDE": wide}
+    return Grid(shares, (shares, blocks), (pixels, channels, share), constants)

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from tilewise.kernels import STORED_FORMATS
 from tilewise.kernels.triton.programs import interpreted
+from tilewise.torch import eager
 from tilewise.torch._ended import finished
 from tilewise.torch.norm._function import ACTIVATIONS, DTYPES, Statistics, batch_norm
-
-_PLAIN = (Tensor, nn.Parameter)  # not fake tensors, nor those of other subclasses
 
 
 class _Norm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc] # torch has no types here
@@ -26,9 +25,9 @@ class _Norm(nn.modules.batchnorm._BatchNorm):  # type: ignore[misc] # torch has 
 
     def _takes(self, x: Tensor, residual: Tensor | None) -> bool:
         """Return whether kernels compute these tensors; a compiler fuses PyTorch's functions itself."""
-        if not (type(x) in _PLAIN and type(self.weight) in _PLAIN) or torch.compiler.is_compiling():
+        if not (type(x) in eager.PLAIN and type(self.weight) in eager.PLAIN) or torch.compiler.is_compiling():
             return False
-        if not (is_served(self) and takes(self, x)):
+        if eager.is_watched() or not (is_served(self) and takes(self, x)):
             return False
         if residual is None:
             return True
