@@ -248,6 +248,18 @@ def test_repeated_steps_of_kernels_need_no_operator(name: str, monkeypatch: pyte
                 assert got.stride() == right.stride()
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_hooks_may_store_saved_tensors_otherwise(name: str) -> None:
+    """``torch.autograd.graph.save_on_cpu`` brings tensors back without their order in memory."""
+    op, mine, theirs, make = FUNCTIONS[name]
+    hooks = torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.clone(memory_format=torch.contiguous_format), lambda t: t
+    )
+    with serve(op), hooks:
+        for _ in range(3):
+            assert_same(mine, theirs, *make())
+
+
 @pytest.mark.parametrize("name", ["conv2d", "linear"])
 def test_gradients_of_a_repeated_step_have_gradients(name: str) -> None:
     op, mine, theirs, make = FUNCTIONS[name]

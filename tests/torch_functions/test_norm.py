@@ -101,7 +101,9 @@ class TestLayer:
 
     def test_offsets_of_64_bits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(grid, "_INT32_VALUES", 1)
-        assert_same(*pair(24), channels_last(2, 24, 4, 4), channels_last(2, 24, 4, 4), "relu")
+        shape = (2, 24, 5, 7)  # which no other test launches kernels for
+        assert grid.grid_of(channels_last(*shape)).constants["WIDE"]
+        assert_same(*pair(24), channels_last(*shape), channels_last(*shape), "relu")
 
     def test_a_mean_far_from_zero_costs_no_precision(self) -> None:
         a, b = pair(8)
@@ -116,6 +118,13 @@ class TestLayer:
         x[1, 3, 2, 2], x[0, 5, 1, 1] = float("nan"), float("inf")
         assert torch.equal(a(x).isnan(), b(x).isnan())
         assert torch.equal(a.running_var.isnan(), b.running_var.isnan())
+
+    def test_hooks_may_store_saved_tensors_otherwise(self) -> None:
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda t: t.clone(memory_format=torch.contiguous_format), lambda t: t
+        )
+        with hooks:
+            assert_same(*pair(6), channels_last(2, 6, 4, 3), channels_last(2, 6, 4, 3), "relu")
 
     def test_gradients_can_be_differentiated(self) -> None:
         found = []

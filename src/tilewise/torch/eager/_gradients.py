@@ -1,7 +1,7 @@
 """Calls with gradients as functions that autograd knows: kernels are launched without PyTorch's operators in between.
 
 An operator of ours costs the host about as much again as its kernel's launch. Where a gradient is to be differentiated
-itself, or something watches operators, they compute it.
+itself, or something watches operators, they compute it. Hooks for saved tensors may give them back stored otherwise.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc] # torch has n
 
     @staticmethod
     def backward(ctx: _Context, dy: Tensor) -> Gradients:
-        (x, w), wanted, call = ctx.saved_tensors, ctx.needs_input_grad, ctx.call
-        geometry = call.geometry or ()
-        dy, dx, dw = dy.contiguous(memory_format=STORED_FORMATS[dy.dim()]), None, None
+        last, wanted, call = STORED_FORMATS[dy.dim()], ctx.needs_input_grad, ctx.call
+        x, w, dy = (t.contiguous(memory_format=last) for t in (*ctx.saved_tensors, dy))
+        geometry, dx, dw = call.geometry or (), None, None
         if wanted[0] and (dx := _gradient(call.problems[1], dy, w)) is None:
             dx = operators.conv_bwd_data(dy, w, x.shape, *geometry)
         if wanted[1] and (dw := _gradient(call.problems[2], dy, x)) is None:
@@ -83,7 +83,11 @@ class _Product(torch.autograd.Function):  # type: ignore[misc] # as above
     @staticmethod
     def backward(ctx: _Context, g: Tensor) -> Gradients:
         (a, b), g = ctx.saved_tensors, g.contiguous()
-        products = [partial(_gradient_product, problem) for problem in ctx.call.problems[1:]]
+        _, problem, _ = ctx.call.problems[0]
+        if operators.mm_problem(a, b) == problem:
+            products = [partial(_gradient_product, wanted) for wanted in ctx.call.problems[1:]]
+        else:
+            products = [*operators.products()]
         da, db = operators.mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *products)
         return da, db, g.sum(0) if ctx.needs_input_grad[2] else None, None
 

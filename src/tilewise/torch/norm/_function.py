@@ -85,7 +85,9 @@ class _BatchNorm(torch.autograd.Function):  # type: ignore[misc] # torch has no 
     @staticmethod
     def backward(ctx: _Context, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, rstd, y = ctx.saved_tensors
-        dy = dy.contiguous(memory_format=STORED_FORMATS[x.dim()])
+        last = STORED_FORMATS[x.dim()]
+        x, dy = x.contiguous(memory_format=last), dy.contiguous(memory_format=last)  # hooks may store x otherwise
+        y = None if y is None else y.contiguous(memory_format=last)
         if torch.is_grad_enabled():  # the gradient is to be differentiated itself
             return (*_differentiable(ctx, x, weight, bias, y, dy), None, None)
         grid = grid_of(x)
