@@ -17,6 +17,7 @@ from tilewise.kernels import STORED_FORMATS
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
 from tilewise.torch._ended import NOTHING, Ends
+from tilewise.torch._operators import Multiply
 from tilewise.torch.eager._known import Known, Wanted, is_watched
 
 
@@ -84,10 +85,9 @@ class _Product(torch.autograd.Function):  # type: ignore[misc] # as above
     def backward(ctx: _Context, g: Tensor) -> Gradients:
         (a, b), g = ctx.saved_tensors, g.contiguous()
         _, problem, _ = ctx.call.problems[0]
+        products: Sequence[Multiply] = operators.products()
         if operators.mm_problem(a, b) == problem:
             products = [partial(_gradient_product, wanted) for wanted in ctx.call.problems[1:]]
-        else:
-            products = [*operators.products()]
         da, db = operators.mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *products)
         return da, db, g.sum(0) if ctx.needs_input_grad[2] else None, None
 
