@@ -169,13 +169,13 @@ def _short_conv(
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
     last = STORED_FORMATS[arguments.ndim + 2]
     has_end = ends.residual is not None or ends.activation  # of which a call of ours computes more at once
-    runs_kernel = call.is_plain and not eager.is_watched()
+    runs_kernel = eager.runs_kernels(call)
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
     may_be_own = torch.backends.cudnn.benchmark or not eager.needs_gradients(x, w)
     if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
         return ended.finished(y.contiguous(memory_format=last), ends.residual, ends.activation)
-    if not runs_kernel and (call.geometry is None or eager.is_watched()):
+    if not runs_kernel:
         return None
     x, (target, problem, kind) = x.contiguous(memory_format=last), call.problems[0]
     if call.geometry is not None:
@@ -262,10 +262,10 @@ def _remember_product(key: tuple[Hashable, ...] | None, a: Tensor, b: Tensor, en
 
 def _short_product(call: eager.Known, own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Tensor | None:
     """Return the result of a known call on a short way, or None if the operator has to compute it."""
-    has_end, runs_kernel = ends.residual is not None or ends.activation, call.is_plain and not eager.is_watched()
+    has_end, runs_kernel = ends.residual is not None or ends.activation, eager.runs_kernels(call)
     if not (has_end and runs_kernel) and eager.is_left(call):
         return ended.finished(own(), ends.residual, ends.activation)
-    if not runs_kernel and (call.geometry is None or eager.is_watched()):
+    if not runs_kernel:
         return None
     target, problem, kind = call.problems[0]
     if a.dim() == 2:

@@ -21,6 +21,7 @@ from tilewise.torch.eager._known import (
     known,
     needs_gradients,
     remember,
+    runs_kernels,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "multiply",
     "needs_gradients",
     "remember",
+    "runs_kernels",
 ]

@@ -49,9 +49,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, None]  # of both 
 class _Convolution(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
     @staticmethod
     def forward(ctx: _Context, x: Tensor, w: Tensor, bias: Tensor | None, call: Known) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.call = call
-        y = ended.run_again(*call.problems[0], x, w, NOTHING if bias is None else Ends(bias))
+        y = _kept_and_run(ctx, x, w, bias, call)
         if y is not None:
             return y
         geometry = call.geometry or ()
@@ -74,9 +72,7 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc] # torch has n
 class _Product(torch.autograd.Function):  # type: ignore[misc] # as above
     @staticmethod
     def forward(ctx: _Context, a: Tensor, b: Tensor, bias: Tensor | None, call: Known) -> Tensor:
-        ctx.save_for_backward(a, b)
-        ctx.call = call
-        c = ended.run_again(*call.problems[0], a, b, NOTHING if bias is None else Ends(bias))
+        c = _kept_and_run(ctx, a, b, bias, call)
         if c is not None:
             return c
         return operators.mm(a, b) if bias is None else ended.mm_ended(a, b, bias, None, "")
@@ -90,6 +86,13 @@ class _Product(torch.autograd.Function):  # type: ignore[misc] # as above
             products = [partial(_gradient_product, wanted) for wanted in ctx.call.problems[1:]]
         da, db = operators.mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *products)
         return da, db, g.sum(0) if ctx.needs_input_grad[2] else None, None
+
+
+def _kept_and_run(ctx: _Context, a: Tensor, b: Tensor, bias: Tensor | None, call: Known) -> Tensor | None:
+    """Keep the operands for the gradients; return the result by the kernel that ran before, None without one."""
+    ctx.save_for_backward(a, b)
+    ctx.call = call
+    return ended.run_again(*call.problems[0], a, b, NOTHING if bias is None else Ends(bias))
 
 
 def _gradient_product(wanted: Wanted, a: Tensor, b: Tensor) -> Tensor:

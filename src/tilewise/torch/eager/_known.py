@@ -82,6 +82,7 @@ def is_bias(ends: Ends) -> bool:
 
 
 def needs_gradients(*tensors: Tensor | None) -> bool:
+    """Return whether autograd records a call with these tensors."""
     return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
@@ -101,6 +102,11 @@ def is_left(call: Known) -> bool:
         if not is_left_to_pytorch(target, problem, kind):
             return False
     return True
+
+
+def runs_kernels(call: Known) -> bool:
+    """Return whether a call's kernels may be run without operators now."""
+    return (call.is_plain or call.geometry is not None) and not is_watched()
 
 
 def is_watched() -> bool:

@@ -64,7 +64,7 @@ class _Context(Protocol):
 
 
 class _BatchNorm(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
-    """The function; without a context of its own, which costs a look at the signature in every call."""
+    """The function; `setup_context` would cost a look at its signature in every call."""
 
     @staticmethod
     def forward(
