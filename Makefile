@@ -183,7 +183,7 @@ test: $(INTERPRETER) lint type  ## lint, types and the short tests: every packag
 	$(PYTEST) -m "not long" $(TEST_ARGS)
 
 .PHONY: test-all
-test-all: $(INTERPRETER) $(SERVERS) $(CLUSTER)  ## the rest: servers, processes that are killed, kernels in the interpreter, whole trainings
+test-all: $(INTERPRETER) $(SERVERS) $(CLUSTER) analyse  ## the rest: clang's analyser, servers, processes that are killed, kernels in the interpreter, whole trainings
 	$(PYTEST) -m long $(TEST_ARGS)
 
 SCHEDULES ?= 100
@@ -207,6 +207,7 @@ mutate: $(DEV)  ## small changes of the code that claims rest on, which no test 
 C_FILES := $(wildcard src/tilewise/core/*.[ch] src/tilewise/capi/*.[ch] src/tilewise/capi/include/*.h* examples/*.cpp \
   tests/core/*.[ch] tests/capi/*.[ch])
 PURE_C := $(filter-out src/tilewise/core/_% tests/capi/%,$(filter %.c,$(C_FILES)))
+tidy = echo $(PURE_C) | xargs -n 4 -P $(JOBS) sh -c 'clang-tidy --quiet $(1) "$$@" -- -std=gnu11' tidy
 
 .PHONY: lint
 lint: $(DEV)  ## rules and format: ruff for Python, clang-tidy and clang-format for C; import-linter: the order of floors
@@ -214,7 +215,11 @@ lint: $(DEV)  ## rules and format: ruff for Python, clang-tidy and clang-format 
 	ruff format --check
 	lint-imports
 	clang-format --dry-run --Werror $(C_FILES)
-	@echo $(PURE_C) | xargs -n 4 -P $(JOBS) sh -c 'clang-tidy --quiet "$$@" -- -std=gnu11' tidy
+	@$(call tidy,--checks=-clang-analyzer-*)
+
+.PHONY: analyse
+analyse: $(DEV)  ## clang's static analyser on the C files, which takes seconds a file
+	@$(call tidy,)
 
 .PHONY: format
 format: $(DEV)  ## apply the fixes of ruff and clang-format
@@ -224,7 +229,7 @@ format: $(DEV)  ## apply the fixes of ruff and clang-format
 
 .PHONY: type
 type: $(DEV)  ## mypy, strict
-	mypy
+	mypy --num-workers $(JOBS)
 
 .PHONY: params
 params: $(TRAIN)  ## compose conf/ into params.yaml, which DVC tracks
