@@ -13,6 +13,7 @@ from autotuning.kernels import recorded
 from tilewise.autotuning._aside import AsideQueue
 
 
+@pytest.mark.long
 def test_later_calls_use_the_result_of_a_measurement_aside() -> None:
     threads: dict[int, set[str]] = {}
 

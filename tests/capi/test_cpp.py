@@ -119,6 +119,7 @@ def test_mistakes_are_exceptions_with_a_message(folder: Path, arch: str, dtype: 
     assert message in done.stderr
 
 
+@pytest.mark.long
 def test_a_negative_number_of_kernels_is_refused(folder: Path, tmp_path: Path) -> None:
     source = tmp_path / "negative.cpp"
     source.write_text(NEGATIVE)

@@ -27,6 +27,7 @@ def reference(dtype: str, variant: str, problem: CProblem, a: Array, b: Array, r
     return int(code)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", GEMM_LAYOUTS)
 def test_a_product_in_every_layout(layout: str) -> None:
     rng = np.random.default_rng(0)

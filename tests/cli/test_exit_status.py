@@ -101,6 +101,7 @@ class TestOutput:
         assert out == ""
         assert err.startswith("tilewise: error: ")
 
+    @pytest.mark.long
     @pytest.mark.parametrize("verb", VERBS)
     def test_every_verb_writes_a_result(self, verb: str) -> None:
         source = (Path(module.__file__).parent / VERBS[verb].package / f"{verb}.py").read_text()

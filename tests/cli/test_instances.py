@@ -86,6 +86,7 @@ def test_without_input_the_shipped_pool_is_listed(capsys: pytest.CaptureFixture[
     assert all(name.startswith("gemm_universal_bf16_") and "_persistent_" in name for name in names)
 
 
+@pytest.mark.long
 def test_a_sweep_of_matrix_products_takes_its_type_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     sizes: dict[str, object] = {"tile_m": 128, "tile_n": 128, "tile_k": 128, "warp_m": 2, "warp_n": 2, "warp_k": 1}
     sizes |= {"warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 16}

@@ -83,6 +83,7 @@ def test_overrides_reach_the_verb(recorded: Runs) -> None:
     assert (cfg.target, cfg.model.num_leaves) == ("grouped_conv_bwd_data_bf16_sm90", 9)
 
 
+@pytest.mark.long
 def test_parameters_of_mlflow_run_reach_the_verb(recorded: Runs) -> None:
     assert main(["train", "variant=bwd_data", "--tune.n_trials", "0", "--model.label=log1p"]) == 0
     (cfg,) = recorded
@@ -211,6 +212,7 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         reporting_errors(_raise(ZeroDivisionError("by zero")))
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m tilewise train --cfg | head -1", shell=True, capture_output=True, text=True, env=_env()

@@ -84,6 +84,7 @@ def test_a_slice_is_judged_alone_and_writes_no_report(capsys: pytest.CaptureFixt
     assert "slices: 'bond' is unknown" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_ck_tiles_csv_is_read_as_it_is(tmp_path: Path) -> None:
     target = Target.parse("grouped_conv_forward_bf16_gfx950")
     (tmp_path / "bench.csv").write_text("".join(f"{line}\n" for line in csv_lines(conv_problems(8), CONV_KERNELS[:4])))

@@ -154,6 +154,7 @@ def test_a_merge_leaves_superseded_rows_out_without_a_decision(tmp_path: Path) -
     assert keys(merged.frame) == current(remeasured())
 
 
+@pytest.mark.long
 def test_tables_without_versions_keep_their_bytes_and_hash(tmp_path: Path) -> None:
     old = FRAME.drop(columns=PROGRAMS_COLUMN)
     pq.write_table(pq.read_table(_written(tmp_path / "a.parquet", old)), tmp_path / "old.parquet")

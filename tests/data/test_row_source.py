@@ -96,6 +96,7 @@ def test_chunks_hold_whole_problems_and_every_row_once(tmp_path: Path) -> None:
     assert max(len(c) for c in chunks) <= 40 + 20  # and the rows of one problem, which two runs measured
 
 
+@pytest.mark.long
 def test_a_problem_is_one_in_files_of_other_types_and_without_later_columns(tmp_path: Path) -> None:
     frame = measurements(GEMM, n_problems=4, n_kernels=6)
     later = list(OPS["gemm"].later_columns)

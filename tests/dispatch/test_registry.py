@@ -37,6 +37,7 @@ def registry(models: Path) -> Registry:
     return Registry("sm90", models=models, switches=Switches())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("problem", "stated", "target"),
     [

@@ -185,6 +185,7 @@ class TestRefresh:
                 dispatcher.refresh()
             assert dispatcher.version == 2
 
+    @pytest.mark.long
     def test_refreshing_leaves_the_applications_mlflow_alone(
         self, produce: Callable[[int], None], uri: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -205,6 +206,7 @@ class TestRefresh:
             assert _soon(lambda: dispatcher.select(PLAIN).why == "model")
         assert dispatcher.select(PLAIN).why == "model"  # selecting works after closing
 
+    @pytest.mark.long
     def test_the_local_copy_first_and_the_registry_later(self, produce: Callable[[int], None], uri: str) -> None:
         produce(0)
         Dispatcher.from_registry(CONV, uri=uri)

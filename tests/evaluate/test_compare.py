@@ -35,6 +35,7 @@ def both(a: TrainedModel, b: TrainedModel, frame: pd.DataFrame) -> pd.DataFrame:
     return evaluate(a, frame).per_problem.merge(evaluate(b, frame).per_problem, on=NAMES, suffixes=("_a", "_b"))
 
 
+@pytest.mark.long
 def test_counts_and_deltas_are_those_of_the_two_evaluations(
     model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame, found: Comparison
 ) -> None:
@@ -59,6 +60,7 @@ def test_what_moved_most_comes_first(found: Comparison) -> None:
     assert len(found.regressions) == min(found.n_degraded, 10)
 
 
+@pytest.mark.long
 def test_the_other_way_round_everything_turns(
     model: TrainedModel, bad: TrainedModel, frame: pd.DataFrame, found: Comparison
 ) -> None:
@@ -70,6 +72,7 @@ def test_the_other_way_round_everything_turns(
         assert (mirrored.delta, mirrored.low, mirrored.high) == pytest.approx((-delta.delta, -delta.high, -delta.low))
 
 
+@pytest.mark.long
 def test_a_model_agrees_with_itself(model: TrainedModel, frame: pd.DataFrame) -> None:
     same = compare_models(model, model, frame, 0.18, CompareSettings(n_resamples=50))
     assert same.same_kernel == same.same_within_noise == 1

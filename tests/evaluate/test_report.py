@@ -22,6 +22,7 @@ from tilewise.model import TrainedModel
 from tilewise.ops import OPS
 
 
+@pytest.mark.long
 def test_metrics_stand_beside_what_they_depend_on(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     evaluation = evaluate(model, frame)
     write_evaluation_report(tmp_path / "r", evaluation, {**evaluation.metrics, "folds": [], "split_rule": "x"})

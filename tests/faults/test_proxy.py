@@ -71,6 +71,7 @@ def test_without_a_fault_everything_passes(network: Network, tmp_path: Path) -> 
     assert network.steps() == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["cut once", "cut", "half-open once", "half-open"])
 def test_a_connection_is_lost_and_a_lasting_fault_takes_all(network: Network, tmp_path: Path, kind: str) -> None:
     with _connect(network) as client, _connect(network) as other:
@@ -93,6 +94,7 @@ def test_a_connection_that_was_half_open_is_reset(network: Network, tmp_path: Pa
             client.recv(100)
 
 
+@pytest.mark.long
 def test_garbage_and_delays(network: Network, tmp_path: Path) -> None:
     with _connect(network) as client:
         network.arm(tmp_path, Fault("echo: garbage once", AT, 0))

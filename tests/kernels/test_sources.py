@@ -123,6 +123,7 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
         read_source(str(tmp_path / "binary"), ConfHeader(), SM90)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", instance_fuzz.READERS)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=damages())

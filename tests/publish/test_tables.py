@@ -47,6 +47,7 @@ def published(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_a_table_reads_as_measurements_and_tells_the_holdout(target: Target, published: Path, measured: Path) -> None:
     frame = read_measurements(published / f"{target.name}.parquet", target)

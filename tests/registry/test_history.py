@@ -183,6 +183,7 @@ class TestDeath:
     def _short_lease(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(history, "LEASE_S", 0.1)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("dies_at", [0, 1, 2])
     def test_between_the_entry_and_the_aliases(self, dies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """At the first alias, the second, or the tag that says that both are moved."""

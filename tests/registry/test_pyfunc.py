@@ -145,6 +145,7 @@ def test_its_requirements_name_the_wheel_from_any_folder(
     assert re.search(found.format(version), done.stdout + done.stderr)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rows",
     [
@@ -164,6 +165,7 @@ def test_a_row_may_omit_optional_dimensions(stored: Path, rows: list[dict[str, f
     assert found["predicted_tflops"].tolist() == [model.predict_tflops(p).max() for p in problems]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "message"),
     [

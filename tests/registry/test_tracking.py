@@ -98,6 +98,7 @@ class TestUnreachable:
         with pytest.raises(RegistryUnavailableError, match=r"does not answer.*http://127.0.0.1:9\).*refused"):
             connect("http://127.0.0.1:9")
 
+    @pytest.mark.long
     def test_a_server_that_never_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
         with listening(None) as uri, pytest.raises(RegistryUnavailableError, match=r"does not answer.*timed out"):

@@ -128,6 +128,7 @@ def test_memory_format_of_results_does_not_depend_on_the_choice(name: str) -> No
     assert strides[0] == strides[1]
 
 
+@pytest.mark.long
 def test_graphs_name_the_dispatchers_that_chose() -> None:
     """Compilers keep graphs on disk by their text; one that another model chose for must not be found."""
     texts = []

@@ -222,6 +222,7 @@ def test_repeated_calls_of_a_kernel_need_no_operator(name: str, monkeypatch: pyt
             assert y.stride() == right.stride()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_repeated_steps_of_kernels_need_no_operator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An activation may change the result in place, and gradients come expanded or apart in memory."""
@@ -248,6 +249,7 @@ def test_repeated_steps_of_kernels_need_no_operator(name: str, monkeypatch: pyte
                 assert got.stride() == right.stride()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_hooks_may_store_saved_tensors_otherwise(name: str) -> None:
     """``torch.autograd.graph.save_on_cpu`` brings tensors back without their order in memory."""
@@ -260,6 +262,7 @@ def test_hooks_may_store_saved_tensors_otherwise(name: str) -> None:
             assert_same(mine, theirs, *make())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["conv2d", "linear"])
 def test_gradients_of_a_repeated_step_have_gradients(name: str) -> None:
     op, mine, theirs, make = FUNCTIONS[name]

@@ -181,6 +181,7 @@ def test_known_calls_run_their_kernel_without_the_operator(name: str, monkeypatc
         close(mine(*operands), theirs(*operands))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("left", "names"), [
     (False, {"tilewise.conv_ended": 1}), (True, {"aten.convolution": 1}),
 ])  # fmt: skip

@@ -139,6 +139,7 @@ class TestNetwork:
         with torch.no_grad():
             close(model.eval()(x), original.eval()(x))
 
+    @pytest.mark.long
     def test_gradients_of_the_input_alone_are_fused(self, x: torch.Tensor, ends: list[Any]) -> None:
         original = small().requires_grad_(False)
         model, _ = ours.optimize(original, x)
@@ -162,6 +163,7 @@ class TestNetwork:
         for exact, found in zip(seen[:2], seen[2:], strict=True):
             close(found, exact)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("fuse", [False, True])
     def test_a_hook_that_changes_the_filter_counts(self, x: torch.Tensor, fuse: bool) -> None:
         original = small()
@@ -175,6 +177,7 @@ class TestNetwork:
         with torch.no_grad():
             close(model(x), original(x))
 
+    @pytest.mark.long
     def test_hooks_of_all_modules_are_called(self, x: torch.Tensor) -> None:
         model, calls = ours.optimize(small(), x).model, []
         hook = nn.modules.module.register_module_forward_hook(lambda module, *_: calls.append(type(module)))
@@ -219,6 +222,7 @@ class TestNetwork:
         with torch.no_grad():
             close(model(x), original(x))
 
+    @pytest.mark.long
     def test_other_arguments_are_the_network_s_own(self, x: torch.Tensor, ends: list[Any]) -> None:
         original = small()
         model, _ = ours.optimize(original, x)

@@ -251,6 +251,7 @@ class TestOptimize:
         optimised.blocks[0].bn2.eval()
         close(optimised(x), small_frozen(optimised)(x))
 
+    @pytest.mark.long
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
     def test_copies_compute_the_same(self, x: torch.Tensor, copied: Any, launches: list[str]) -> None:
         optimised, _ = ours.optimize(in_training(), x, launch="graph")

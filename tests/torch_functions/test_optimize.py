@@ -408,6 +408,7 @@ class TestMeasuring:
         model = load_artefact(folder)
         return Dispatcher(model.target, model.pool, model, switches=Switches(), measurer=measurer)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("ms", "gain"), [(0.75, "25.1%"), (1.25, "")])  # PyTorch adds the bias in a pass
     def test_the_faster_call_computes_a_layer(
         self, dispatcher: Dispatcher, measurer: FakeMeasurer, ms: float, gain: str

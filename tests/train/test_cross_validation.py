@@ -106,6 +106,7 @@ def test_the_text_does_not_tell_the_number_of_threads(table: Table, bins: Bins) 
     assert "[num_threads: 0]" in texts.pop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", ["regret", "residual", "lambdarank", "relative", "log1p"])
 def test_every_row_is_predicted_once_and_metrics_add_up(table: Table, bins: Bins, label: str) -> None:
     model = ModelSettings(label=label, n_estimators=40, num_leaves=15, learning_rate=0.2)

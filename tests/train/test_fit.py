@@ -73,6 +73,7 @@ def test_the_written_model_ranks_as_it_was_trained(result: TrainingResult, frame
     assert [f["n_problems"] for f in model.cv_metrics["folds"]] == [f.metrics["n_problems"] for f in result.folds]
 
 
+@pytest.mark.long
 def test_equal_trainings_write_equal_files(
     result: TrainingResult, frame: pd.DataFrame, settings: TrainSettings, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_log1p_and_extra_labels(frame: pd.DataFrame, settings: TrainSettings, tm
     assert (loaded.predict_extra("bandwidth", problem) > 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["grouped_conv_forward_bf16_gfx950", "grouped_conv_bwd_weight_fp16_gfx942"])
 def test_tables_of_other_archs_train_as_well(name: str, settings: TrainSettings, tmp_path: Path) -> None:
     target, frame = Target.parse(name), measurements(name, n_problems=24, n_kernels=10, seed=1)

@@ -46,6 +46,7 @@ def with_tune(**changes: object) -> TrainSettings:
 
 
 class TestResume:
+    @pytest.mark.long
     def test_a_study_in_two_calls_is_that_of_one(self, table: Table, storage: str) -> None:
         alone = search(table, SETTINGS)
         first = search(table, with_tune(storage=storage, n_trials=3))
@@ -53,6 +54,7 @@ class TestResume:
         assert search(table, with_tune(storage=storage)) == alone
         assert search(table, with_tune(storage=storage, n_trials=2)).trials == alone.trials  # nothing left to do
 
+    @pytest.mark.long
     def test_trials_that_learn_from_others_go_on_alike(
         self, table: Table, storage: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -94,6 +96,7 @@ study.optimize(die, n_trials=1)
         done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True)
         assert done.returncode == -signal.SIGKILL, done.stderr
 
+    @pytest.mark.long
     def test_an_interrupted_search_keeps_its_trials(
         self, table: Table, storage: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -263,6 +266,7 @@ def test_a_hopeless_trial_ends_within_its_first_fold(table: Table) -> None:
     assert len(other.fold_values) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_objectives", [1, 2])
 def test_important_is_what_tells_the_best_trials_not_the_worst(n_objectives: int) -> None:
     """X alone makes the best tenth, y the worst."""

@@ -85,6 +85,7 @@ def test_trees_are_added_and_the_rest_stays(continued: TrainingResult, folder: P
     assert "may have seen" in continued.split_rule
 
 
+@pytest.mark.long
 def test_it_is_not_worse_on_the_old_holdout(
     continued: TrainingResult, frame: pd.DataFrame, folder: Path, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_second_step_remembers_the_first(continued: TrainingResult, frame: pd.
     assert lineage[1]["base"] == load_artefact(tmp_path / "m").content_hash
 
 
+@pytest.mark.long
 def test_parts_are_read_as_they_were_written(folder: Path, tmp_path: Path) -> None:
     write_artefact(tmp_path / "m", read_parts(folder))
     assert load_artefact(tmp_path / "m").content_hash == load_artefact(folder).content_hash

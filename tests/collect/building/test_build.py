@@ -143,6 +143,7 @@ def test_a_command_that_hangs_is_killed(tools: Toolchain, monkeypatch: pytest.Mo
     assert built.error == "compiling failed: it ran out of time; raise ck.timeout_s"
 
 
+@pytest.mark.long
 def test_a_killed_build_goes_on(tools: Toolchain) -> None:
     texts = [gemm_name(tile) for tile in (16, 32, 64)]
     settings = f"Checkout.open({str(tools.checkout)!r}), Compiler.find({str(tools.compiler)!r}), 'gfx942'"

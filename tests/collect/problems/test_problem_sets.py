@@ -196,6 +196,7 @@ def test_validation_is_as_varied_as_training(names: tuple[str, ...]) -> None:
             assert validating[label] > 0, label
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SETS)
 def test_a_run_cut_short_is_a_sample(name: str) -> None:
     """Every larger label has its share in the first quarter of the set."""

@@ -40,6 +40,7 @@ def test_a_file_for_each_figure_op_and_arch_that_has_something_to_show(plots: li
         assert FIGURES.keys() - drawn <= absent  # not repeated, or nothing failed
 
 
+@pytest.mark.long
 def test_files_are_small_and_hold_no_time_or_version(plots: list[Path]) -> None:
     for path in plots:
         assert path.stat().st_size < 80_000

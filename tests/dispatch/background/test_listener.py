@@ -86,6 +86,7 @@ def test_a_look_that_fails_is_repeated() -> None:
         listener.stop()
 
 
+@pytest.mark.long
 def test_no_thread_keeps_an_object_that_is_gone() -> None:
     with relay() as address:
         lookers = [Looker()]

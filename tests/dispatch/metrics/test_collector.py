@@ -79,6 +79,7 @@ def shadowed(models: list[Path], tmp_path: Path) -> Iterator[Dispatcher]:
         yield dispatcher
 
 
+@pytest.mark.long
 def test_the_export_has_the_counts(shadowed: Dispatcher) -> None:
     serve(shadowed, times=3)
     found = export(shadowed)
@@ -106,6 +107,7 @@ def test_the_dashboard_shows_only_what_is_exported(shadowed: Dispatcher) -> None
     assert exported <= named  # and everything that is exported is shown
 
 
+@pytest.mark.long
 def test_a_failed_look_is_counted_and_a_pool_has_no_version(tmp_path: Path) -> None:
     with registry_session(fresh_store(tmp_path / "store")) as uri:
         pass

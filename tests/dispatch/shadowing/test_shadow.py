@@ -75,6 +75,7 @@ def hashes(folders: dict[str, Path], *names: str) -> list[str]:
 
 
 class TestSimulated:
+    @pytest.mark.long
     @pytest.mark.parametrize("before", [False, True])
     def test_a_better_candidate_is_seen_to_be_better(
         self, folders: dict[str, Path], recorded: Path, tmp_path: Path, before: bool
@@ -98,6 +99,7 @@ class TestSimulated:
             for pick in (o.production, o.candidate):
                 assert list(pick.ms) == pytest.approx([answers.latency_ms(o.problem, pick.kernel_name)])
 
+    @pytest.mark.long
     def test_models_that_agree_gain_nothing(self, folders: dict[str, Path], recorded: Path, tmp_path: Path) -> None:
         with simulated(folders["good"], folders["also good"], recorded, tmp_path / "j") as dispatcher:
             dispatcher.refresh()

@@ -54,6 +54,7 @@ def copies(tmp_path: Path) -> list[Path]:
     return sorted(p.parent for p in (tmp_path / "tilewise-cache").rglob("selftest.json"))
 
 
+@pytest.mark.long
 def test_the_model_of_the_alias_is_loaded_and_kept(put: Put, uri: str, tmp_path: Path) -> None:
     content_hash = put()
     fetched = fetch_model(CONV, uri=uri)

@@ -13,6 +13,7 @@ from tilewise.dispatch.sources._origin import in_share
 TARGET = "gemm_universal_bf16_sm90"
 
 
+@pytest.mark.long
 @given(st.text(max_size=40), st.floats(0, 1), st.floats(0, 1))
 def test_a_larger_share_keeps_the_hosts_of_a_smaller_one(key: str, a: float, b: float) -> None:
     assert in_share(key, min(a, b)) <= in_share(key, max(a, b))

@@ -79,6 +79,7 @@ class Counted:
         return result
 
 
+@pytest.mark.long
 def test_ten_dispatchers_ask_once_and_share_the_model(
     uri: str, versions: list[Version], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ class TestMovesDuringALook:
         looks = after(lambda: promote(uri, versions[THIRD]))
         assert [look.result().version for look in looks] == [2, 3, 3]
 
+    @pytest.mark.long
     def test_a_return_to_the_version_in_use_is_not_missed(self, after: Any, uri: str, versions: list[Version]) -> None:
         first, *others = after(lambda: promote(uri, versions[FIRST]))
         assert first.result().version == 2

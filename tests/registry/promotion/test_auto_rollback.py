@@ -82,6 +82,7 @@ def test_nothing_to_go_back_to(registry: str) -> None:
     assert (verdict.rolled_back, verdict.production) == (False, None)
 
 
+@pytest.mark.long
 def test_another_production_meanwhile(two: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"version 2 .* is in production, no longer version 1: judge again"):
         roll_back(CONV, 1, over=1)

@@ -97,6 +97,7 @@ def test_a_slower_canary_is_ended_and_not_promoted_later(uri: str, models: list[
         assert chosen.version == 1
 
 
+@pytest.mark.long
 def test_an_alias_set_by_hand_is_no_canary(uri: str, models: list[Path], tmp_path: Path) -> None:
     with registry_session(uri):
         publish(models[1])

@@ -56,6 +56,7 @@ def test_a_first_version_is_candidate_and_says_what_it_is(registry: str, model_d
     assert (run.info.run_name, run.data.tags["tilewise.target"]) == (f"publish {CONV}", CONV)
 
 
+@pytest.mark.long
 def test_the_logged_model_knows_its_version_and_figures(registry: str, model_dir: Path) -> None:
     version = publish(model_dir)
     assert version.model_id is not None

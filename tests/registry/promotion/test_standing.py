@@ -66,15 +66,18 @@ def test_a_first_promotion_stands(put: Put, find: Standing) -> None:
     assert find() == 1
 
 
+@pytest.mark.long
 def test_stands_after_it_was_carried_out(standing: Standing) -> None:
     assert standing() == 2
 
 
+@pytest.mark.long
 def test_another_candidate_does_not(standing: Standing, model_dir: Path) -> None:
     write_model(model_dir, trees=60, note="third")
     assert standing() is None
 
 
+@pytest.mark.long
 def test_not_after_a_rollback(standing: Standing) -> None:
     roll_back(CONV, reason="slower")
     assert standing() is None
@@ -118,6 +121,7 @@ def test_not_without_its_record(standing: Standing, tmp_path: Path, name: str, t
     assert standing() is None
 
 
+@pytest.mark.long
 def test_not_with_a_record_that_was_edited_together_with_its_page(standing: Standing, tmp_path: Path) -> None:
     file = tmp_path / "reports" / DECISION_FILE
     edited = parse_decision(file.read_text())

@@ -37,6 +37,7 @@ class TestLogTraining:
         write_artefact(tmp_path / "model", result.parts)
         return tmp_path / "model"
 
+    @pytest.mark.long
     def test_everything_worth_comparing_is_logged(
         self, registry: str, result: TrainingResult, model_dir: Path, tmp_path: Path
     ) -> None:
@@ -85,6 +86,7 @@ class TestLogTraining:
         assert "mlflow.sharedViewState.tilewise" in tags
         assert tags["mlflow.note.content"] == "mine"
 
+    @pytest.mark.long
     def test_trials_are_child_runs(self, registry: str, result: TrainingResult, model_dir: Path) -> None:
         run_id = log_training(result, model_dir)
         runs = mlflow.search_runs(experiment_names=[CONV], output_format="list")

@@ -48,6 +48,7 @@ def test_every_activation_is_taken_with_bias_and_residual(layer: Any, shapes: An
     assert kernels[0].endswith("_ended")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "function",
     [
