@@ -218,8 +218,9 @@ class TestMeasuring:
     @pytest.mark.parametrize("form", LaunchForm)
     def test_each_form_of_inference(self, layer: nn.Module, form: LaunchForm) -> None:
         found = self._found(layer.eval(), form)
-        assert found.kernel_ms > found.pytorch_ms > 0
-        assert min(found.pass_ms, found.norm_ms) > 0
+        assert min(found.kernel_ms, found.pytorch_ms, found.pass_ms, found.norm_ms) > 0
+        if form is LaunchForm.KERNEL:  # in Triton's interpreter
+            assert found.kernel_ms > found.pytorch_ms
 
     @pytest.mark.long
     @pytest.mark.parametrize("layer", [nn.Conv2d(8, 8, 3), nn.Linear(8, 8)])
