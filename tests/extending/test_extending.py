@@ -114,6 +114,13 @@ def test_an_op_without_kernels_says_so() -> None:
         load_pool(target)
 
 
+@pytest.mark.usefixtures("toy_backend")
+def test_rules_that_ask_a_problem_for_more_than_its_sizes_answer_for_many() -> None:
+    pool = Pool("row_sum", "plain", "bf16", tuple(loops.LoopKernel(4, 1, 16, "rows", u) for u in (1, 2, 8)))
+    problems = row_sum.problems(3)
+    assert pool.supported_of(problems).tolist() == [pool.supported(p).tolist() for p in problems]
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("toy_backend")
 def test_a_backend_goes_from_problem_to_selection(conf: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernels.shapes import REAL, TINY_STRIPS, wide_pool
 from model.test_ranker import ck_kernels
@@ -364,6 +365,30 @@ def test_the_mask_of_a_pool_is_the_rule_of_each_kernel(variant: str, problem: Gr
     assert reasons(*asked).tolist() == expected
     mask = supported_mask(*asked)
     assert mask.tolist() == [reason is None for reason in expected]
+
+
+@pytest.mark.parametrize("variant", GroupedConvProblem.variants)
+def test_masks_of_many_convolutions_are_those_of_each(variant: str) -> None:
+    pool = load_pool(Target("grouped_conv", variant, "bf16", "sm90"))
+    problems = [*REAL["grouped_conv"].values(), *TINY_STRIPS.values()]
+    masks = pool.supported_of(problems * 10)  # more than are computed at a time
+    assert masks.any()
+    assert not masks.all()
+    assert masks.tolist() == [pool.supported(p).tolist() for p in problems] * 10
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+@given(problems=st.lists(gemm_problems(), max_size=4))
+@settings(max_examples=20)
+def test_masks_of_many_products_are_those_of_each(dtype: str, problems: list[GemmProblem]) -> None:
+    masks = GEMM_POOLS[dtype].supported_of(problems)
+    assert masks.shape == (len(problems), len(GEMM_POOLS[dtype]))
+    assert masks.tolist() == [GEMM_POOLS[dtype].supported(p).tolist() for p in problems]
+
+
+def test_a_mask_beside_a_problem_that_int64_hardly_holds_is_that_of_each() -> None:
+    pool, problems = GEMM_POOLS["bf16"], [GemmProblem(512, 512, 512), GemmProblem(2**20, 2**20, 2**20)]
+    assert pool.supported_of(problems).tolist() == [pool.supported(p).tolist() for p in problems]
 
 
 @pytest.mark.long

@@ -129,6 +129,6 @@ def support(rows: pd.DataFrame, target: Target, pool: Pool) -> tuple[Bools, Ints
     """
     if not len(rows):
         return np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
-    masks = np.stack([pool.supported(p) for p in problems_of(rows, target)])
+    masks = pool.supported_of(problems_of(rows, target))
     problem, place = problem_index(rows, target.op), pool_index(rows, pool)
     return masks[problem, place] & (place >= 0), masks.sum(axis=1)[problem]

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from tilewise.ops import Problem, Target, definition_of, find_definition
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+_SIDE_BY_SIDE = 256  # problems; their arrays stay in the processor's caches
+_MOST_WORK = 2**53  # FLOPs, or bytes: rules multiply them by some sizes of tiles at most
 
 
 def _triton() -> Backend:
@@ -199,7 +203,46 @@ def supported_mask(
         variant: the variant of its op.
         dtype: the type of the operands.
     """
-    broken = np.zeros(len(next(iter(columns.values()))), dtype=bool)
+    return _kept(of, columns, problem, (len(next(iter(columns.values()))),), variant, dtype)
+
+
+def supported_masks(
+    of: Backend, columns: Mapping[str, np.ndarray], problems: Sequence[Problem], variant: str, dtype: str
+) -> np.ndarray:
+    """Return the answer of :func:`supported_mask` for each of many problems of one op: bool, (problems, kernels).
+
+    Rules are computed for many problems at a time, but for sizes that int64 does not multiply, and for a backend of the
+    user's own whose rules need the values of one problem.
+    """
+    n_kernels = len(next(iter(columns.values())))
+    masks = np.empty((len(problems), n_kernels), dtype=bool)
+    for start in range(0, len(problems), _SIDE_BY_SIDE):
+        some = problems[start : start + _SIDE_BY_SIDE]
+        here = masks[start : start + len(some)]
+        try:
+            here[:] = _kept(of, columns, _side_by_side(some, dtype), here.shape, variant, dtype)
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            here[:] = [supported_mask(of, columns, p, variant, dtype) for p in some]
+    return masks
+
+
+def _side_by_side(problems: Sequence[Problem], dtype: str) -> Problem:
+    """Return problems as one whose sizes are arrays of shape (problems, 1).
+
+    Raises:
+        OverflowError: a product of sizes may not fit int64.
+    """
+    if any(max(p.flops, p.min_bytes(dtype)) > _MOST_WORK for p in problems):
+        raise OverflowError
+    names = type(problems[0]).column_names()
+    sizes = {name: np.array([getattr(p, name) for p in problems])[:, None] for name in names}
+    return cast(Problem, SimpleNamespace(op=problems[0].op, **sizes))
+
+
+def _kept(
+    of: Backend, columns: Mapping[str, np.ndarray], problem: Problem, shape: tuple[int, ...], variant: str, dtype: str
+) -> np.ndarray:
+    broken = np.zeros(shape, dtype=bool)
     for rule, _ in of.checks(SimpleNamespace(**columns), problem, variant, dtype):
         broken |= rule
     return ~broken

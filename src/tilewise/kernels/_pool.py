@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from tilewise.kernels._backends import (
     illegal,
     reasons,
     supported_mask,
+    supported_masks,
     unsupported,
 )
 from tilewise.kernels._contract import BACKEND_COLUMN, Backend, KernelBase
@@ -85,6 +86,10 @@ class Pool:
     def supported(self, problem: Problem) -> np.ndarray:
         """Return which kernels support the problem: bool, (len(pool),)."""
         return supported_mask(self.backend, self.columns, problem, self.variant, self.dtype)
+
+    def supported_of(self, problems: Sequence[Problem]) -> np.ndarray:
+        """Return which kernels support each of many problems: bool, (problems, len(pool))."""
+        return supported_masks(self.backend, self.columns, problems, self.variant, self.dtype)
 
     def unsupported(self, problem: Problem) -> np.ndarray:
         """Return why each kernel cannot compute the problem, None where it can: (len(pool),)."""

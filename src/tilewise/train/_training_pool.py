@@ -199,7 +199,7 @@ def with_unlisted(labels: LabelRows, pool: Pool) -> LabelRows:
         pool: the kernels.
     """
     number, kernel, rates = labels.problem, labels.kernel, labels.tflops
-    supported = np.stack([pool.supported(problem) for problem in labels.problems])
+    supported = pool.supported_of(labels.problems)
     supported[number, kernel] = False
     draw = np.where(supported, np.random.default_rng(_UNLISTED_SEED).random(supported.shape), np.inf)
     drawn = np.argsort(draw, axis=1)[:, :UNLISTED_PER_PROBLEM]

@@ -42,7 +42,7 @@ def supported_pairs(
     names = OPS[target.op].column_names()
     for start in range(0, len(problems), CHUNK):
         some = problems[start : start + CHUNK]
-        at, kernel = np.nonzero(np.stack([pool.supported(p) for p in some]))
+        at, kernel = np.nonzero(pool.supported_of(some))
         columns = {n: np.array([getattr(p, n) for p in some])[at] for n in names}
         chosen = {n: values[kernel] for n, values in pool.columns.items()}
         inputs = features.rows_of(columns, chosen, variant=target.variant, dtype=target.dtype, arch=arch)

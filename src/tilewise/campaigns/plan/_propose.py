@@ -194,7 +194,7 @@ def _scored(
 
 def unscored(problems: list[Problem], pool: Pool, target: Target, arch: HardwareProfile) -> Scored:
     """Return all supported pairs, each at the same share of its problem's roofline."""
-    problem, kernel = np.nonzero(np.stack([pool.supported(p) for p in problems]))
+    problem, kernel = np.nonzero(pool.supported_of(problems))
     flops = np.array([float(p.flops) for p in problems])
     bytes_moved = np.array([float(p.min_bytes(target.dtype)) for p in problems])
     roofline = np.minimum(arch.peak(target.dtype), flops / bytes_moved * arch.dram_gb_s / 1e3)
