@@ -25,10 +25,13 @@ CLUSTER := $(VENV)/.cluster
 # A resnet50 layer, for which `make repro` selects a kernel at its end.
 PROBLEM ?= {N:32,C:256,K:256,G:1,Hi:14,Wi:14,Y:3,X:3,pad_h:1,pad_w:1}
 
+# Where Python may not write compiled files, each process would compile all that it imports.
+COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+
 # uv installs the locked files in seconds. pip is used if it alone is configured for the package index.
 define install_locked
 @echo "installing $(1)"
-@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --requirement $(1) 2>$(VENV)/uv.log \
+@$(BIN)/uv pip install --quiet $(COMPILED) --python $(BIN)/python --require-hashes --requirement $(1) 2>$(VENV)/uv.log \
   || { echo "  by pip, which takes longer: uv could not ($(VENV)/uv.log)"; \
        $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement $(1); }
 endef
