@@ -46,6 +46,7 @@ def test_a_plan_takes_the_measured_kernels_where_no_pool_is_shipped(data: Path, 
     assert plan.items
 
 
+@pytest.mark.long
 def test_without_table_or_libraries_a_plan_says_which_to_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_missing_file_is_the_callers_mistake(command: str, capsys: pytest.Capt
     assert "fault of tilewise" not in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["cache list", "cache prune", "cache list --json"])
 def test_an_empty_cache_is_no_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(shlex.split(command)) == 0

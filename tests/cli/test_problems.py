@@ -24,6 +24,7 @@ def planned(*overrides: str) -> tuple[Item, ...]:
 
 
 # The problems of the committed runs, in their order.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "count", "digest"),
     [

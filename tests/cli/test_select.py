@@ -70,6 +70,7 @@ def test_a_file_of_problems_gives_a_row_each(folder: Path, source: str, capsys: 
     assert float(rows[0]["predicted_latency_ms"]) == found["selections"][0]["predicted_latency_ms"]
 
 
+@pytest.mark.long
 def test_what_was_written_can_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("in.csv").write_text(CSV)
     found = answer(capsys, f"model_dir={folder}", "problems=in.csv", "output=out.json")

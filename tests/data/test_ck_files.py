@@ -45,6 +45,7 @@ def products(tmp_path: Path) -> pd.DataFrame:
     return read_measurements(ingest_file(tmp_path / "in.json", CK_GEMM, tmp_path / "in.parquet").path, CK_GEMM)
 
 
+@pytest.mark.long
 def test_convolutions_survive_the_csv(convolutions: pd.DataFrame, tmp_path: Path) -> None:
     assert (~convolutions["is_valid"]).sum() == 1
     found = again(convolutions, CK_CONV, tmp_path / "out.csv")

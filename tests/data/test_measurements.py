@@ -76,6 +76,7 @@ def test_the_hash_is_that_of_the_whole_table(file: Path) -> None:
     assert opened(file).content_hash == table_hash(read_measurements(file, TARGET))
 
 
+@pytest.mark.long
 def test_a_bad_row_is_named_when_it_is_read(frame: pd.DataFrame, tmp_path: Path) -> None:
     bad = frame.copy()
     bad.loc[130, "latency_ms"] = -1.0

@@ -66,11 +66,13 @@ def test_a_problem_finds_its_target(
     assert registry.is_supported(problem, best, **stated)
 
 
+@pytest.mark.long
 def test_the_dtype_may_be_that_of_the_tensors(registry: Registry) -> None:
     tensors = (SimpleNamespace(dtype="torch.float8_e4m3fn"),)
     assert registry.target_of({"M": 1, "N": 1, "K": 1}, tensors).dtype == "fp8"
 
 
+@pytest.mark.long
 def test_a_target_without_a_folder_has_its_shipped_pool(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////nowhere/mlflow.db")
     assert registry.select({"M": 128, "N": 128, "K": 128, "dtype": "fp16"}).why == "fallback"

@@ -52,6 +52,7 @@ def test_counts_and_deltas_are_those_of_the_two_evaluations(
     assert found.b.content_hash == model.content_hash
 
 
+@pytest.mark.long
 def test_what_moved_most_comes_first(found: Comparison) -> None:
     gains = [m["efficiency_b"] - m["efficiency_a"] for m in found.improvements]
     assert len(gains) == 10
@@ -135,6 +136,7 @@ def test_problems_that_one_cannot_judge_are_counted(model: TrainedModel, frame: 
     assert found.n_only_b == 0
 
 
+@pytest.mark.long
 def test_it_is_plain_data(found: Comparison, tmp_path: Path) -> None:
     read = json.loads(json.dumps(found.to_dict()), parse_constant=pytest.fail)
     assert read["deltas"]["p10"].keys() == {"delta", "low", "high"}

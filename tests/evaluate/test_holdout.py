@@ -81,6 +81,7 @@ def test_a_holdout_that_was_trained_on_is_refused(model: TrainedModel, frame: pd
     )
 
 
+@pytest.mark.long
 def test_repeats_are_not_judged(model: TrainedModel, frame: pd.DataFrame) -> None:
     once = frame[frame["run_id"] == "synthetic-1"].reset_index(drop=True)
     whole, part = (evaluate(model, table).per_problem for table in (frame, once))

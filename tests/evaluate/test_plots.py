@@ -61,6 +61,7 @@ def test_a_plot_is_a_png(tmp_path: Path, name: str) -> None:
     assert path.stat().st_size > (tmp_path / "empty.png").stat().st_size
 
 
+@pytest.mark.long
 def test_equal_figures_make_equal_files(tmp_path: Path) -> None:
     a, b = (plot_predictions(MEASURED, MEASURED * 1.1, tmp_path / f"{n}.png").read_bytes() for n in "ab")
     assert a == b

@@ -64,6 +64,7 @@ def test_equal_evaluations_write_equal_bytes(model: TrainedModel, frame: pd.Data
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
+@pytest.mark.long
 def test_an_unknown_ceiling_is_null(model: TrainedModel, frame: pd.DataFrame, tmp_path: Path) -> None:
     write_evaluation_report(tmp_path, evaluate(model, frame[frame["run_id"] == "synthetic-1"]), {})
     written = json.loads((tmp_path / METRICS_FILE).read_text(), parse_constant=pytest.fail)  # NaN is no JSON

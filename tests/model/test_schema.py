@@ -168,6 +168,7 @@ def _change(value: Any, path: str, new: Any) -> Any:
     return value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "path", "new", "message"),
     [

@@ -280,6 +280,7 @@ def test_gradients_of_a_repeated_step_have_gradients(name: str) -> None:
                 close(got, right)
 
 
+@pytest.mark.long
 def test_a_step_whose_kernel_fails_is_computed_by_the_next_in_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(operands: object) -> torch.Tensor:
         raise RuntimeError("too many resources requested for launch")

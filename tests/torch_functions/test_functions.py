@@ -92,6 +92,7 @@ class TestInterpreted:
         compiled = torch.compile(net, fullgraph=True, dynamic=True, backend="aot_eager")
         assert_same(compiled, theirs, half(1, 4, 3, 5), half(6, 2, 3, 3), half(6), half(6, 4))
 
+    @pytest.mark.long
     @pytest.mark.parametrize("compiled", [False, True])
     def test_autocast(self, compiled: bool) -> None:
         x, w, b = torch.randn(1, 2, 3, 3), torch.randn(2, 2, 2, 2), torch.randn(2)

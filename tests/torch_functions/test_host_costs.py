@@ -214,6 +214,7 @@ class TestMeasuring:
         monkeypatch.setattr(host_costs, "_SIZE", 16)
         monkeypatch.setattr(host_costs, "_LONG_SIZE", 32)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("layer", [nn.Conv2d(8, 8, 3), nn.Linear(8, 8)])
     @pytest.mark.parametrize("form", LaunchForm)
     def test_each_form_of_inference(self, layer: nn.Module, form: LaunchForm) -> None:

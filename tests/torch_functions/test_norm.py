@@ -193,6 +193,7 @@ def in_training() -> nn.Module:
 
 
 class TestOptimize:
+    @pytest.mark.long
     def test_normalisations_of_training_compute_the_ends(self, x: torch.Tensor, launches: list[str]) -> None:
         model = in_training()
         optimised, report = ours.optimize(model, x, launch="graph")

@@ -172,6 +172,7 @@ class TestDecisions:
         assert rows["head"].reason == "there is no model of gemm_universal_fp16_sm90"
         assert not any(layer.replaced for layer in report.layers)
 
+    @pytest.mark.long
     def test_a_pool_without_pytorch_s_call_compares_nothing(self, tmp_path: Path) -> None:
         write_model(tmp_path / "model", trees=5, target="grouped_conv_forward_fp16_sm90")
         with ours.use(Dispatcher.from_folder(tmp_path / "model")):
@@ -264,6 +265,7 @@ class TestNetwork:
             made.eval()  # folds again, in the copy alone
             assert float(made.stem.folded_weight.abs().max()) == 0
 
+    @pytest.mark.long
     def test_compiled_whole(self, x: torch.Tensor) -> None:
         torch._dynamo.reset()
         original = net().eval()
@@ -447,6 +449,7 @@ class TestMeasuring:
         assert layer.replaced
 
 
+@pytest.mark.long
 def test_another_model_or_another_shape_is_another_digest(tmp_path: Path) -> None:
     digests = set()
     for sign in (1.0, -1.0):

@@ -197,6 +197,7 @@ def test_the_result_has_pytorchs_size(
     assert again.shape == tensors[0].shape
 
 
+@pytest.mark.long
 def test_its_host_part_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_known": {}, "_BATCHES": 1, "_CALLS": 2, "_SIZE": 16}.items():
         monkeypatch.setattr(host_costs, name, value)

@@ -27,6 +27,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
 
 
+@pytest.mark.long
 def test_the_result_has_all_that_is_logged(result: TrainingResult, settings: TrainSettings) -> None:
     assert tuple(result.cv_metrics) == METRICS
     assert len(result.folds) == settings.n_splits
@@ -55,6 +56,7 @@ def test_a_table_that_is_read_in_chunks_gives_the_same_model(
     assert files(tmp_path / "chunks") == files(tmp_path / "whole")
 
 
+@pytest.mark.long
 def test_it_learns(result: TrainingResult) -> None:
     assert result.cv_metrics["mean_efficiency"] > 0.85
     assert result.cv_metrics["r2"] > 0.2  # few problems tell little about the best TFLOPS of another
@@ -95,6 +97,7 @@ def test_threads_make_no_difference_but_to_lambdarank(
     assert files(tmp_path / "1") == files(tmp_path / "2")
 
 
+@pytest.mark.long
 def test_holdout_rows_change_nothing_but_the_data_hash(
     result: TrainingResult, frame: pd.DataFrame, settings: TrainSettings
 ) -> None:
@@ -158,6 +161,7 @@ def test_selftest_problems_are_of_the_training(result: TrainingResult, frame: pd
     assert not np.any(held)
 
 
+@pytest.mark.long
 def test_problems_with_few_kernels_count_in_no_figure(frame: pd.DataFrame, settings: TrainSettings) -> None:
     """Three kernels of a problem hold its best by chance only: efficiency and trust would be too good."""
     partial, thin = with_few_kernels(frame, 0.5)

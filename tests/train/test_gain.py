@@ -73,6 +73,7 @@ def test_a_choice_of_problems_is_calibrated_once(frame: pd.DataFrame, monkeypatc
     assert len(set(calibrated)) == len(calibrated) > SETTINGS.n_splits
 
 
+@pytest.mark.long
 def test_a_model_with_few_features_is_written_and_ranks(frame: pd.DataFrame, tmp_path: Path) -> None:
     target = Target.parse(CONV)
     result = train(frame, target, pool_of(frame, target), load_arch("sm90"), fewer(12))

@@ -98,6 +98,7 @@ def test_too_few_problems_are_refused(table: Table) -> None:
         Replay.split(table.take(table.rows_of(np.array([0, 1]))), 0)
 
 
+@pytest.mark.long
 def test_a_twin_teaches_what_it_knows(table: Table) -> None:
     points = {(p.method, p.problems): p for p in onboard(table, _table(seed=1), (0, 4), 0, 1)}
     assert set(points) == {("taught", 0), ("alone", 4), ("taught", 4)}

@@ -107,6 +107,7 @@ def test_evolution_beats_random_draws(model: TrainedModel) -> None:
     assert np.mean(gained) > 1.0
 
 
+@pytest.mark.long
 def test_caution_keeps_a_search_near_the_pool(model: TrainedModel, problem: Problem) -> None:
     steps = [search(model, problem, SearchSettings("evolution", 150, 0, 5, c), 1).found[0].steps for c in (0.0, 9.0)]
     assert steps[1] == 0.0 <= steps[0]

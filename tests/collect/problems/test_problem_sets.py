@@ -83,6 +83,7 @@ def test_a_set_that_was_measured_does_not_change(name: str, digest: str) -> None
     assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SETS)
 def test_each_problem_occurs_once_and_can_be_measured(name: str) -> None:
     problems = [i.problem for i in items_of(name)]

@@ -48,6 +48,7 @@ def test_files_are_small_and_hold_no_time_or_version(plots: list[Path]) -> None:
             assert image.info.keys() <= {"transparency"}
 
 
+@pytest.mark.long
 def test_the_ink_is_readable_on_light_and_on_dark_pages(plots: list[Path]) -> None:
     for path in plots:
         with Image.open(path) as image:

@@ -98,6 +98,7 @@ def test_the_export_has_the_counts(shadowed: Dispatcher) -> None:
     assert found["tilewise_shadow_speed_up_ratio"] > 1
 
 
+@pytest.mark.long
 def test_the_dashboard_shows_only_what_is_exported(shadowed: Dispatcher) -> None:
     serve(shadowed)
     exported = {name.partition("{")[0] for name in export(shadowed)}

@@ -108,6 +108,7 @@ class TestSimulated:
         seen = gather_evidence(read_observations(tmp_path / "j").valid, *hashes(folders, "also good", "good"))
         assert (len(seen.problems), seen.differing, seen.speed_up(0.95, 10).delta) == (5, (), 1.0)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("beside", "said"), [
         ("good", ""), ("other", "it is a model of gemm_universal_bf16_sm90, not of"),
         ("candidate", "there is no registry"), ("none/such", "none/such"),

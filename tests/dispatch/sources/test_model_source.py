@@ -63,6 +63,7 @@ def test_the_model_of_the_alias_is_loaded_and_kept(put: Put, uri: str, tmp_path:
     assert not [p for p in (tmp_path / "tilewise-cache").rglob(".*")]
 
 
+@pytest.mark.long
 def test_a_second_fetch_downloads_nothing(put: Put, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put()
     first = fetch_model(CONV, uri=uri)

@@ -130,6 +130,7 @@ class TestMovesDuringALook:
 
         return _during
 
+    @pytest.mark.long
     def test_a_later_promotion_is_not_missed(self, after: Any, uri: str, versions: list[Version]) -> None:
         looks = after(lambda: promote(uri, versions[THIRD]))
         assert [look.result().version for look in looks] == [2, 3, 3]
@@ -140,6 +141,7 @@ class TestMovesDuringALook:
         assert first.result().version == 2
         assert [look.result() for look in others] == [None, None]
 
+    @pytest.mark.long
     def test_an_alias_moved_by_hand_is_refused_in_all(self, after: Any, uri: str, versions: list[Version]) -> None:
         """The first look's checks stand for no other version."""
 
@@ -183,6 +185,7 @@ def test_other_questions_share_nothing(
     assert found[0] is not found[1]
 
 
+@pytest.mark.long
 def test_a_thread_in_a_session_does_not_wait_for_those_that_wait_for_it(
     uri: str, versions: list[Version], monkeypatch: pytest.MonkeyPatch
 ) -> None:

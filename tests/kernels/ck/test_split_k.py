@@ -84,6 +84,7 @@ def test_a_pool_and_its_features_tell_splits_apart(tmp_path: Path) -> None:
     assert get_instance_string(instance) == f"{PADDED}_splitk4"
 
 
+@pytest.mark.long
 def test_tables_and_pools_without_splits_stay_as_they_were(tmp_path: Path) -> None:
     frame = table_of([WIDE], tmp_path)
     unsplit = frame[frame["split_k"] == 0].reset_index(drop=True)

@@ -106,6 +106,7 @@ def test_an_alias_set_by_hand_is_no_canary(uri: str, models: list[Path], tmp_pat
         assert dispatcher.version == 1
 
 
+@pytest.mark.long
 def test_a_canary_needs_a_production(models: list[Path], tmp_path: Path) -> None:
     with (
         registry_session(fresh_store(tmp_path / "empty")),

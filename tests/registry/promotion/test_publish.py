@@ -100,6 +100,7 @@ def test_it_joins_the_run_that_trained_it(registry: str, model_dir: Path) -> Non
     assert run_ids() == {run.info.run_id}
 
 
+@pytest.mark.long
 def test_deleted_files_are_published_again(registry: str, model_dir: Path, tmp_path: Path) -> None:
     first = publish(model_dir)
     shutil.rmtree(tmp_path / "store" / "mlartifacts")

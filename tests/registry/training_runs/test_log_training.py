@@ -99,6 +99,7 @@ class TestLogTraining:
         run_id = log_training(result, model_dir)
         assert publish(model_dir).run_id == run_id
 
+    @pytest.mark.long
     def test_inside_mlflow_run_it_logs_to_that_run(
         self, registry: str, result: TrainingResult, model_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -109,6 +110,7 @@ class TestLogTraining:
         assert "cv/mean_efficiency" in client.get_run(given).data.metrics
         assert log_training(result, model_dir) != given  # the second target of a multirun
 
+    @pytest.mark.long
     def test_a_run_of_another_server_is_ignored(
         self, registry: str, result: TrainingResult, model_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

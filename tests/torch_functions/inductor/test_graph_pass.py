@@ -100,6 +100,7 @@ def test_products(function: Callable[..., Any], operands: tuple[torch.Tensor, ..
     assert all(name.startswith("tilewise.") is won for name in (*forward, *backward))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "operands"),
     [
@@ -119,6 +120,7 @@ def test_what_kernels_do_not_compute_stays(function: Callable[..., Any], operand
     assert not any(name.startswith("tilewise.") for name in graphs.forward)
 
 
+@pytest.mark.long
 def test_sizes_that_are_symbols_stay() -> None:
     function, graphs = compiled(net, dynamic=True)
     with torch.no_grad(), serve(*VARIANTS):
@@ -210,10 +212,12 @@ class TestIdentity:
         assert found[0] == found[1] != found[2] == found[3]
         assert len(set(found)) == 3
 
+    @pytest.mark.long
     def test_a_pass_without_identity_keeps_graphs_out_of_the_cache(self) -> None:
         assert inductor.GraphPass(lambda graph: None).uuid() is None
         assert inductor.GraphPass(inductor.GraphPass()).uuid() != inductor.GraphPass().uuid()
 
+    @pytest.mark.long
     def test_missing_models_are_not_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
         """The identity asks for all dtypes, of which a network uses one."""
         assert inductor.GraphPass().uuid()
