@@ -42,7 +42,8 @@ def compile_jobs(plan: Plan, which: Iterable[int] | None = None) -> list[_Job]:
     problems: list[dict[object, Problem]] = [{} for _ in plan.pool.kernels]  # per kernel: binaries -> first problem
     compiled = np.array([isinstance(kernel, Kernel) for kernel in plan.pool.kernels])
     for indices in by_alignment.values():
-        runs = compiled & np.stack([plan.kernel_mask(i) & plan.pool.supported(plan.items[i].problem) for i in indices])
+        wanted = np.stack([plan.kernel_mask(i) for i in indices])
+        runs = compiled & wanted & plan.pool.supported_of([plan.items[i].problem for i in indices])
         for k in np.flatnonzero(runs.any(axis=0)):  # runs: bool, (problems, kernels)
             problem = plan.items[indices[int(runs[:, k].argmax())]].problem
             problems[k].setdefault(family.programs(plan.pool.kernels[k], problem, target.dtype), problem)
