@@ -39,6 +39,7 @@ import torch
 import torch._functorch.config
 import torch._inductor.config
 from torch import Tensor, nn
+from torch._inductor.async_compile import shutdown_compile_workers
 
 import tilewise.torch as tw
 from benchmarks.networks.zoo import NETWORKS, prepare
@@ -88,7 +89,10 @@ def cell(name: str, batch: int, mode: str, device: str) -> dict[str, Any]:
     if mode in COMPILED:
         theirs = torch.compile(model, mode="max-autotune-no-cudagraphs" if "max-autotune" in mode else None)
     models = {"pytorch": theirs, "tilewise": ours}
-    works = {side: work(network, x, mode) for side, network in models.items()}
+    works = {}
+    for side, network in models.items():
+        works[side] = work(network, x, mode)
+        shutdown_compile_workers()  # they keep kernels as they were before their launches were timed
     times = alternate(works, ROUNDS if device == "cuda" else 1)
     ratios = [a / b for a, b in zip(times["pytorch"], times["tilewise"], strict=True)]
     return {
@@ -128,6 +132,7 @@ def _set_up_inductor(*, sees_graphs: bool) -> None:
     """Let both sides share the launch that Inductor times for a kernel of its own; see every graph compiled if told to.
 
     Timed on each side, launches of one kernel differed: 75 and 118 us in vgg16_bn, a sixteenth of a pass by chance.
+    `cell` also ends the compiling processes between the sides.
     """
     torch._inductor.config.triton.unique_kernel_names = False  # equal kernels have equal sources
     if sees_graphs:  # the adapter counts them

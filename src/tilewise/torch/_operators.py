@@ -46,9 +46,11 @@ _library = torch.library.Library("tilewise", "DEF")
 
 def operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Define an operator as ``torch.library.custom_op`` does, without the checks that it makes in every call."""
+    # Inductor stores operands in the order of the traced ones, as kernels read them; in another, each call copies them.
+    tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
     def define(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        _library.define(f"{name}({arguments}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+        _library.define(f"{name}({arguments}) -> Tensor", tags=tags)
         _library.impl(name, compute, "CompositeExplicitAutograd")
         operator: Callable[..., Tensor] = getattr(torch.ops.tilewise, name).default
         return operator

@@ -14,6 +14,7 @@ from torch._inductor.utils import fresh_cache
 
 from tilewise.errors import ConfigError
 from tilewise.kernels.triton.programs import interpreted
+from tilewise.torch import _operators as operators
 from tilewise.torch import inductor
 from torch_functions.compare import close, half
 from torch_functions.inductor.graphs import serve
@@ -122,6 +123,22 @@ class TestInductor:
         net(x).float().square().sum().backward()
         for a, p in zip(found, net.parameters(), strict=True):
             close(a, p.grad)
+
+    def test_operands_are_stored_as_kernels_read_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        last, stored = torch.channels_last, []
+
+        def channels_last(t: torch.Tensor) -> torch.Tensor:
+            stored.append(t.is_contiguous(memory_format=last))
+            return as_before(t)
+
+        as_before = operators.channels_last
+        monkeypatch.setattr(operators, "channels_last", channels_last)
+        before, after = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.Conv2d(8, 8, 1, bias=False)
+        net = nn.Sequential(before, nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1), after).half().eval()
+        net, x = net.to(memory_format=last), half(2, 8, 16, 16).to(memory_format=last)
+        with serve("forward"), fresh_cache(), torch.no_grad():
+            torch.compile(net, options=inductor.options())(x)
+        assert stored == [True] * 4
 
     def test_compiled_graphs_on_disk_belong_to_the_models(self) -> None:
         net, x = Net().half(), half(2, 8, 4, 4)

@@ -119,6 +119,21 @@ def test_training(mode: str | None, last: bool) -> None:
     assert graph_pass(options).replaced == graph_pass(options).seen > 14
 
 
+def test_operands_are_stored_as_kernels_read_them() -> None:
+    before, after = nn.Conv2d(8, 32, 3, padding=1, bias=False), nn.Conv2d(32, 64, 1, bias=False)
+    net = nn.Sequential(before, nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1), after).eval()
+    net = net.cuda().bfloat16().to(memory_format=torch.channels_last)
+    x = torch.randn(4, 8, 64, 64, device="cuda").bfloat16().to(memory_format=torch.channels_last)
+    options = inductor.options()
+    compiled = torch.compile(net, fullgraph=True, options=options)
+    with torch.no_grad():
+        compiled(x)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            compiled(x)
+    assert graph_pass(options).replaced == 2
+    assert not [event.name for event in profile.events() if "copy" in event.name]
+
+
 def test_under_autocast() -> None:
     _, exact, x = networks(torch.bfloat16, last=True)
     exact.eval()
