@@ -32,6 +32,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def cells(
         for batch in batches:
             for mode in modes:
                 if (name, batch, mode) not in known:
-                    about = {"network": name, "batch": batch, "mode": mode}
+                    today = datetime.now(UTC).date().isoformat()
+                    about = {"network": name, "batch": batch, "mode": mode, "date": today}
                     try:
                         yield about | cell(name, batch, mode, device)
                     except (RuntimeError, ImportError, ValueError) as e:  # one network's fault costs its own cell

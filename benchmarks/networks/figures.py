@@ -47,15 +47,16 @@ def summary(cells: Sequence[Mapping[str, Any]], mode: str) -> list[list[str]]:
 
 
 def _networks(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return PyTorch's time / tilewise's by network and batch size, with the replaced layers and the largest error."""
+    """Return PyTorch's time / tilewise's by network and batch size, with replaced layers, largest error and dates."""
     batches = sorted({c["batch"] for c in cells})
-    header = ["network", "layers", *(f"{b}: ratio (replaced)" for b in batches), _MOST_ERROR]
+    header = ["network", "layers", *(f"{b}: ratio (replaced)" for b in batches), _MOST_ERROR, "measured"]
     rows = []
     for name in dict.fromkeys(c["network"] for c in cells):
         by_batch = {c["batch"]: c for c in cells if c["network"] == name}
         shown = [f"{c['ratio']:.2f} ({c['replaced']})" if (c := by_batch.get(b)) else "" for b in batches]
         layers = next(iter(by_batch.values()))["layers"]
-        rows.append([name, str(layers), *shown, _error(list(by_batch.values()))])
+        dates = sorted({c["date"] for c in by_batch.values()})
+        rows.append([name, str(layers), *shown, _error(list(by_batch.values())), ", ".join(dates)])
     return table(header, rows)
 
 
