@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+from threading import Event
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tilewise.features import Terms
@@ -68,6 +71,29 @@ def test_test_rows_do_not_change_a_baseline(table: Table) -> None:
     tflops = np.where(table.problem < 20, table.tflops, table.tflops[::-1])
     changed = table.__class__(**{**{n: getattr(table, n) for n in table.__dataclass_fields__}, "tflops": tflops})
     assert Baselines(changed, SETTINGS, 0).of(train).scores.tobytes() == before.tobytes()
+
+
+def test_an_expected_choice_is_calibrated_before_it_is_asked_for(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = [np.arange(20), np.arange(10, 30), np.arange(len(table.problems))]
+    alone = [Baselines(table, SETTINGS, 0).of(problems).scores.tobytes() for problems in choices]
+    begun, second, calibrate = list[bytes](), Event(), Baselines._calibrate
+
+    def watched(baselines: Baselines, problems: npt.NDArray[np.int64]) -> _baseline.Baseline:
+        begun.append(problems.tobytes())
+        if len(begun) == 2:
+            second.set()
+        return calibrate(baselines, problems)
+
+    monkeypatch.setattr(Baselines, "_calibrate", watched)
+    baselines = Baselines(table, SETTINGS, 0)
+    baselines.expect(choices)
+    assert not begun
+    baselines.of(choices[0])
+    assert second.wait(60)
+    elsewhere = pickle.loads(pickle.dumps(baselines))
+    assert [baselines.of(problems).scores.tobytes() for problems in choices] == alone
+    assert begun == [problems.tobytes() for problems in choices]
+    assert [elsewhere.of(problems).scores.tobytes() for problems in choices] == alone
 
 
 def test_other_labels_begin_from_nothing(table: Table) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from tilewise.data._columns import DERIVED_COLUMNS
-from tilewise.data._rows import problem_index, taken
+from tilewise.data._rows import Ints, problem_index, taken
 from tilewise.data._splits import primary_of
 
 MIN_COMMON = 3  # kernels that a run must share with runs whose shift is known, to estimate its own
@@ -33,31 +33,7 @@ def labelled(frame: pd.DataFrame, op: str) -> pd.DataFrame:
         Rows of `frame` in its order, with a new index. Times and rates differ where a problem has several runs.
     """
     frame = frame.reset_index(drop=True)
-    if not len(frame):
-        return frame
-    keys = pd.DataFrame({"problem": problem_index(frame, op), "kernel": frame["kernel_name"], "run": frame["run_id"]})
-    again = keys.duplicated()  # a run may list a kernel twice, and all readers must see the same row
-    if again.any():
-        frame, keys = (f[~again].reset_index(drop=True) for f in (frame, keys))
-    problem = keys["problem"].to_numpy()
-    primary = primary_of(problem, frame, op)
-    repeated = (np.bincount(problem, ~primary) > 0)[problem]
-    if not repeated.any():
-        return frame
-    rows = keys.assign(primary=primary)[repeated].assign(valid=frame["is_valid"], log=np.log(frame["latency_ms"]))
-    rows = rows.sort_values(["problem", "kernel", "primary", "run"], ascending=[True, True, False, True], kind="stable")
-    rows = _level(rows)
-    pair = [rows["problem"], rows["kernel"]]
-    rows = rows[rows["valid"] == (rows["valid"].astype(float).groupby(pair).transform("mean") >= 0.5)]
-    pair = [rows["problem"], rows["kernel"]]
-    label = rows["level"].groupby(pair).transform("median")
-    chosen = ~rows.duplicated(["problem", "kernel"])
-    factor = np.exp(label - rows["log"])[chosen & rows["valid"]]
-    found = frame[~repeated | frame.index.isin(rows.index[chosen])].copy()
-    for name in [n for n in (*_TIMES, *DERIVED_COLUMNS) if n in found]:
-        scaled = found.loc[factor.index, name]
-        found.loc[factor.index, name] = scaled / factor if name in DERIVED_COLUMNS else scaled * factor
-    return found.reset_index(drop=True)
+    return _combined(frame, problem_index(frame, op), op) if len(frame) else frame
 
 
 def valid_labels(frame: pd.DataFrame, op: str) -> pd.DataFrame:
@@ -85,7 +61,8 @@ def judge_runs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     judged = []
     for run in sorted(rows["run_id"].unique()):
         in_run = rows["run_id"] == run
-        others = labelled(rows[~in_run & rows["problem"].isin(rows.loc[in_run, "problem"])], op)
+        rest = rows[~in_run & rows["problem"].isin(rows.loc[in_run, "problem"])].reset_index(drop=True)
+        others = _combined(rest, np.unique(rest["problem"], return_inverse=True)[1], op)
         sides = (r.loc[r["is_valid"], ["problem", "kernel_name", "tflops"]] for r in (rows[in_run], others))
         both = pd.merge(*sides, on=["problem", "kernel_name"], suffixes=("", "_others"))
         by_problem = both.groupby("problem")
@@ -97,6 +74,35 @@ def judge_runs(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     if not judged:
         return pd.DataFrame({"efficiency": [], "same": []}, index=pd.Index([], name="problem"), dtype=float)
     return pd.concat(judged).astype(float).groupby("problem").mean()
+
+
+def _combined(frame: pd.DataFrame, problem: Ints, op: str) -> pd.DataFrame:
+    """Return :func:`labelled` of a table with a new index, given the number of each row's problem."""
+    # Numbers in the order of the names: groups of numbers are found several times as fast.
+    kernel, run = (pd.factorize(frame[name], sort=True)[0] for name in ("kernel_name", "run_id"))
+    keys = pd.DataFrame({"problem": problem, "kernel": kernel, "run": run})
+    again = keys.duplicated()  # a run may list a kernel twice, and all readers must see the same row
+    if again.any():
+        frame, keys = (f[~again].reset_index(drop=True) for f in (frame, keys))
+    problem = keys["problem"].to_numpy()
+    primary = primary_of(problem, frame, op)
+    repeated = (np.bincount(problem, ~primary) > 0)[problem]
+    if not repeated.any():
+        return frame
+    rows = keys.assign(primary=primary)[repeated].assign(valid=frame["is_valid"], log=np.log(frame["latency_ms"]))
+    rows = rows.sort_values(["problem", "kernel", "primary", "run"], ascending=[True, True, False, True], kind="stable")
+    rows = _level(rows)
+    pair = [rows["problem"], rows["kernel"]]
+    rows = rows[rows["valid"] == (rows["valid"].astype(float).groupby(pair).transform("mean") >= 0.5)]
+    pair = [rows["problem"], rows["kernel"]]
+    label = rows["level"].groupby(pair).transform("median")
+    chosen = ~rows.duplicated(["problem", "kernel"])
+    factor = np.exp(label - rows["log"])[chosen & rows["valid"]]
+    found = frame[~repeated | frame.index.isin(rows.index[chosen])].copy()
+    for name in [n for n in (*_TIMES, *DERIVED_COLUMNS) if n in found]:
+        scaled = found.loc[factor.index, name]
+        found.loc[factor.index, name] = scaled / factor if name in DERIVED_COLUMNS else scaled * factor
+    return found.reset_index(drop=True)
 
 
 def _level(rows: pd.DataFrame) -> pd.DataFrame:

@@ -288,6 +288,7 @@ def _tune_and_fit(data: TrainingData, callbacks: Callbacks, rule: str, data_hash
     """Tune, cross-validate the chosen settings, and fit them on all problems."""
     table, settings = data.table, data.settings
     folds = make_folds(table, settings.n_splits, settings.seed)
+    data.baselines.expect([*(fold.train for fold in folds), np.arange(len(table.problems))])
     tuning, grown = tune(data, folds, callbacks.on_trial, callbacks.executor)
     validated = cross_validate(data, folds, tuning.model, callbacks.on_fold, callbacks.executor, grown)
     labels = make_labels(table, tuning.model, data.baselines.of_all().scores)

@@ -7,7 +7,11 @@ each training row gets the prediction of a calibration that left its problem out
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +22,7 @@ from tilewise.model import COST_MODEL_LABELS, put_behind, shortlisted
 from tilewise.train._dataset import Floats, Ints, Table, renumbered
 from tilewise.train._settings import ModelSettings
 from tilewise.train._warm_start import BaseModel
-from tilewise.train.cost_model._calibrate import calibrate
+from tilewise.train.cost_model._calibrate import calibrate, one_thread_each
 
 CROSS_FITS = 4
 MOST_CALIBRATED = 2_000_000  # rows: dozens for each weight, and 2 KB of memory each
@@ -73,6 +77,37 @@ class Ranking:
         return scores if self.rates is None else put_behind(self.problem, self.rates, scores, self.listed)
 
 
+class _Ahead:
+    """Calibrations in a thread of their own, which goes on with the choice that is expected to follow.
+
+    Attributes:
+        following: the choice of problems that follows another one, by the bytes of that.
+    """
+
+    def __init__(self) -> None:
+        self.following: dict[bytes, Ints] = {}
+        self._thread = ThreadPoolExecutor(1, "calibrate-ahead")
+        self._begun: dict[bytes, Future[Baseline]] = {}
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Begin anew in another process."""
+        return _Ahead, ()
+
+    def result(self, calibrate: Callable[[Ints], Baseline], problems: Ints) -> Baseline:
+        """Return the calibration on `problems`, and begin the following one."""
+        found = self._begin(calibrate, problems).result()
+        del self._begun[problems.tobytes()]
+        if problems.tobytes() in self.following:
+            self._begin(calibrate, self.following.pop(problems.tobytes()))
+        return found
+
+    def _begin(self, calibrate: Callable[[Ints], Baseline], problems: Ints) -> Future[Baseline]:
+        key = problems.tobytes()
+        if key not in self._begun:
+            self._begun[key] = self._thread.submit(calibrate, problems)
+        return self._begun[key]
+
+
 class Baselines:
     """The baseline of each choice of training problems, computed once per choice. Not thread-safe."""
 
@@ -86,15 +121,22 @@ class Baselines:
         order = np.random.default_rng(seed).permutation(int(table.group.max()) + 1)
         self._part = (order % CROSS_FITS)[table.group]
         self._done: dict[bytes, Baseline] = {}
+        self._ahead = _Ahead()
+
+    def expect(self, choices: Sequence[Ints]) -> None:
+        """Compute each choice's baseline while trees grow from that of the choice before."""
+        unknown = [problems for problems in choices if problems.tobytes() not in self._done]
+        self._ahead.following = {one.tobytes(): other for one, other in pairwise(unknown)}
 
     def of(self, problems: Ints) -> Baseline:
         """Return the baseline of a model trained on `problems`."""
         if self._base:
             return self._base
         key = problems.tobytes()
-        if key not in self._done:
-            zero = Baseline(None, None, np.zeros(len(self._table.problem)))
-            self._done[key] = self._calibrate(problems) if self._calibrated else zero
+        if key not in self._done and self._calibrated:
+            self._done[key] = self._ahead.result(self._calibrate, problems)
+        elif key not in self._done:
+            self._done[key] = Baseline(None, None, np.zeros(len(self._table.problem)))
         return self._done[key]
 
     def of_all(self) -> Baseline:
@@ -113,14 +155,24 @@ class Baselines:
         return Ranking(rows, problem, listed, rates, baseline.scores[rows])
 
     def _calibrate(self, problems: Ints) -> Baseline:
-        whole = self._fit(problems)
-        rates, is_left = np.empty(len(self._table.problem)), np.ones(len(self._table.problem), dtype=bool)
-        parts = self._part[problems]
-        for part in np.unique(parts) if len(np.unique(parts)) > 1 else ():
-            rows = self._table.rows_of(problems[parts == part])
-            rates[rows], is_left[rows] = self._predict(self._fit(problems[parts != part]), rows), False
+        """Calibrate on the problems, and on all but each part of them; a thread of its own for each, as cores allow."""
+        table, parts = self._table, self._part[problems]
+        names = np.unique(parts) if len(np.unique(parts)) > 1 else parts[:0]
+        at_once = min(os.cpu_count() or 1, MOST_CALIBRATED // len(table.rows_of(problems)))  # bounds the memory
+        with one_thread_each(), ThreadPoolExecutor(max(1, at_once), "calibrate") as threads:
+            fitted = threads.submit(self._fit, problems)
+            crossed = threads.map(lambda part: self._cross_fit(problems, parts == part), names)
+            rates, is_left = np.empty(len(table.problem)), np.ones(len(table.problem), dtype=bool)
+            for rows, values in crossed:
+                rates[rows], is_left[rows] = values, False
+            whole = fitted.result()
         rates[is_left] = self._predict(whole, np.flatnonzero(is_left))
         return Baseline(whole, rates, rates)
+
+    def _cross_fit(self, problems: Ints, is_left_out: Bools) -> tuple[Ints, Floats]:
+        """Return the rows of the problems left out, and their rates by the others."""
+        rows = self._table.rows_of(problems[is_left_out])
+        return rows, self._predict(self._fit(problems[~is_left_out]), rows)
 
     def _fit(self, problems: Ints) -> CostModel:
         """Calibrate on the rows of these problems; on evenly spread ones of them where there are too many rows."""

@@ -31,10 +31,16 @@ LEAST_SHARE = 1e-9  # of a cost in the sum; the fit may leave 1e-16 in place of 
 ROUNDS = 2  # factors are fitted again once the mean error of each kernel is known
 
 
+def one_thread_each() -> threadpool_limits:
+    """Return a context in which each call of linear algebra runs in one thread.
+
+    Sums must not depend on the number of threads, and the matrices are small. It holds for the whole process.
+    """
+    return threadpool_limits(1, user_api="blas")
+
+
 def calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
     """Return the cost model that fits measured launches.
-
-    Linear algebra runs in one thread: sums must not depend on the number of threads, and the matrices are small.
 
     Args:
         terms: cost terms of the rows.
@@ -43,11 +49,6 @@ def calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats,
         weight: weight of each row, of shape (rows,); rows of weight 0 are ignored.
         n_kernels: size of the pool.
     """
-    with threadpool_limits(1, user_api="blas"):
-        return _calibrate(terms, kernel, log_clocks, weight, n_kernels)
-
-
-def _calibrate(terms: Terms, kernel: Numbers, log_clocks: Floats, weight: Floats, n_kernels: int) -> CostModel:
     used = weight > 0
     if not used.all():
         terms = terms.take(np.flatnonzero(used))
