@@ -90,7 +90,7 @@ class _Ahead:
         self._begun: dict[bytes, Future[Baseline]] = {}
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Begin anew in another process."""
+        """Begin with nothing in another process."""
         return _Ahead, ()
 
     def result(self, calibrate: Callable[[Ints], Baseline], problems: Ints) -> Baseline:
