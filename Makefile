@@ -92,7 +92,7 @@ install-dev: $(INTERPRETER)  ## the same with the tools for lint, types and test
 repro: $(TRAIN)  ## build the default target: data, train, evaluate, promote; then print the result
 	@SECONDS=0; \
 	  echo "1 of 3: the measurements, from this repository"; dvc pull --quiet data.dvc; \
-	  echo "2 of 3: prepare, train, evaluate, promote; some six minutes on two cores ($${SECONDS} s passed)"; dvc repro; \
+	  echo "2 of 3: prepare, train, evaluate, promote; some five minutes on two cores ($${SECONDS} s passed)"; dvc repro; \
 	  echo "3 of 3: the result ($${SECONDS} s passed)"; $(MAKE) --no-print-directory show
 
 REPRO_ARGS ?=

@@ -5,10 +5,12 @@ Arrow, NumPy, LightGBM and the compression of files let other threads run, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
+from typing import ParamSpec, TypeVar, cast
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _END = object()
@@ -30,3 +32,17 @@ def ahead(parts: Iterable[T]) -> Iterator[T]:
             del part
     finally:
         thread.shutdown(wait=False)  # the garbage collector may end this in the very thread that would be waited for
+
+
+def begin(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Call the function in a thread of its own, which does not keep the process from ending."""
+    result: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(function(*args, **kwargs))
+        except BaseException as e:  # whoever waits for the result gets it
+            result.set_exception(e)
+
+    Thread(target=call, name="begun", daemon=True).start()
+    return result

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from threading import Lock, Semaphore
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from tilewise._ahead import begin
 from tilewise.data import Bools
 from tilewise.features import CostModel
 from tilewise.model import COST_MODEL_LABELS, put_behind, shortlisted
@@ -23,6 +26,9 @@ from tilewise.train._dataset import Floats, Ints, Table, renumbered
 from tilewise.train._settings import ModelSettings
 from tilewise.train._warm_start import BaseModel
 from tilewise.train.cost_model._calibrate import calibrate, one_thread_each
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CROSS_FITS = 4
 MOST_CALIBRATED = 2_000_000  # rows: dozens for each weight, and 2 KB of memory each
@@ -78,7 +84,7 @@ class Ranking:
 
 
 class _Ahead:
-    """Calibrations in a thread of their own, which goes on with the choice that is expected to follow.
+    """Calibrations in threads of their own, one at a time; after each, that of the expected choice begins.
 
     Attributes:
         following: the choice of problems that follows another one, by the bytes of that.
@@ -86,8 +92,8 @@ class _Ahead:
 
     def __init__(self) -> None:
         self.following: dict[bytes, Ints] = {}
-        self._thread = ThreadPoolExecutor(1, "calibrate-ahead")
         self._begun: dict[bytes, Future[Baseline]] = {}
+        self._turn = Lock()
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Begin with nothing in another process."""
@@ -104,7 +110,7 @@ class _Ahead:
     def _begin(self, calibrate: Callable[[Ints], Baseline], problems: Ints) -> Future[Baseline]:
         key = problems.tobytes()
         if key not in self._begun:
-            self._begun[key] = self._thread.submit(calibrate, problems)
+            self._begun[key] = begin(_in_turn, self._turn, calibrate, problems)
         return self._begun[key]
 
 
@@ -155,15 +161,15 @@ class Baselines:
         return Ranking(rows, problem, listed, rates, baseline.scores[rows])
 
     def _calibrate(self, problems: Ints) -> Baseline:
-        """Calibrate on the problems, and on all but each part of them; a thread of its own for each, as cores allow."""
+        """Calibrate on the problems, and on all but each part of them, side by side as cores and memory allow."""
         table, parts = self._table, self._part[problems]
-        names = np.unique(parts) if len(np.unique(parts)) > 1 else parts[:0]
-        at_once = min(os.cpu_count() or 1, MOST_CALIBRATED // len(table.rows_of(problems)))  # bounds the memory
-        with one_thread_each(), ThreadPoolExecutor(max(1, at_once), "calibrate") as threads:
-            fitted = threads.submit(self._fit, problems)
-            crossed = threads.map(lambda part: self._cross_fit(problems, parts == part), names)
+        left_out = [parts == part for part in np.unique(parts)]
+        turn = Semaphore(max(1, min(os.cpu_count() or 1, MOST_CALIBRATED // len(table.rows_of(problems)))))
+        with one_thread_each():
+            fitted = begin(_in_turn, turn, self._fit, problems)
+            crossed = [begin(_in_turn, turn, self._cross_fit, problems, out) for out in left_out if not out.all()]
             rates, is_left = np.empty(len(table.problem)), np.ones(len(table.problem), dtype=bool)
-            for rows, values in crossed:
+            for rows, values in (result.result() for result in crossed):
                 rates[rows], is_left[rows] = values, False
             whole = fitted.result()
         rates[is_left] = self._predict(whole, np.flatnonzero(is_left))
@@ -190,3 +196,8 @@ class Baselines:
             clocks = cost_model.log_clocks(table.terms_of(some), table.kernel[some])
             rates[start : start + _BATCH_ROWS] = table.work[table.problem[some]] - clocks
         return rates
+
+
+def _in_turn(turn: AbstractContextManager[object], function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    with turn:
+        return function(*args, **kwargs)
