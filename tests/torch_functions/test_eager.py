@@ -24,6 +24,7 @@ from tilewise.kernels.vendor import VendorCall
 from tilewise.ops import OPS, GroupedConvProblem, Target
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
+from tilewise.torch import eager as eager_calls
 from tilewise.torch._layers import replace_layer
 from tilewise.torch.eager import _known as eager
 from torch_functions.compare import assert_same, close, half
@@ -83,15 +84,15 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any], Callable
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_only_the_first_call_reaches_the_dispatcher(name: str, ran: list[str]) -> None:
+def test_calls_that_are_left_to_pytorch_run_no_candidate(name: str, ran: list[str]) -> None:
     op, mine, theirs, make = FUNCTIONS[name]
     with serve(op, *OPS[op].variants), torch.no_grad():
-        for count in (1, 1, 1):
+        for _ in range(3):
             operands = make()
             y, right = mine(*operands), theirs(*operands)
             close(y, right)
             assert y.stride() == right.stride()
-            assert len(ran) == count
+    assert not ran
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_gradients_outside_benchmark_mode_are_the_dispatcher_s(
             asked.clear()
             for _ in range(2):
                 ours.conv2d(last(1, 4, 5, 5), last(4, 4, 3, 3))
-            assert len(asked) == 1
+            assert not asked
     assert not torch.backends.cudnn.benchmark
 
 
@@ -161,31 +162,30 @@ def test_another_dispatcher_is_asked_at_once(ran: list[str]) -> None:
     with torch.no_grad(), serve("grouped_conv", "forward"):
         for _ in range(2):
             ours.conv2d(x, w)
-        assert ran == ["forward"]
+        assert not ran
         with serve("grouped_conv"):
             ours.conv2d(x, w)
-            assert ran == ["forward"] * 2
+            assert ran == ["forward"]
         ours.conv2d(x, w)
-        assert ran == ["forward"] * 2
+        assert ran == ["forward"]
 
 
 @pytest.mark.parametrize("changed", ["shape", "filter", "stride", "groups", "dtype", "memory", "gradient", "bias"])
 def test_what_decides_a_call_separates_calls(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key separates whatever the problems separate, so the second call builds problems of its own."""
+    """The key separates whatever the problems separate, so the changed call is remembered by itself."""
     x, w, bias = last(2, 4, 5, 5), last(4, 4, 3, 3), None
     options: dict[str, Any] = {"stride": 1, "groups": 1}
-    asked: list[str] = []
+    remembered, remember = list[Any](), eager_calls.remember
 
-    def computed(*args: Any) -> torch.Tensor:
-        asked.append("operator")
-        return torch.ops.aten.convolution(*args[:2], None, *args[2:5], False, [0, 0], args[5])
+    def noted(key: Any, *args: Any, **settings: Any) -> None:
+        remembered.append(key)
+        remember(key, *args, **settings)
 
+    monkeypatch.setattr(eager_calls, "remember", noted)
     with torch.no_grad(), serve("grouped_conv", *GroupedConvProblem.variants):
-        ours.conv2d(x, w, bias, **options)
-        monkeypatch.setattr(operators, "conv", computed)
-        monkeypatch.setattr(ended, "conv_ended", lambda x, w, bias, residual, act, *rest: computed(x, w, *rest))
-        ours.conv2d(x, w, bias, **options)
-        assert not asked
+        for _ in range(2):
+            ours.conv2d(x, w, bias, **options)
+        assert len(remembered) == 1
         match changed:
             case "shape":
                 x = last(2, 4, 6, 5)
@@ -205,7 +205,7 @@ def test_what_decides_a_call_separates_calls(changed: str, monkeypatch: pytest.M
                 bias = half(4)
         with torch.set_grad_enabled(changed == "gradient"):
             ours.conv2d(x, w, bias, **options)
-    assert asked == ["operator"]
+    assert len(set(remembered)) == len(remembered) == 2
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -342,8 +342,7 @@ def test_repeated_calls_go_straight_to_the_launch(
             close(y, right)
             assert y.is_contiguous(memory_format=LAST.get(y.dim(), torch.contiguous_format))
     assert len(ran) == 1
-    assert len(asked) == 2
-    assert None not in asked
+    assert len([launch for launch in asked if launch is not None]) == 2
 
 
 def test_a_failing_launch_is_followed_by_the_next_in_rank(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as own
 
 import tilewise.torch as ours
 from kernels.dispatchers import dispatcher_of
-from tilewise.kernels import NO_EPILOGUE, TENSORS, Epilogue, accepted_shapes
+from tilewise.kernels import NO_EPILOGUE, TENSORS, Epilogue, EpilogueKind, accepted_shapes
 from tilewise.kernels.triton.programs import interpreted
 from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 from tilewise.torch import _operators as operators
@@ -121,6 +121,9 @@ class Recording:
         self.target = Target(op, variant, "fp16", "sm90")
         self.problems: list[Any] = []
         self.pointers: list[list[int]] = []
+
+    def is_left_to_pytorch(self, problem: Any, kind: EpilogueKind) -> bool:
+        return False
 
     def run(
         self, problem: Any, *tensors: torch.Tensor, out: torch.Tensor | None = None, epilogue: Epilogue = NO_EPILOGUE

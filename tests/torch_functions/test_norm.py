@@ -138,6 +138,15 @@ class TestLayer:
         for mine, right in zip(*found, strict=True):
             close(mine, right)
 
+    def test_a_residual_s_gradient_can_be_differentiated_where_all_else_is_frozen(self) -> None:
+        layer, _ = pair(6)
+        layer.requires_grad_(False)
+        x, other = channels_last(2, 6, 4, 3), channels_last(2, 6, 4, 3).requires_grad_()
+        (found,) = torch.autograd.grad(layer(x, other, "relu").square().sum(), other, create_graph=True)
+        (again,) = torch.autograd.grad(found.sum(), other)
+        y = torch.relu(layer(x, None, None) + other)
+        close(again, 2 * (y > 0).to(y.dtype))
+
     @pytest.mark.parametrize("change", [
         lambda layer: layer.eval(),
         lambda layer: setattr(layer, "momentum", None),

@@ -8,7 +8,7 @@ operators themselves compute that value once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class _Context(Protocol):
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: Sequence[bool]
     activation: str
+    letters: tuple[str, str]  # of a product
     rest: tuple[object, ...]  # arguments of the operator after the activation
 
     def save_for_backward(self, *tensors: Tensor | None) -> None: ...
@@ -189,18 +190,30 @@ def _mm_result(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     return operators.mm_result(a, b)
 
 
-def _keep_for_backward(ctx: _Context, inputs: tuple[object, ...], output: Tensor) -> None:
-    """Save the tensors, and the result where its activation's gradient follows from it."""
+def _keep_conv(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _keep_for_backward(ctx, inputs, output, is_product=False)
+
+
+def _keep_product(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.letters = operators.letters(*inputs[:2])
+    _keep_for_backward(ctx, inputs, output, is_product=True)
+
+
+def _keep_for_backward(ctx: _Context, inputs: tuple[Any, ...], output: Tensor, *, is_product: bool) -> None:
+    """Save the tensors that the gradients read, and the result where its activation's gradient follows from it."""
     a, b, bias, residual, activation, *rest = inputs
     is_relu = activation == "relu"
-    again = (None, None) if is_relu or not activation else (bias, residual)
-    ctx.save_for_backward(a, b, *again, output if is_relu else None)
+    computes_again = activation and not is_relu
+    operands = operators.needed(ctx.needs_input_grad, a, b) if is_product and not computes_again else (a, b)
+    ctx.save_for_backward(
+        *operands, *((bias, residual) if computes_again else (None, None)), output if is_relu else None
+    )
     ctx.activation, ctx.rest = str(activation), tuple(rest)
 
 
-def _gradient_before(ctx: _Context, g: Tensor, operator: Callable[..., Tensor]) -> Tensor:
+def _gradient_before(ctx: _Context, saved: tuple[Tensor, ...], g: Tensor, operator: Callable[..., Tensor]) -> Tensor:
     """Return the gradient of the value before the activation."""
-    a, b, bias, residual, y = ctx.saved_tensors
+    a, b, bias, residual, y = saved
     if not ctx.activation:
         return g
     if ctx.activation == "relu":
@@ -209,8 +222,8 @@ def _gradient_before(ctx: _Context, g: Tensor, operator: Callable[..., Tensor]) 
 
 
 def _conv_backward(ctx: _Context, dy: Tensor) -> Gradients:
-    x, w, *_ = ctx.saved_tensors
-    wanted, g = ctx.needs_input_grad, _gradient_before(ctx, dy, conv_ended)
+    x, w, *_ = saved = ctx.saved_tensors  # checkpoints and hooks allow one reading
+    wanted, g = ctx.needs_input_grad, _gradient_before(ctx, saved, dy, conv_ended)
     dx = operators.conv_bwd_data(g, w, x.shape, *ctx.rest) if wanted[0] else None
     dw = operators.conv_bwd_weight(g, x, w.shape, *ctx.rest) if wanted[1] else None
     db = g.sum([0, *range(2, g.dim())]) if wanted[2] else None
@@ -218,21 +231,29 @@ def _conv_backward(ctx: _Context, dy: Tensor) -> Gradients:
 
 
 def _mm_backward(ctx: _Context, dy: Tensor) -> Gradients:
-    a, b, *_ = ctx.saved_tensors
-    wanted, g = ctx.needs_input_grad, _gradient_before(ctx, dy, mm_ended)
-    da, db = operators.mm_gradient_tensors(a, b, g, wanted, *operators.products(*map(str, ctx.rest)))
+    a, b, *_ = saved = ctx.saved_tensors  # as above
+    wanted, g = ctx.needs_input_grad, _gradient_before(ctx, saved, dy, mm_ended)
+    kept = operators.Kept(a, b, ctx.letters)
+    da, db = operators.mm_gradient_tensors(kept, g, wanted, *operators.products(*map(str, ctx.rest)))
     return da, db, g.sum(0) if wanted[2] else None, g if wanted[3] else None, None, *(None for _ in ctx.rest)
 
 
-for _name, _fake, _backward, _choice in (
+for _name, _fake, _keep, _backward, _choice in (
     (
         "conv_ended",
         _conv_result,
+        _keep_conv,
         _conv_backward,
         Choice("grouped_conv", "forward", _conv_problem, _own_conv, _kind),
     ),
-    ("mm_ended", _mm_result, _mm_backward, Choice("gemm", "universal", _mm_problem, _own_mm, _kind)),
+    (
+        "mm_ended",
+        _mm_result,
+        _keep_product,
+        _mm_backward,
+        Choice("gemm", "universal", _mm_problem, _own_mm, _kind),
+    ),
 ):
     torch.library.register_fake(f"tilewise::{_name}", _fake)
-    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep_for_backward)
+    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep)
     choose_while_tracing(_name, _choice)

@@ -133,7 +133,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
     if call is not None and (y := _short_conv(call, own, x, w, ends, arguments)) is not None:
         return y
     operand, w_cast = autocast(x), autocast(w)
-    bias, residual, activation, in_one_launch = ends
+    bias, residual, activation = ends[:3]
     bias = None if bias is None else autocast(bias)
     geometry = geometry_of(operand, w_cast, arguments) if served(operand, w_cast) else None
     if geometry is None or (bias is not None and not is_like(bias, operand, w.shape[:1])):
@@ -151,10 +151,11 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, ends: Ends, argum
     values = (strides, pads, dilations, groups)
     if key is not None and batched and not any(end_pads):
         _remember_conv(key, operand, w_cast, ends, values)
-        if in_one_launch and (call := eager.known(key)):  # operators do not know this wish
-            found = _short_conv(call, own, x, w, ends, arguments)
-            if found is not None:
-                return found
+        call = eager.known(key)
+        if call is not None and _is_short_at_once(call, ends):
+            y = _short_conv(call, own, x, w, ends, arguments)
+            if y is not None:
+                return y
     models = models_of("grouped_conv", operand)
     if ends is NOTHING:
         y = operators.conv(operand, w_cast, *values, *models)
@@ -174,7 +175,8 @@ def _short_conv(
     may_be_own = torch.backends.cudnn.benchmark or not eager.needs_gradients(x, w)
     if not (has_end and runs_kernel) and may_be_own and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, ends.bias, *arguments[1:])
-        return ended.finished(y.contiguous(memory_format=last), ends.residual, ends.activation)
+        y = y if eager.is_transformed() else y.contiguous(memory_format=last)  # vmap hides the order in memory
+        return ended.finished(y, ends.residual, ends.activation)
     if not runs_kernel:
         return None
     x, (target, problem, kind) = x.contiguous(memory_format=last), call.problems[0]
@@ -182,6 +184,15 @@ def _short_conv(
         return eager.convolve(call, x, w, ends.bias)
     y = ended.run_again(target, problem, kind, x, w, ends)
     return ended.run_conv(target, problem, x, w, ends) if y is None else y
+
+
+def _is_short_at_once(call: eager.Known, ends: Ends) -> bool:
+    """Return whether a new call goes the short way already.
+
+    Operators do not know the wish for one launch. Where PyTorch computes a call, its graph must be that of later calls:
+    checkpoints repeat it.
+    """
+    return ends.in_one_launch or eager.is_left(call)
 
 
 def _remember_conv(
@@ -212,7 +223,7 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     if call is not None and (product := _short_product(call, own, a, b, ends)) is not None:
         return product
     first, other = autocast(a), autocast(b)
-    bias, residual, activation, in_one_launch = ends
+    bias, residual, activation = ends[:3]
     bias = None if bias is None else autocast(bias)
     fits = served(first, other) and a.dim() >= 2 and b.dim() == 2 and a.shape[-1] == b.shape[0]
     if not fits or (bias is not None and not is_like(bias, first, b.shape[1:])):
@@ -221,10 +232,11 @@ def _product(own: Callable[[], Tensor], a: Tensor, b: Tensor, ends: Ends) -> Ten
     if residual is not None and not is_like(residual, first, sizes):
         return ended.finished(_product(own, a, b, Ends(bias)), residual, activation)
     _remember_product(key, first, other, ends)
-    if in_one_launch and (call := eager.known(key)):  # as above
-        found = _short_product(call, own, a, b, ends)
-        if found is not None:
-            return found
+    call = eager.known(key)
+    if call is not None and _is_short_at_once(call, ends):
+        product = _short_product(call, own, a, b, ends)
+        if product is not None:
+            return product
     models, rows = models_of("gemm", first), first.reshape(-1, a.shape[-1])
     if ends is NOTHING:
         product = operators.mm(rows, other, *models)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,9 +36,10 @@ class _Context(Protocol):
 
     saved_tensors: tuple[Tensor, Tensor]
     needs_input_grad: Sequence[bool]
+    letters: tuple[str, str]  # of a product
     rest: tuple[Any, ...]  # arguments of the operator after its two tensors
 
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
 
 _library = torch.library.Library("tilewise", "DEF")
@@ -137,10 +138,10 @@ def _bwd_weight_problem(dy: Tensor, x: Tensor, sizes: Sequence[int], *geometry: 
 
 def mm_problem(a: Tensor, b: Tensor, models: str = "") -> GemmProblem:
     """Return the problem of :func:`mm`, in the layout in which it reads the operands."""
-    return _product(a.shape[0], b.shape[1], a.shape[1], f"{''.join(_letters(a, b))}r")
+    return _product(a.shape[0], b.shape[1], a.shape[1], f"{''.join(letters(a, b))}r")
 
 
-def _letters(a: Tensor, b: Tensor) -> tuple[str, str]:
+def letters(a: Tensor, b: Tensor) -> tuple[str, str]:
     """Return how a product reads its operands: ``r`` by rows, ``c`` by columns."""
     a_letter = "r" if a.is_contiguous() or not a.t().is_contiguous() else "c"
     return a_letter, "c" if b.t().is_contiguous() else "r"
@@ -248,6 +249,18 @@ def _keep_for_backward(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -
     ctx.rest = inputs[2:]
 
 
+def _keep_product(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Save the operands that the gradients read, and the other arguments as they are."""
+    a, b, *rest = inputs
+    ctx.save_for_backward(*needed(ctx.needs_input_grad, a, b))
+    ctx.letters, ctx.rest = letters(a, b), tuple(rest)
+
+
+def needed(wanted: Sequence[bool], a: Tensor, b: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return the operands of a product that its wanted gradients read: each reads the other one."""
+    return (a if wanted[1] else None), (b if wanted[0] else None)
+
+
 def _conv_backward(ctx: _Context, dy: Tensor) -> Gradients:
     x, w = ctx.saved_tensors
     dx = conv_bwd_data(dy, w, x.shape, *ctx.rest) if ctx.needs_input_grad[0] else None
@@ -272,9 +285,8 @@ def _bwd_weight_backward(ctx: _Context, g: Tensor) -> Gradients:
 
 
 def _mm_backward(ctx: _Context, g: Tensor) -> Gradients:
-    a, b = ctx.saved_tensors
-    multiply = products(*ctx.rest)
-    return *mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *multiply), *(None for _ in ctx.rest)
+    kept, multiply = Kept(*ctx.saved_tensors, ctx.letters), products(*ctx.rest)
+    return *mm_gradient_tensors(kept, g, ctx.needs_input_grad, *multiply), *(None for _ in ctx.rest)
 
 
 def products(*models: str) -> tuple[Multiply, Multiply]:
@@ -283,29 +295,37 @@ def products(*models: str) -> tuple[Multiply, Multiply]:
     return multiply, multiply
 
 
+class Kept(NamedTuple):
+    """The operands of a product for its gradients, see :func:`needed`, and how it read both, see :func:`letters`."""
+
+    a: Tensor | None
+    b: Tensor | None
+    letters: Sequence[str]
+
+
 def mm_gradient_tensors(
-    a: Tensor, b: Tensor, g: Tensor, wanted: Sequence[bool], for_a: Multiply, for_b: Multiply
+    kept: Kept, g: Tensor, wanted: Sequence[bool], for_a: Multiply, for_b: Multiply
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of :func:`mm` for `a` and `b` where they are wanted, given that of its result.
+    """Return the gradients of :func:`mm` for both operands where they are wanted, given that of its result.
 
     Their products are those of :func:`mm_gradients`, computed by these functions.
     """
     da = db = None
-    a_letter, b_letter = _letters(a, b)
+    a, b, (a_letter, b_letter) = kept
     # A gradient is stored as its operand: another order costs a copy where gradients are summed up.
-    if wanted[0]:
+    if wanted[0] and b is not None:
         da = for_a(g, b.t()) if a_letter == "r" else for_a(b, g.t()).t()
-    if wanted[1]:
+    if wanted[1] and a is not None:
         db = for_b(a.t(), g) if b_letter == "r" else for_b(g.t(), a).t()
     return da, db
 
 
-for _name, _fake, _backward in (
-    ("conv", conv_result, _conv_backward),
-    ("conv_bwd_data", _gradient, _bwd_data_backward),
-    ("conv_bwd_weight", _gradient, _bwd_weight_backward),
-    ("mm", mm_result, _mm_backward),
+for _name, _fake, _keep, _backward in (
+    ("conv", conv_result, _keep_for_backward, _conv_backward),
+    ("conv_bwd_data", _gradient, _keep_for_backward, _bwd_data_backward),
+    ("conv_bwd_weight", _gradient, _keep_for_backward, _bwd_weight_backward),
+    ("mm", mm_result, _keep_product, _mm_backward),
 ):
     torch.library.register_fake(f"tilewise::{_name}", _fake)
-    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep_for_backward)
+    torch.library.register_autograd(f"tilewise::{_name}", _backward, setup_context=_keep)
     choose_while_tracing(_name, _CHOICES[_name])

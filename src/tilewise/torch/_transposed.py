@@ -78,7 +78,7 @@ def convolve(own: Callable[..., Tensor], x: Tensor, w: Tensor, bias: Tensor | No
     # PyTorch's gradients run later, in the mode of then; cuDNN was measured in benchmark mode.
     if call is not None and (torch.backends.cudnn.benchmark or not graded) and eager.is_left(call):
         y = eager.in_benchmark_mode(own, x, w, bias, *arguments[1:])
-        return y.contiguous(memory_format=STORED_FORMATS[ndim + 2])
+        return y if eager.is_transformed() else y.contiguous(memory_format=STORED_FORMATS[ndim + 2])
     operand, w_cast = functional.autocast(x), functional.autocast(w)
     added = None if bias is None else functional.autocast(bias)
     geometry = geometry_of(operand, w_cast, arguments) if functional.served(operand, w_cast) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -36,11 +36,11 @@ def multiply(call: Known, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
 class _Context(Protocol):
     """The parts of autograd's context that the functions use."""
 
-    saved_tensors: tuple[Tensor, Tensor]
+    saved_tensors: tuple[Any, Any]  # the operands; of a product, those that its gradients read, else None
     needs_input_grad: Sequence[bool]
     call: Known
 
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, None]  # of both operands and the bias
@@ -49,7 +49,8 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, None]  # of both 
 class _Convolution(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
     @staticmethod
     def forward(ctx: _Context, x: Tensor, w: Tensor, bias: Tensor | None, call: Known) -> Tensor:
-        y = _kept_and_run(ctx, x, w, bias, call)
+        ctx.save_for_backward(x, w)
+        y = _run(ctx, x, w, bias, call)
         if y is not None:
             return y
         geometry = call.geometry or ()
@@ -72,7 +73,8 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc] # torch has n
 class _Product(torch.autograd.Function):  # type: ignore[misc] # as above
     @staticmethod
     def forward(ctx: _Context, a: Tensor, b: Tensor, bias: Tensor | None, call: Known) -> Tensor:
-        c = _kept_and_run(ctx, a, b, bias, call)
+        ctx.save_for_backward(*operators.needed(ctx.needs_input_grad, a, b))
+        c = _run(ctx, a, b, bias, call)
         if c is not None:
             return c
         return operators.mm(a, b) if bias is None else ended.mm_ended(a, b, bias, None, "")
@@ -81,16 +83,20 @@ class _Product(torch.autograd.Function):  # type: ignore[misc] # as above
     def backward(ctx: _Context, g: Tensor) -> Gradients:
         (a, b), g = ctx.saved_tensors, g.contiguous()
         _, problem, _ = ctx.call.problems[0]
+        letters: str = problem.layout[:2]  # type: ignore[attr-defined] # it is one of a product
         products: Sequence[Multiply] = operators.products()
-        if operators.mm_problem(a, b) == problem:
+        if all(t is None or _is_stored(t, letter) for t, letter in zip((a, b), letters, strict=True)):
             products = [partial(_gradient_product, wanted) for wanted in ctx.call.problems[1:]]
-        da, db = operators.mm_gradient_tensors(a, b, g, ctx.needs_input_grad, *products)
+        da, db = operators.mm_gradient_tensors(operators.Kept(a, b, letters), g, ctx.needs_input_grad, *products)
         return da, db, g.sum(0) if ctx.needs_input_grad[2] else None, None
 
 
-def _kept_and_run(ctx: _Context, a: Tensor, b: Tensor, bias: Tensor | None, call: Known) -> Tensor | None:
-    """Keep the operands for the gradients; return the result by the kernel that ran before, None without one."""
-    ctx.save_for_backward(a, b)
+def _is_stored(t: Tensor, letter: str) -> bool:
+    return bool((t if letter == "r" else t.t()).is_contiguous())
+
+
+def _run(ctx: _Context, a: Tensor, b: Tensor, bias: Tensor | None, call: Known) -> Tensor | None:
+    """Keep the call for the gradients; return the result by the kernel that ran before, None without one."""
     ctx.call = call
     return ended.run_again(*call.problems[0], a, b, NOTHING if bias is None else Ends(bias))
 

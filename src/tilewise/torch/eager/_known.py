@@ -122,11 +122,11 @@ def is_watched() -> bool:
 def is_transformed() -> bool:
     """Return whether a call gives derivatives in forward mode, or is transformed: operators of ours have no such rules.
 
-    Compilers trace those of their own.
+    A compiler traces transforms, and asks here; it has no forward mode of its own.
     """
-    if torch.compiler.is_compiling():
-        return False
-    return bool(torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
 
 def is_new(key: tuple[Hashable, ...] | None) -> bool:
@@ -149,10 +149,10 @@ def remember(
 
 def in_benchmark_mode(compute: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """Return the result of PyTorch's function, with cuDNN in the mode in which it was measured."""
-    if torch.backends.cudnn.benchmark:
+    if torch._C._get_cudnn_benchmark():
         return compute(*arguments)
-    torch.backends.cudnn.benchmark = True
+    torch._C._set_cudnn_benchmark(True)  # `torch.backends` refuses where flags may not be set globally
     try:
         return compute(*arguments)
     finally:
-        torch.backends.cudnn.benchmark = False
+        torch._C._set_cudnn_benchmark(False)

@@ -114,6 +114,6 @@ def _differentiable(
     normal = functional.batch_norm(x, None, None, weight, bias, True, 0.0, ctx.eps)
     result = normal if ctx.has_residual else finished(normal, None, ctx.activation)
     wanted = [t for t in (x, weight, bias) if t.requires_grad]
-    found = iter(torch.autograd.grad(result, wanted, before, create_graph=True))
+    found = iter(torch.autograd.grad(result, wanted, before, create_graph=True) if wanted else ())
     inner = (next(found) if t.requires_grad else None for t in (x, weight, bias))
     return (*inner, before if ctx.has_residual else None)
