@@ -123,7 +123,7 @@ def find_norm_chains(model: nn.Module, inputs: Sequence[object]) -> Found:
     if isinstance(traced, str):
         return Found(why_none=traced)
     if not traced.may_replace:
-        return Found(why_none="the model makes tensors or keeps results, which a graph does not")
+        return Found(why_none="the model makes tensors, or keeps or reads values, which a graph does not")
     search = _Search(model, traced.graph, fold=False)
     chains = tuple(chain for node in calls_of(traced.graph) if (chain := search.norm_chain_of(node)) is not None)
     return Found(chains, traced if chains else None)

@@ -8,7 +8,7 @@ operators themselves compute that value once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from tilewise.dispatch import Dispatcher
 from tilewise.kernels import NO_EPILOGUE, Epilogue, EpilogueKind, check_activation
 from tilewise.ops import GemmProblem, Problem
 from tilewise.torch import _operators as operators
-from tilewise.torch._operators import GEOMETRY, Geometry, Gradients
+from tilewise.torch._operators import GEOMETRY, Geometry, Gradients, Inputs
 from tilewise.torch._serving import dispatcher_for, dispatcher_named
 from tilewise.torch._tracing import Choice, choose_while_tracing
 
@@ -190,16 +190,16 @@ def _mm_result(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     return operators.mm_result(a, b)
 
 
-def _keep_conv(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_conv(ctx: _Context, inputs: Inputs, output: Tensor) -> None:
     _keep_for_backward(ctx, inputs, output, is_product=False)
 
 
-def _keep_product(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_product(ctx: _Context, inputs: Inputs, output: Tensor) -> None:
     ctx.letters = operators.letters(*inputs[:2])
     _keep_for_backward(ctx, inputs, output, is_product=True)
 
 
-def _keep_for_backward(ctx: _Context, inputs: tuple[Any, ...], output: Tensor, *, is_product: bool) -> None:
+def _keep_for_backward(ctx: _Context, inputs: Inputs, output: Tensor, *, is_product: bool) -> None:
     """Save the tensors that the gradients read, and the result where its activation's gradient follows from it."""
     a, b, bias, residual, activation, *rest = inputs
     is_relu = activation == "relu"

@@ -12,8 +12,18 @@ from torch import fx, nn
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 from tilewise.errors import one_line
+from tilewise.torch._attributes import Attributes
 from tilewise.torch._chains import Chain
-from tilewise.torch._graph import Attributes, Root, calls_of, is_hooked, name_of, trace
+from tilewise.torch._graph import (
+    Conditions,
+    Root,
+    calls_of,
+    code_of,
+    computes_by_code,
+    is_hooked,
+    name_of,
+    trace,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -27,14 +37,17 @@ class _State(TypedDict):
     _chains: tuple[Chain, ...]
     _traced: str
     _is_training: bool
+    _conditions: Conditions
 
 
 class FusedForward:
     """The forward pass of one network: its graph with the chains replaced by calls of their layers.
 
-    It applies to one argument, in the mode (training or evaluation) in which it was made, while modules and their
-    attributes are those of the trace, none that the graph leaves out or lets compute more has hooks, and no gradient of
-    a folded layer's parameters can be asked for. Elsewhere the network's own ``forward`` computes. It is not a module,
+    It applies to one argument of the example's type, in the mode (training or evaluation) in which it was made, while
+    modules and their attributes are those of the trace, none that the graph leaves out or lets compute more has hooks,
+    and no gradient of a folded layer's parameters can be asked for. Code that asks whether gradients are recorded, or
+    sets it, is computed where that is as in the trace. Elsewhere the network's own ``forward`` computes, as it does
+    while ``torch.fx`` traces a network of which this one is a part. It is not a module,
     so the network keeps its names; copies and pickles trace their graph again in their first call, and compute it if it
     is the same. Replicas of ``nn.DataParallel``, which live for one call, compute by the network's own ``forward``.
     """
@@ -43,7 +56,7 @@ class FusedForward:
 
     def __init__(self, network: nn.Module, chains: tuple[Chain, ...], graph: fx.Graph) -> None:
         self._root, self._chains, self._is_training = Root(network), chains, bool(network.training)
-        self._traced, self._is_traced = str(graph), True
+        self._traced, self._is_traced, self._conditions = str(graph), True, Conditions.of(graph)
         self._build(graph)
 
     def install(self) -> None:
@@ -63,9 +76,11 @@ class FusedForward:
     def forward(self, *args: object, **kwargs: object) -> object:
         """Compute the network."""
         network = self._root.network
+        if computes_by_code(*args, *kwargs.values()):
+            return type(network).forward(network, *args, **kwargs)
         if not self._is_traced and not torch.compiler.is_compiling():
             self._trace_again()
-        if len(args) == 1 and not kwargs and self._compute is not None and self._applies():
+        if len(args) == 1 and not kwargs and self._compute is not None and self._applies(args[0]):
             return self._compute(self._names, *args)
         return type(network).forward(network, *args, **kwargs)
 
@@ -75,11 +90,12 @@ class FusedForward:
             "_chains": self._chains,
             "_traced": self._traced,
             "_is_training": self._is_training,
+            "_conditions": self._conditions,
         }
 
     def __setstate__(self, state: _State) -> None:
         self._root, self._chains, self._traced = state["_root"], state["_chains"], state["_traced"]
-        self._is_training = state["_is_training"]
+        self._is_training, self._conditions = state["_is_training"], state["_conditions"]
         self._is_traced = False
 
     def _trace_again(self) -> None:
@@ -93,8 +109,13 @@ class FusedForward:
         if str(graph) == self._traced:
             self._build(graph)
 
-    def _applies(self) -> bool:
+    def _applies(self, argument: object) -> bool:
         if self._root.network.training is not self._is_training:
+            return False
+        type_of_argument, needs_mode = self._conditions
+        if not isinstance(argument, type_of_argument):
+            return False
+        if needs_mode and torch.is_grad_enabled() is not self._is_training:
             return False
         for siblings, count in self._siblings:
             if len(siblings) != count:
@@ -133,7 +154,7 @@ class FusedForward:
         )
         self._siblings = tuple((m._modules, len(m._modules)) for m in modules if m._modules)
         self._watched = tuple(m for m in modules if m is not network and id(m) not in plain)
-        self._attributes = Attributes(network)
+        self._attributes = Attributes(code_of(network))
         self._pairs = tuple(m.folded_pair for m in modules if hasattr(m, "folded_pair") and hasattr(m, "folded_weight"))
         self._names = _named(self._root, graph)
         self._compute = type(fx.GraphModule(self._root, graph)).forward

@@ -2,40 +2,45 @@
 
 A graph repeats the branches and loops that the network's code took once, and the values of attributes that it read. So
 it is traced from a copy, as code may keep results; it is checked against the operators that the network calls for an
-example; and it holds only while the attributes of modules are the same.
+example; and it holds only while the attributes of modules are the same, for arguments of the example's type.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from threading import Lock, get_ident
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tilewise.errors import one_line
+from tilewise.torch._attributes import is_other, state_of
 from tilewise.torch._calls import Calls, on_example, random_numbers_kept, recording
 from tilewise.torch._layers import FOLDED, REPLACEMENTS, kind_of
 from tilewise.torch.norm import NORMS
 
 _LEAVES = (*REPLACEMENTS.values(), *FOLDED.values(), *NORMS.values())
 _ROOT = "network"
-_INTERNAL = frozenset(vars(nn.Module())) - {"training"}
+_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}  # of operators that read values
+_READS = (Tensor.tolist, Tensor.numpy, Tensor.__array__)  # without an operator that tells so
 _tracing = Lock()  # of two traces at once, the first to end would undo the replacements of the other
+_by_code = set[int]()  # threads in which networks with a graph compute by their code
 _DEVICE = torch.ops.prim.device.default  # autograd asks for it when it meets a parameter for the first time
 NORM_RESULTS = {  # the number of results of each batch normalisation; all but the first are for gradients
     torch.ops.aten.native_batch_norm.default: 3,
     torch.ops.aten.cudnn_batch_norm.default: 4,
     torch.ops.aten.miopen_batch_norm.default: 3,
 }
+_CONDITIONS = "tilewise.conditions"
 _CONSTANT = "_tensor_constant"  # names that torch.fx gives to tensors which the code made
 
 
@@ -57,7 +62,8 @@ class Traced(NamedTuple):
     Attributes:
         graph: the graph, whose modules have the names of a :class:`Root` of the network.
         constants: tensors by name that the code made while it was traced; the graph would go on using them.
-        keeps: whether the code set attributes or drew random numbers, which the graph does not.
+        keeps: whether the code set attributes, wrote to tensors, read their values, or drew random numbers, which the
+            graph does not.
     """
 
     graph: fx.Graph
@@ -95,6 +101,84 @@ class _Tracer(fx.Tracer):  # type: ignore[misc] # as above
         return value if get_ident() != self._thread else super().getattr(name, value, proxies)
 
 
+class _Operators(TorchDispatchMode):  # type: ignore[misc] # as above
+    """Notes whether code reads or changes values of tensors while it is traced: those that no graph has as nodes."""
+
+    def __init__(self, kept: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._kept, self._before = {_memory(t): t for t in kept}, dict[int, Tensor]()
+        self.found = False
+
+    def __torch_dispatch__(
+        self, function: OpOverload, types: object, args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:  # fmt: skip
+        for t in _written(function, args, kwargs or {}):
+            self.found = True
+            if (memory := _memory(t)) in self._kept:
+                self._before.setdefault(memory, self._kept[memory].detach().clone())
+        self.found = self.found or not _DATA.isdisjoint(function.tags)
+        return function(*args, **(kwargs or {}))
+
+    def put_back(self) -> None:
+        """Give the kept tensors the values that they had."""
+        with torch.no_grad():
+            for memory, before in self._before.items():
+                self._kept[memory].copy_(before)
+
+
+class _Functions(TorchFunctionMode):  # type: ignore[misc] # as above
+    """Notes whether code reads tensors into other libraries, and whether it sets the mode of gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = self.sets_gradients = False
+
+    def __torch_function__(
+        self, function: Callable[..., object], types: object, args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:  # fmt: skip
+        self.reads = self.reads or function in _READS
+        self.sets_gradients = self.sets_gradients or function is torch._C._set_grad_enabled
+        return function(*args, **(kwargs or {}))
+
+
+class Conditions(NamedTuple):
+    """Conditions of a graph.
+
+    Attributes:
+        type_of_argument: the type of the argument for which it was compared.
+        needs_mode: whether it stands for the network only where gradients are recorded in training mode alone.
+    """
+
+    type_of_argument: type = Tensor
+    needs_mode: bool = False
+
+    @classmethod
+    def of(cls, graph: fx.Graph) -> Conditions:
+        """Return the conditions of a graph, which its first node has."""
+        return cls(*next(iter(graph.nodes)).meta.get(_CONDITIONS, ()))
+
+    def put_on(self, graph: fx.Graph) -> None:
+        """Make them those of a graph."""
+        next(iter(graph.nodes)).meta[_CONDITIONS] = self
+
+
+@contextlib.contextmanager
+def _computing_by_code() -> Iterator[None]:
+    """Let parts of a network that have a graph of their own compute by their code, which the whole's graph repeats."""
+    _by_code.add(get_ident())
+    try:
+        yield
+    finally:
+        _by_code.discard(get_ident())
+
+
+def computes_by_code(*arguments: object) -> bool:
+    """Return whether a network has to compute by its code: here or elsewhere a larger one is traced."""
+    return any(isinstance(a, fx.Proxy) for a in arguments) or bool(_by_code and get_ident() in _by_code)
+
+
 def trace(network: nn.Module) -> Traced:
     """Return the graph of a network, which stays as it is.
 
@@ -102,13 +186,28 @@ def trace(network: nn.Module) -> Traced:
         Exception: the network cannot be copied, or torch.fx cannot trace it.
     """
     copied = copy.deepcopy(network, {id(t): t for t in (*network.parameters(), *network.buffers())})
-    root, before = Root(copied), _state(copied)
-    with _tracing, random_numbers_kept(network) as have_moved:
-        graph = _Tracer().trace(root)
-        keeps = have_moved()
-    after = _state(copied)
-    keeps = keeps or before.keys() != after.keys() or any(before[key] is not after[key] for key in before)
-    return Traced(graph, {n: t for n, t in vars(root).items() if n.startswith(_CONSTANT)}, keeps)
+    root, before = Root(copied), state_of(copied)
+    operators, functions, mode = _Operators(network.buffers()), _Functions(), bool(network.training)
+    with _tracing, _computing_by_code(), random_numbers_kept(network) as have_moved:
+        try:
+            with torch.set_grad_enabled(mode), operators, functions:  # as examples run
+                graph = _Tracer().trace(root)
+            constants = {n: t for n, t in vars(root).items() if n.startswith(_CONSTANT)}
+            keeps = have_moved() or operators.found or functions.reads or any(is_other(*pair) for pair in before)
+            needs_mode = functions.sets_gradients or not (keeps or constants or _is_alike(root, graph, not mode))
+        finally:
+            operators.put_back()
+    Conditions(needs_mode=needs_mode).put_on(graph)
+    return Traced(graph, constants, keeps)
+
+
+def _is_alike(root: Root, graph: fx.Graph, mode: bool) -> bool:
+    """Return whether a graph is also that of the other mode of gradients."""
+    try:
+        with torch.set_grad_enabled(mode):
+            return str(_Tracer().trace(root)) == str(graph)
+    except Exception:
+        return False
 
 
 def calls_of(graph: fx.Graph) -> Iterable[fx.Node]:
@@ -128,47 +227,10 @@ def is_hooked(module: nn.Module) -> bool:
     )
 
 
-class Attributes:
-    """The attributes of the modules of a network whose code is part of its graph, and those of objects among them."""
-
-    def __init__(self, network: nn.Module) -> None:
-        tracer = _Tracer()
-        read = [m for name, m in network.named_modules() if m is network or not tracer.is_leaf_module(m, name)]
-        kept = [(vars(m), (*_own(m), *(() if m is network else ("forward",)))) for m in read]
-        kept += [(vars(o), tuple(vars(o))) for m in read for o in _own(m).values() if _has_attributes(o)]
-        self._kept = tuple((attributes, k, tuple(map(attributes.get, k))) for attributes, k in kept)
-
-    def are_unchanged(self) -> bool:
-        """Return whether they are the same, and no module got a ``forward`` of its own."""
-        try:
-            for attributes, keys, values in self._kept:
-                if tuple(map(attributes.get, keys)) != values:
-                    return False
-        except (RuntimeError, ValueError):  # tensors and arrays, which are compared by element
-            return False
-        return True
-
-
-def _own(module: nn.Module) -> dict[str, object]:
-    """Return the attributes of a module that its class knows."""
-    return {key: value for key, value in vars(module).items() if key not in _INTERNAL and key != "forward"}
-
-
-def _has_attributes(value: object) -> bool:
-    """Return whether a value is an object, other than a module or tensor, whose attributes code may set."""
-    is_other = isinstance(value, type | ModuleType | nn.Module | Tensor)
-    return isinstance(getattr(value, "__dict__", None), dict) and not is_other
-
-
-def _state(network: nn.Module) -> dict[tuple[str, str, int], object]:
-    """Return the attributes of all modules of a network, and the items or attributes of these."""
-    found: dict[tuple[str, str, int], object] = {}
-    for name, module in network.named_modules():
-        for key, value in _own(module).items():
-            value_of = value if isinstance(value, dict) else vars(value) if _has_attributes(value) else {}
-            items = value if isinstance(value, list | set) else value_of.values()
-            found |= {(name, key, i): item for i, item in enumerate((value, *items))}
-    return found
+def code_of(network: nn.Module) -> list[nn.Module]:
+    """Return the modules of a network whose code is part of its graph, the network first."""
+    tracer = _Tracer()
+    return [m for name, m in network.named_modules() if m is network or not tracer.is_leaf_module(m, name)]
 
 
 class Observed(NamedTuple):
@@ -188,7 +250,8 @@ def observe(network: nn.Module, inputs: Sequence[object], traced: Traced | None)
 
     An addition in place may become another one, as ``torch.fx`` traces ``+=``, if nothing else reads the value before.
     """
-    return on_example(network, partial(_observed, inputs=inputs, traced=traced))
+    with _computing_by_code():
+        return on_example(network, partial(_observed, inputs=inputs, traced=traced))
 
 
 def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | None) -> Observed:
@@ -197,6 +260,8 @@ def _observed(network: nn.Module, inputs: Sequence[object], traced: Traced | Non
             network(*inputs)
             return Observed(calls)
         given, root = [*tree_leaves(inputs), *network.parameters()], Root(network)
+        type_of_argument = Tensor if isinstance(inputs[0], Tensor) else type(inputs[0])
+        Conditions.of(traced.graph)._replace(type_of_argument=type_of_argument).put_on(traced.graph)
         code = _operators(network, inputs, given)
         made = {name: list(of_layer) for name, of_layer in calls.items()}
         if is_hooked(network):  # by something whose operators are not the code's
@@ -264,18 +329,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
         self.called: list[_Call] = []
 
     def __torch_dispatch__(
-        self,
-        function: OpOverload,
-        types: object,
-        args: tuple[object, ...] = (),
+        self, function: OpOverload, types: object, args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         kwargs = kwargs or {}
         operands = [self._described(leaf) for leaf in tree_leaves((args, kwargs))]
         is_read = any(type(described) is _Value and described.writer is not None for described in operands)
         if not is_read or function is _DEVICE:
             return function(*args, **kwargs)
-        number, schema = len(self.called), function._schema
+        number = len(self.called)
         before = self._before[number] if number < len(self._before) else None
         if before and before.function is function and before.operands == operands and before.is_repeatable:
             result = before.result
@@ -283,8 +345,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc] # as above
             result = normalised(function, args) or function(*args, **kwargs)
         leaves = tree_leaves(result)
         self.called.append(_Call(function, torch.is_grad_enabled(), operands, result, _layout(leaves)))
-        passed = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
-        for t in tree_leaves([passed.get(a.name) for a in schema.arguments if a.is_write]):
+        for t in _written(function, args, kwargs):
             self._writers[_memory(t)] = number
         for t in leaves:
             if isinstance(t, Tensor):
@@ -322,6 +383,14 @@ class _Value(NamedTuple):
     offset: int
     dtype: torch.dtype
     writer: int | None
+
+
+def _written(function: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Tensor]:
+    """Return the tensors that a call changes."""
+    arguments = function._schema.arguments
+    passed = dict(zip((argument.name for argument in arguments), args, strict=False)) | kwargs
+    found = tree_leaves([passed.get(argument.name) for argument in arguments if argument.is_write])
+    return [t for t in found if isinstance(t, Tensor)]
 
 
 def _memory(t: Tensor) -> int:

@@ -31,13 +31,16 @@ Gradients = tuple[Tensor | None, ...]  # one per argument of an operator
 Multiply = Callable[[Tensor, Tensor], Tensor]
 
 
+Inputs = tuple[Any, ...]  # arguments of an operator
+
+
 class _Context(Protocol):
     """The parts of autograd's context that the operators use."""
 
     saved_tensors: tuple[Tensor, Tensor]
     needs_input_grad: Sequence[bool]
     letters: tuple[str, str]  # of a product
-    rest: tuple[Any, ...]  # arguments of the operator after its two tensors
+    rest: Inputs  # arguments of the operator after its two tensors
 
     def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
@@ -243,13 +246,13 @@ def _conv_problem(
 _product = lru_cache(_MAX_PROBLEMS)(GemmProblem)
 
 
-def _keep_for_backward(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_for_backward(ctx: _Context, inputs: Inputs, output: Tensor) -> None:
     """Save both tensors for the backward pass, and the other arguments as they are."""
     ctx.save_for_backward(inputs[0], inputs[1])
     ctx.rest = inputs[2:]
 
 
-def _keep_product(ctx: _Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_product(ctx: _Context, inputs: Inputs, output: Tensor) -> None:
     """Save the operands that the gradients read, and the other arguments as they are."""
     a, b, *rest = inputs
     ctx.save_for_backward(*needed(ctx.needs_input_grad, a, b))

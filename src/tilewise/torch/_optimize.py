@@ -50,8 +50,8 @@ def optimize(
         example_inputs: its arguments, of the shapes to decide on.
         inplace: change the network itself instead of a copy.
         fold: fold batch normalisations into convolutions, in evaluation mode and where the graph proves that nothing
-            else reads the convolution's result. Parameters must afterwards be changed by ``load_state_dict`` or in
-            training mode only.
+            else reads the convolution's result. After other changes of parameters than by ``load_state_dict`` or in
+            training mode, both layers compute until evaluation mode begins again.
         fuse: let replaced layers compute additions and activations after them, in evaluation mode and where the graph
             proves the same; in training mode, let kernels compute batch normalisations, with these for CUDA graphs.
         min_gain: least gain for which a layer is replaced, as a share of its time with PyTorch. None: 0.05 where it is
@@ -132,7 +132,7 @@ def _apply(
             replace_layer(modules[layer.name], layer.in_one_launch)
     pairs = [(c.layer, c.norm) for c in chains if c.norm and _is_worth_folding(modules[c.layer], c, replaced)]
     for conv, norm in pairs:
-        fold_layers(modules[conv], modules[norm])
+        fold_layers(modules[conv], modules[norm], model)
     for name in norms:
         replace_norm(modules[name])
     replaced.update(norms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from tilewise.kernels import STORED_FORMATS
 from tilewise.torch import _ended as ended
 from tilewise.torch import _operators as operators
 from tilewise.torch._ended import NOTHING, Ends
-from tilewise.torch._operators import Multiply
+from tilewise.torch._operators import Inputs, Multiply
 from tilewise.torch.eager._known import Known, Wanted, is_watched
 
 
@@ -36,7 +36,7 @@ def multiply(call: Known, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
 class _Context(Protocol):
     """The parts of autograd's context that the functions use."""
 
-    saved_tensors: tuple[Any, Any]  # the operands; of a product, those that its gradients read, else None
+    saved_tensors: Inputs  # the operands; of a product, those that its gradients read, else None
     needs_input_grad: Sequence[bool]
     call: Known
 
