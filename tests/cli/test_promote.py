@@ -16,7 +16,7 @@ from store import fresh_store
 from synthetic import CONV
 from tilewise.cli.main import EXIT_REFUSED, main
 from tilewise.conf_files import conf_dir
-from tilewise.registry import registry_session
+from tilewise.registry import registry_session, settle_history
 
 pytestmark = pytest.mark.long
 
@@ -148,6 +148,7 @@ class TestPromote:
             ("gate.override.allowed=false", 2, "overrides are forbidden here"),
             ("gate.min_problems=50", 2, "at least 50 holdout problems"),
             ("gate.mean_drop=-1", 2, "mean_drop must be a number from 0 to 100, got -1"),
+            ("reports=data.parquet/reports", 2, "reports must be a folder that can be made and written"),
         ],
     )
     def test_mistakes_are_one_line(self, shell: Shell, override: str, code: int, message: str) -> None:
@@ -249,6 +250,9 @@ class TestRollbackAndRegistry:
         ("action", "override", "message"),
         [
             ("show", "version=7", "has no version 7; it has 1"),
+            ("show", "version=0", "has no version 0; it has 1"),
+            ("show", "version='\N{SUPERSCRIPT TWO}'", "is not a version; give a number"),
+            ("diff", "a=0", "has no version 0; it has 1"),
             ("show", "version=best", "'best' is not a version; give a number, production, candidate or previous"),
             ("diff", "b=previous", "has no version previous"),
             ("show", "target=gemm_universal_fp8_sm90", "is not registered; known targets are"),
@@ -278,6 +282,81 @@ class TestRollbackAndRegistry:
         code, _, err = shell("rollback", "version=1")
         assert (code, err) == (0, "")
         assert shell("registry", action="check")[0] == 0
+
+    @pytest.mark.parametrize("removed", ["alias", "version", "model"])
+    def test_a_production_that_was_removed_is_told(self, shell: Shell, removed: str) -> None:
+        shell.promote()
+        with registry_session(shell.uri):
+            client = mlflow.MlflowClient()
+            if removed == "model":
+                client.delete_registered_model(CONV)
+            elif removed == "version":
+                client.delete_model_version(CONV, "1")
+            else:
+                client.delete_registered_model_alias(CONV, "production")
+        code, out, err = shell("registry", action="check")
+        assert code == 2
+        for text in (out, err):
+            assert f"{CONV}: the alias production is missing, and version 1 was in production last; set it in" in text
+
+    @pytest.mark.parametrize(
+        ("alias", "number", "said"),
+        [
+            ("production", 1, "names version 1, by the history it is 2"),
+            ("previous", 2, "names version 2, by the history it is 1"),
+            ("canary", 1, "names version 1, by the history it is not set"),
+        ],
+    )
+    def test_an_alias_moved_by_hand_is_told(self, shell: Shell, alias: str, number: int, said: str) -> None:
+        """Dispatchers serve such a production, as it passed the gate, but no command of tilewise decided that."""
+        shell.promote()
+        shell.promote(note="second")
+        with registry_session(shell.uri):
+            mlflow.MlflowClient().set_registered_model_alias(CONV, alias, str(number))
+        code, _, err = shell("registry", action="check")
+        assert (code, f"the alias {alias} was moved by hand: it {said}; " in err) == (2, True)
+        if alias == "production":
+            assert shell("rollback", "version=2")[0] == 0
+            assert shell("registry", action="check")[0] == 0
+
+    def test_an_alias_set_again_after_its_removal_was_noticed_is_sound(self, shell: Shell) -> None:
+        shell.promote()
+        with registry_session(shell.uri):
+            mlflow.MlflowClient().delete_registered_model_alias(CONV, "production")
+            settle_history(CONV)
+            mlflow.MlflowClient().set_registered_model_alias(CONV, "production", "1")
+        assert shell("registry", action="check")[0] == 0
+
+    def test_the_model_of_another_team_is_not_checked(self, shell: Shell) -> None:
+        shell.promote()
+        with registry_session(shell.uri):
+            client = mlflow.MlflowClient()
+            client.create_registered_model("churn")
+            client.create_model_version("churn", "s3://bucket/churn")
+            client.set_registered_model_alias("churn", "production", "1")
+        code, out, err = shell("registry", action="check")
+        assert (code, err) == (0, "")
+        assert "churn: not a model of tilewise, so it is not checked" in out
+
+    def test_a_target_whose_marks_are_all_deleted_is_checked(self, shell: Shell) -> None:
+        shell.promote()
+        with registry_session(shell.uri):
+            client = mlflow.MlflowClient()
+            client.delete_registered_model(f"{CONV}.history")
+            for tag in ("content_hash", "gate_decision", "history_entry"):
+                client.delete_model_version_tag(CONV, "1", tag)
+        assert shell("registry", action="check")[0] == 2
+
+    def test_nothing_promoted_yet_is_no_fault(self, shell: Shell) -> None:
+        shell.promote(sign=-1.0)
+        code, out, err = shell("registry", action="check")
+        assert (code, out, err) == (0, f"{CONV}: nothing is in production yet\n", "")
+
+    @pytest.mark.parametrize("version", ["abc", "previous", "0", "-1", "'\N{SUPERSCRIPT TWO}'"])
+    def test_a_rollback_to_no_number(self, shell: Shell, version: str) -> None:
+        code, _, err = shell("rollback", f"version={version}")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "version must be the number of a version, a whole number of 1 or more; without it, previous is" in err
 
     def test_damaged_files_in_production_are_told(self, shell: Shell) -> None:
         shell.promote()

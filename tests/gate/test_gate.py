@@ -213,8 +213,19 @@ class TestFromConfig:
 
     def test_a_misspelt_floor_is_named(self) -> None:
         floors = {"grouped_conv": {"forward": {"mean": 90, "p01": 75, "max": 99}}}
-        with pytest.raises(ConfigError, match="floors have mean and p10, got max, p01; rename or remove the key"):
+        with pytest.raises(ConfigError, match="floors has the keys mean, p10, got max, p01; rename it"):
             Thresholds.from_config({**CONF, "floors": floors}, FORWARD)
+
+    @pytest.mark.parametrize(
+        ("extra", "named"),
+        [
+            ({"mean_dorp": 0.1}, "gate .* got mean_dorp"),
+            ({"slices": {**CONF["slices"], "levl": 0.99}}, "slices .* got levl"),
+        ],
+    )
+    def test_a_misspelt_limit_is_named(self, extra: dict[str, Any], named: str) -> None:
+        with pytest.raises(ConfigError, match=named):
+            Thresholds.from_config({**CONF, **extra}, FORWARD)
 
     @pytest.mark.parametrize(
         ("op", "variant", "mean", "p10"),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import http.server
+import ipaddress
 import json
 import os
 import sqlite3
+import ssl
 import subprocess
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
 import mlflow
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import tilewise
 from registry.server import mlflow_server
@@ -198,6 +204,77 @@ def test_a_server_that_is_away_is_named() -> None:
         registry_reader("http://127.0.0.1:9"),
     ):
         list_targets()
+
+
+class EmptyServer(http.server.BaseHTTPRequestHandler):
+    """Answers as MLflow's server without models would."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"registered_models": []}')
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def write_certificate(path: Path) -> None:
+    """Write the key and the certificate of a private authority for this machine to one file."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a private authority")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = builder.add_extension(here, critical=False).sign(key, hashes.SHA256())
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    path.write_bytes(key.private_bytes(pem, form, plain) + made.public_bytes(pem))
+
+
+class TestPrivateAuthority:
+    """A server whose certificate only the environment says to trust, as MLflow's client reads it."""
+
+    @pytest.fixture
+    def uri(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        write_certificate(tmp_path / "ca.pem")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "ca.pem")
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), EmptyServer) as server:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            yield f"https://127.0.0.1:{server.server_port}"
+            server.shutdown()
+
+    @pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+    def test_named_it_is_trusted(self, name: str, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(name, str(tmp_path / "ca.pem"))
+        with registry_reader(uri):
+            assert plain_reader_in_use() is not None
+            assert list_targets() == []
+
+    def test_not_named_it_is_told(self, uri: str) -> None:
+        message = r"^the certificate of the MLflow tracking server is not trusted; name the file .* REQUESTS_CA_BUNDLE"
+        with registry_reader(uri), pytest.raises(RegistryUnavailableError, match=message) as raised:
+            list_targets()
+        assert "start it" not in str(raised.value)
+
+    @pytest.mark.parametrize("content", [None, b"no certificate"])
+    def test_a_file_without_certificates_is_named(
+        self, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+    ) -> None:
+        if content:
+            (tmp_path / "other.pem").write_bytes(content)
+        monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "other.pem"))
+        message = r"^CURL_CA_BUNDLE must name a file or folder with certificates in PEM format, got '.*other\.pem': "
+        with registry_reader(uri), pytest.raises(RegistryUnavailableError, match=message):
+            list_targets()
+
+    def test_a_server_without_tls_needs_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere")
+        with registry_reader("http://127.0.0.1:9"), pytest.raises(RegistryUnavailableError, match="start it"):
+            list_targets()
 
 
 def without_mlflow(words: list[str], folder: Path, uri: str) -> str:

@@ -10,8 +10,8 @@ from synthetic import CONV
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
 from tilewise.registry import _rollback as rollback
 from tilewise.registry import list_aliases, list_versions, read_history, roll_back
-from tilewise.registry._history import commit_change, settle_history
-from tilewise.registry._versions import ROLLED_BACK_TAG, create_version, set_tag
+from tilewise.registry._history import commit_canary, commit_change, settle_history
+from tilewise.registry._versions import HASH_TAG, ROLLED_BACK_TAG, create_version, delete_tag, set_tag
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def two(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three versions without files; the first two were promoted."""
     monkeypatch.setattr(rollback, "load_version", lambda _: None)
     for number in (1, 2, 3):
-        create_version(CONV, f"tilewise:/{CONV}", None, None, {}, "")
+        create_version(CONV, f"tilewise:/{CONV}", None, None, {HASH_TAG: str(number) * 64}, "")
         if number < 3:
             head = settle_history(CONV)
             commit_change(head, number, "promoted", "better", previous=head.production)
@@ -39,7 +39,7 @@ class TestRollBack:
     @pytest.mark.long
     def test_without_a_reason_it_says_so(self) -> None:
         roll_back(CONV, reason=" ")
-        assert list_versions(CONV)[1].tags == {ROLLED_BACK_TAG: "no reason given"}
+        assert list_versions(CONV)[1].tags == {HASH_TAG: "2" * 64, ROLLED_BACK_TAG: "no reason given"}
 
     @pytest.mark.long
     def test_to_one_that_was_rolled_back_by_its_number_only(self) -> None:
@@ -47,6 +47,23 @@ class TestRollBack:
         with pytest.raises(ConfigError, match=r"version 1 .* was rolled back itself \(slow\); name one: version=N$"):
             roll_back(CONV)
         assert roll_back(CONV, 1)[0].number == 1
+
+    @pytest.mark.long
+    def test_to_one_whose_mark_was_deleted_by_its_number_only(self) -> None:
+        """The history remembers it: a rollback that runs twice must not put the bad version back."""
+        roll_back(CONV, reason="slow")
+        delete_tag(list_versions(CONV)[1], ROLLED_BACK_TAG)
+        with pytest.raises(ConfigError, match=r"version 2 .* was rolled back itself \(slow\); name one: version=N$"):
+            roll_back(CONV)
+        assert list_aliases(CONV)["production"] == 1
+        assert roll_back(CONV, 2)[0].number == 2
+
+    def test_to_a_canary_that_was_ended_names_a_remedy_that_works(self) -> None:
+        assert commit_canary(settle_history(CONV), list_versions(CONV)[2], "as good") is not None
+        assert commit_canary(settle_history(CONV), None, "slow") is not None
+        message = r"the gate never promoted it; .*, or train another model: this one was a canary, .* ended \(slow\)$"
+        with pytest.raises(ConfigError, match=message):
+            roll_back(CONV, 3)
 
     def test_mistakes_are_told_with_the_remedy(self) -> None:
         _, second, third = map(str, list_versions(CONV))

@@ -15,6 +15,7 @@ from tilewise.ops import VARIANT, Target, definition_of
 TOLERANCE_POINTS = 1e-9
 
 _DROPS = ("mean_drop", "median_drop", "p10_drop", "problem_drop")
+_KEYS = (*_DROPS, "selection_time_factor", "slices", "min_problems", "floors", "override", "shadow", "aims")
 _SLICES = ("level", "min_problems", "n_resamples")
 OWN_OP = "own"  # in place of the name of an op of the user's own that has no floors
 # Mean and P10 of a first model, as in conf/gate/default.yaml. Here, no configuration of the caller can change them.
@@ -129,7 +130,7 @@ class Thresholds:
         """Read the thresholds of `target` from the ``gate`` section of the configuration.
 
         Raises:
-            ConfigError: A key is missing, a value is invalid, or the target's op and variant have no floors.
+            ConfigError: A key is missing or unknown, a value is invalid, or the target's op and variant have no floors.
         """
         try:
             plain = {key: gate[key] for key in (*_DROPS, "selection_time_factor")}
@@ -145,11 +146,14 @@ class Thresholds:
                 f"gate: every op and variant needs floors, got no floors for {target.op} {target.variant}; "
                 "add them to conf/gate under floors"
             ) from e
-        unknown = set(floor) - {"mean", "p10"}
-        if unknown:
-            raise ConfigError(
-                f"gate: floors have mean and p10, got {', '.join(sorted(unknown))}; rename or remove the key"
-            )
+        for name, found, known in (
+            ("gate", gate, _KEYS),
+            ("gate.slices", gate["slices"], _SLICES),
+            ("floors", floor, ("mean", "p10")),
+        ):
+            unknown = sorted(set(found) - set(known))
+            if unknown:  # a stricter limit under a wrong name would not hold
+                raise ConfigError(f"gate: {name} has the keys {', '.join(known)}, got {', '.join(unknown)}; rename it")
         least = gate.get("min_problems", cls.min_problems)  # a folder of TILEWISE_CONF may be older than the key
         return cls(**plain, slices=slices, floor_mean=floor.get("mean"), floor_p10=floor.get("p10"), min_problems=least)
 

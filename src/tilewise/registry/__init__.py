@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewise.registry._gate_standing import is_canary as is_canary
     from tilewise.registry._history import HistoryEntry as HistoryEntry
     from tilewise.registry._history import commit_change as commit_change
+    from tilewise.registry._history import last_production as last_production
     from tilewise.registry._history import read_history as read_history
     from tilewise.registry._history import settle_history as settle_history
     from tilewise.registry._registered_models import CANARY as CANARY
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tilewise.registry._registered_models import PREVIOUS as PREVIOUS
     from tilewise.registry._registered_models import PRODUCTION as PRODUCTION
     from tilewise.registry._registered_models import list_aliases as list_aliases
+    from tilewise.registry._registered_models import list_histories as list_histories
     from tilewise.registry._registered_models import list_targets as list_targets
     from tilewise.registry._rollback import roll_back as roll_back
     from tilewise.registry._tracking import connect as connect
@@ -61,6 +63,7 @@ __all__, __getattr__ = lazy_face(
         "_history": (
             "HistoryEntry",
             "commit_change",
+            "last_production",
             "read_history",
             "settle_history",
         ),
@@ -70,6 +73,7 @@ __all__, __getattr__ = lazy_face(
             "PREVIOUS",
             "PRODUCTION",
             "list_aliases",
+            "list_histories",
             "list_targets",
         ),
         "_rollback": ("roll_back",),

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewise.registry._history import HistoryEntry, read_history, rolled_back_contents
+from tilewise.registry._history import HistoryEntry, read_history, rolled_back_contents, withdrawals
 from tilewise.registry._tracking import client_in_use, plain_reader_in_use, translate_errors
-from tilewise.registry._versions import DECISION_TAG, HASH_TAG, Version, list_versions
+from tilewise.registry._versions import DECISION_TAG, HASH_TAG, ROLLED_BACK_TAG, Version, list_versions
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,32 @@ class GateStanding:
     def how(self) -> str:
         """Return in words how a version that did not pass got into production."""
         return f"{'by hand' if self.kind == 'rolled back' else 'without having passed the gate'}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """The end of a version that served and was not put back since.
+
+    Attributes:
+        reason: The reason in words.
+        was_canary: True if it ended as a canary, False if it was rolled back from production.
+    """
+
+    reason: str
+    was_canary: bool
+
+
+def find_withdrawal(version: Version) -> Withdrawal | None:
+    """Return how this version, or another one with its content, was rolled back or ended as a canary; None if neither.
+
+    Both the tag and the history count: anybody can delete the tag, and an older history does not name contents.
+
+    Raises:
+        RegistryUnavailableError: The registry does not answer any more.
+    """
+    entry = withdrawals(read_history(version.target)).get(version.content_hash)
+    reason = version.tags.get(ROLLED_BACK_TAG, entry.reason if entry else None)
+    return None if reason is None else Withdrawal(reason, entry is not None and entry.action == "canary ended")
 
 
 def gate_standing(version: Version) -> GateStanding:

@@ -42,6 +42,7 @@ from tilewise.registry._registered_models import (
 )
 from tilewise.registry._versions import (
     HASH_TAG,
+    HISTORY_TAG,
     ROLLED_BACK_TAG,
     Version,
     create_version,
@@ -108,21 +109,34 @@ def read_history(target: str) -> list[HistoryEntry]:
     return valid
 
 
-def rolled_back_contents(history: Iterable[HistoryEntry]) -> dict[str, str]:
-    """Return the contents that were rolled back, or ended as a canary, and not put back since: reason by content hash.
+def last_production(target: str) -> int | None:
+    """Return the version that was in production last, by the history or, if that is lost, by the versions' tags."""
+    last = next((e.production for e in reversed(read_history(target)) if e.production is not None), None)
+    if last is None:
+        last = max((v.number for v in list_versions(target) if HISTORY_TAG in v.tags), default=None)
+    return last
+
+
+def withdrawals(history: Iterable[HistoryEntry]) -> dict[str, HistoryEntry]:
+    """Return the contents that were rolled back, or ended as a canary, and not put back since: entry by content hash.
 
     Tags name versions, and the same files can be published as another version. The history names contents.
     """
-    reasons: dict[str, str] = {}
+    found: dict[str, HistoryEntry] = {}
     before = HistoryEntry("")
     for entry in history:
         if entry.action == "rolled back":
-            reasons |= {before.content: entry.reason} if before.content else {}
-            reasons.pop(entry.content or "", None)
+            found |= {before.content: entry} if before.content else {}
+            found.pop(entry.content or "", None)
         elif entry.action == "canary ended":
-            reasons |= {before.canary_content: entry.reason} if before.canary_content else {}
+            found |= {before.canary_content: entry} if before.canary_content else {}
         before = entry
-    return reasons
+    return found
+
+
+def rolled_back_contents(history: Iterable[HistoryEntry]) -> dict[str, str]:
+    """Return the reasons of the :func:`withdrawals` by content hash."""
+    return {content: entry.reason for content, entry in withdrawals(history).items()}
 
 
 def settle_history(target: str) -> HistoryEntry:

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sqlite3
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -54,6 +55,7 @@ _CLIENT_ONLY = (
     "NETRC",
 )
 _CLIENT_FILES = ("~/.mlflow/credentials", "~/.netrc")
+_AUTHORITIES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # whom MLflow's client trusts; the first that is set counts
 _TIMEOUT_S = 5.0
 _PAGE = 200
 _PROXIED = re.compile("mlflow-artifacts:/(?!/)")  # with two slashes it names a server, which may be another one
@@ -268,11 +270,7 @@ class _Server:
                 return None
             raise refusal from e
         except (OSError, ValueError, http.client.HTTPException) as e:
-            reason = getattr(e, "reason", e)
-            raise RegistryUnavailableError(
-                "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI "
-                f"({self._uri}): {reason}"
-            ) from e
+            raise _unavailable(self._uri, getattr(e, "reason", e)) from e
         return values
 
     def _refusal(self, error: urllib.error.HTTPError, missing: str) -> RegistryUnavailableError | None:
@@ -296,10 +294,47 @@ class _Server:
         )
 
 
+def _unavailable(uri: str, reason: object) -> RegistryUnavailableError:
+    """Return the error that says why there is no answer."""
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return RegistryUnavailableError(
+            "the certificate of the MLflow tracking server is not trusted; name the file with its authority's "
+            f"certificate in {_AUTHORITIES[0]} ({uri}): {reason}"
+        )
+    return RegistryUnavailableError(
+        "the MLflow tracking server does not answer; start it, or set tracking.uri or MLFLOW_TRACKING_URI "
+        f"({uri}): {reason}"
+    )
+
+
 def _open(url: str) -> Any:
-    """Return the answer to a request, to be closed; the errors are those of :func:`urllib.request.urlopen`."""
+    """Return the answer to a request, to be closed; the other errors are those of :func:`urllib.request.urlopen`.
+
+    Raises:
+        RegistryUnavailableError: The certificates to trust cannot be read.
+    """
     timeout = float(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT") or _TIMEOUT_S)
-    return urllib.request.urlopen(urllib.request.Request(url, headers=_credentials()), timeout=timeout)
+    request = urllib.request.Request(url, headers=_credentials())
+    return urllib.request.urlopen(request, timeout=timeout, context=_trust(url))
+
+
+def _trust(url: str) -> ssl.SSLContext | None:
+    """Return whom to trust where the environment says so, as MLflow's client does; None: whom Python trusts.
+
+    Raises:
+        RegistryUnavailableError: The certificates cannot be read.
+    """
+    name = next((name for name in _AUTHORITIES if os.environ.get(name)), None)
+    if name is None or not url.startswith("https:"):
+        return None
+    path = os.environ[name]
+    try:
+        is_folder = Path(path).is_dir()
+        return ssl.create_default_context(cafile=None if is_folder else path, capath=path if is_folder else None)
+    except OSError as e:
+        raise RegistryUnavailableError(
+            f"{name} must name a file or folder with certificates in PEM format, got {path!r}: {e}"
+        ) from e
 
 
 def _credentials() -> dict[str, str]:

@@ -23,17 +23,27 @@ KIND_TAG = "tilewise.kind"  # of a registered model: ``model``, or ``history``
 
 
 def list_targets() -> list[str]:
-    """Return the names of all registered models, sorted."""
+    """Return the names of all registered models but the histories, sorted."""
+    return sorted(name for name in _list_names() if not name.endswith(HISTORY_SUFFIX))
+
+
+def list_histories() -> list[str]:
+    """Return the names of the targets that have a history, sorted; their models may have been deleted by hand."""
+    return sorted(name.removesuffix(HISTORY_SUFFIX) for name in _list_names() if name.endswith(HISTORY_SUFFIX))
+
+
+def _list_names() -> list[str]:
     if plain := plain_reader_in_use():
-        return sorted(name for name in plain.models() if not name.endswith(HISTORY_SUFFIX))
+        return plain.models()
     with translate_errors("the registered models cannot be listed"):
-        names, token = [], None
+        names: list[str] = []
+        token = None
         while True:
             page = client_in_use().search_registered_models(max_results=500, page_token=token)
             names += [m.name for m in page]
             token = page.token
             if not token:
-                return sorted(name for name in names if not name.endswith(HISTORY_SUFFIX))
+                return names
 
 
 def list_aliases(target: str) -> dict[str, int]:

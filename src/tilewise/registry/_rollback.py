@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from tilewise.errors import ConfigError, RegistryUnavailableError, UnknownTargetError
-from tilewise.registry._gate_standing import gate_standing
+from tilewise.registry._gate_standing import find_withdrawal, gate_standing
 from tilewise.registry._history import commit_change, settle_history
 from tilewise.registry._registered_models import PREVIOUS
-from tilewise.registry._versions import (
-    ROLLED_BACK_TAG,
-    Version,
-    find_by_alias,
-    find_by_number,
-    list_versions,
-    load_version,
-)
+from tilewise.registry._versions import Version, find_by_alias, find_by_number, list_versions, load_version
 
 _ATTEMPTS = 5
 
@@ -62,12 +55,16 @@ def _goal(target: str, current: Version, number: int | None) -> Version:
         raise UnknownTargetError(f"{target} has no {missing}; it has {known}: name one with version=N")
     if goal.number == current.number:
         raise ConfigError(f"{goal} is in production already; name another one with version=N")
-    if number is None and ROLLED_BACK_TAG in goal.tags:
-        raise ConfigError(f"{goal} was rolled back itself ({goal.tags[ROLLED_BACK_TAG]}); name one: version=N")
+    withdrawal = find_withdrawal(goal)
+    if number is None and withdrawal:
+        raise ConfigError(f"{goal} was rolled back itself ({withdrawal.reason}); name one: version=N")
     standing = gate_standing(goal)
     if standing.kind == "bypassed":
+        remedy = "let the gate judge this one: tilewise promote"
+        if withdrawal and withdrawal.was_canary:  # the gate refuses it
+            remedy = f"train another model: this one was a canary, which was ended ({withdrawal.reason})"
         raise ConfigError(
             f"{goal} cannot be put back: {standing.reason}; name a version that the gate promoted with version=N, or "
-            "let the gate judge this one: tilewise promote"
+            f"{remedy}"
         )
     return goal

@@ -12,9 +12,10 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -45,7 +46,7 @@ _QUIET = {
     # Download through the server: MLflow's S3 client unpacks *.gz, which MLflow marks as encoded.
     "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "false",
 }
-_CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS = 5
 TURN_S = 120.0  # to wait for other threads of the process that use the registry
 _session_lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # the thread that held the lock does not exist in the child
@@ -62,6 +63,14 @@ _REMEDIES = {
     "UNAUTHENTICATED": "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
 }
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_TIME_LIMITS = {  # arguments of drivers, without which they wait for an answer for any time
+    "psycopg": ("connect_timeout",),
+    "psycopg2": ("connect_timeout",),
+    "pg8000": ("timeout",),
+    "mysqldb": ("connect_timeout",),
+    "pymysql": ("connect_timeout", "read_timeout"),  # the first does not hold for the server's greeting
+    "mysqlconnector": ("connection_timeout",),
+}
 
 
 def resolve_tracking_uri(uri: str | None = None) -> str:
@@ -132,7 +141,9 @@ def registry_session(uri: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
+def registry_reader(
+    uri: str, *, patient: bool = False, check_later: bool = False
+) -> Iterator[Callable[[], None]]:  # fmt: skip
     """Let this thread, and threads with a copy of its context, read versions at `uri` for the duration of the block.
 
     Unlike a :func:`registry_session`, it does not change MLflow's own choice, so other threads may log meanwhile. An
@@ -141,6 +152,10 @@ def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
     Args:
         uri: The registry.
         patient: Wait longer for each answer, and repeat requests.
+        check_later: Leave the check whether a database answers to the block, for example in a thread with a deadline.
+
+    Yields:
+        A function that makes this check, and raises RegistryUnavailableError if the database cannot be opened.
 
     Raises:
         RegistryUnavailableError: `uri` is a database that cannot be opened, or another thread has used the registry for
@@ -149,8 +164,9 @@ def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
     with open_reader(uri) as plain:
         if plain is None:
             quiet_mlflow()
-            if _is_database(uri):
-                _require_database(uri)
+        check = partial(_require_database, uri) if plain is None and _is_database(uri) else _nothing_to_check
+        if not check_later:
+            check()
         if not _session_lock.acquire(timeout=TURN_S):  # the thread that holds it may enter again
             raise RegistryUnavailableError(
                 f"another thread of this process has used its registry for more than {TURN_S:g} s; start the server"
@@ -158,7 +174,7 @@ def registry_reader(uri: str, *, patient: bool = False) -> Iterator[None]:
         tokens = _reader_uri.set(uri), _plain_reader.set(plain)
         try:
             with _environment(_PATIENCE if patient else _PROBE):
-                yield
+                yield check
         finally:
             _reader_uri.reset(tokens[0])
             _plain_reader.reset(tokens[1])
@@ -316,18 +332,24 @@ def _is_database(uri: str) -> bool:
     return urlsplit(uri).scheme.partition("+")[0] in ("sqlite", *_DATABASE_PORTS)
 
 
+def _nothing_to_check() -> None:
+    """Return: only databases are checked before they are read."""
+
+
 def _require_database(uri: str) -> None:
     import sqlalchemy
 
     parts = urlsplit(uri)
     scheme = parts.scheme.partition("+")[0]
     try:
-        if scheme != "sqlite":  # drivers differ in their time limits
+        limits: dict[str, int] = {}
+        if scheme != "sqlite":
+            limits = _time_limits(uri)
             address = (parts.hostname or "localhost", parts.port or _DATABASE_PORTS[scheme])
             socket.create_connection(address, _CONNECT_SECONDS).close()
         elif uri.count("/") > 2:
             sqlite_path(uri).parent.mkdir(parents=True, exist_ok=True)
-        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool, connect_args=limits)
         with engine.connect() as connection:
             sqlalchemy.inspect(connection).get_table_names()  # opens the file, so a foreign one is noticed here
     except (sqlalchemy.exc.SQLAlchemyError, OSError, ValueError, ModuleNotFoundError) as e:
@@ -335,6 +357,14 @@ def _require_database(uri: str) -> None:
             f"the MLflow database cannot be opened ({hide_password(uri)}): {_first_line(e)}; "
             "start it, or set tracking.uri or MLFLOW_TRACKING_URI"
         ) from e
+
+
+def _time_limits(uri: str) -> dict[str, int]:
+    """Return the arguments that limit the time to connect, but for those in the URI; none for an unknown driver."""
+    import sqlalchemy
+
+    url = sqlalchemy.make_url(uri)
+    return {n: _CONNECT_SECONDS for n in _TIME_LIMITS.get(url.get_driver_name(), ()) if n not in url.query}
 
 
 @contextmanager

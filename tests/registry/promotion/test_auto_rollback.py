@@ -13,6 +13,7 @@ from tilewise.errors import ConfigError
 from tilewise.gate import SliceRule, Thresholds
 from tilewise.registry import list_aliases, list_versions, read_history, roll_back
 from tilewise.registry._history import commit_change, settle_history
+from tilewise.registry._versions import ROLLED_BACK_TAG, delete_tag
 from tilewise.registry.promotion import publish, roll_back_if_slower
 
 GATE = Thresholds(slices=SliceRule(n_resamples=500))
@@ -44,6 +45,17 @@ def test_a_production_that_is_surely_slower_is_rolled_back_once(two: list[str]) 
     again = roll_back_if_slower(CONV, worse, GATE)
     assert (again.rolled_back, len(read_history(CONV))) == (False, 3)
     assert "version 2 was rolled back itself" in again.reason
+
+
+@pytest.mark.long
+def test_one_whose_mark_was_deleted_is_not_put_back(two: list[str]) -> None:
+    first, second = two
+    roll_back(CONV, reason="wrong results on depthwise")
+    delete_tag(list_versions(CONV)[1], ROLLED_BACK_TAG)
+    worse = file_of(observed([1.1] * 25, candidate=second, production=first))
+    verdict = roll_back_if_slower(CONV, worse, GATE)
+    assert (verdict.rolled_back, verdict.reason) == (False, "version 2 was rolled back itself")
+    assert list_aliases(CONV)["production"] == 1
 
 
 @pytest.mark.long

@@ -17,7 +17,17 @@ from tilewise.errors import ConfigError
 from tilewise.gate import Observation, Observations, Pick
 from tilewise.model import load_artefact
 from tilewise.ops import Target
-from tilewise.registry import CANARY, PRODUCTION, list_aliases, list_versions, read_history, registry_session, set_alias
+from tilewise.registry import (
+    CANARY,
+    PRODUCTION,
+    list_aliases,
+    list_versions,
+    read_history,
+    registry_session,
+    roll_back,
+    set_alias,
+)
+from tilewise.registry._history import commit_canary, settle_history
 from tilewise.registry.promotion import Promotion, PromotionRules, promote, publish, roll_back_if_slower
 from tilewise.registry.promotion import _promote as promotion
 
@@ -91,10 +101,32 @@ def test_a_slower_canary_is_ended_and_not_promoted_later(uri: str, models: list[
             assert CANARY not in list_aliases(CONV)
             assert list_aliases(CONV)[PRODUCTION] == 1
             assert read_history(CONV)[-1].action == "canary ended"
-            assert run(models[1], tmp_path).outcome == "refused"
+            again = run(models[1], tmp_path)
+            assert again.outcome == "refused"
+            veto = "it was a canary, which was ended: canary, version 2, observed against production"
+            assert again.reasons[0].startswith(veto)
+            assert again.reasons[0].endswith("; the same files stay refused: train another model")
+            assert "rollback" not in again.reasons[0]
+            with pytest.raises(ConfigError, match=r"version 2 .* cannot be put back: .* or train another model"):
+                roll_back(CONV, 2)
         assert chosen.version == 2
         assert chosen.refresh()
         assert chosen.version == 1
+
+
+@pytest.mark.long
+def test_an_ended_canary_that_was_in_production_before_is_put_back_as_its_veto_says(
+    uri: str, models: list[Path], tmp_path: Path
+) -> None:
+    with registry_session(uri):
+        assert run(models[1], tmp_path).outcome == "promoted"
+        assert run(models[0], tmp_path, AS_CANARY).outcome == "canary"
+        commit_canary(settle_history(CONV), None, "a throttled GPU")
+        veto = run(models[0], tmp_path).reasons[0]
+        assert veto == (
+            "it was a canary, which was ended: a throttled GPU; to use it all the same: tilewise rollback version=N"
+        )
+        assert roll_back(CONV, 1)[0].number == 1
 
 
 @pytest.mark.long

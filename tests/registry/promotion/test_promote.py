@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -62,6 +63,15 @@ def go(registry: str, tmp_path: Path) -> Promote:
     return _go
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    """Return a function that raises `error`."""
+
+    def _raise(*_: object, **__: object) -> None:
+        raise error
+
+    return _raise
+
+
 def version_tags(number: int) -> dict[str, str]:
     return dict(mlflow.MlflowClient().get_model_version(CONV, str(number)).tags)
 
@@ -77,6 +87,45 @@ def state() -> dict[str, Any]:
         "runs": {r.info.run_id: (dict(r.data.metrics), dict(r.data.tags)) for r in runs},
         "history": [client.get_metric_history(r.info.run_id, k) for r in runs for k in sorted(r.data.metrics)],
     }
+
+
+class TestReports:
+    """The folder of the record."""
+
+    def test_one_that_cannot_be_made_stops_before_any_work(self, registry: str, tmp_path: Path) -> None:
+        file = tmp_path / "file"
+        file.touch()
+        folder = write_model(tmp_path / "models" / CONV, **GOOD)
+        message = r"^reports must be a folder that can be made .* got '.*/file/reports': .*; name another one with"
+        with pytest.raises(ConfigError, match=message):
+            promote(folder, table(), RULES, file / "reports")
+        assert list_versions(CONV) == []
+
+    def test_a_full_disk_is_no_mistake_of_the_caller(
+        self, registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = write_model(tmp_path / "models" / CONV, **GOOD)
+        full = raising(OSError(errno.ENOSPC, "No space left on device"))
+        monkeypatch.setattr("tempfile.TemporaryFile", full)
+        with pytest.raises(OSError, match="No space left"):
+            promote(folder, table(), RULES, tmp_path / "reports")
+        assert list_versions(CONV) == []
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("error", [FileNotFoundError(2, "gone"), OSError(errno.ENOSPC, "No space left on device")])
+    @pytest.mark.parametrize(("model", "outcome"), [(GOOD, "promoted"), (BAD, "refused")])
+    def test_a_record_that_cannot_be_written_does_not_hide_the_outcome(
+        self, go: Promote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, model: Any, outcome: str
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(promotion_module, "write_decision_text", raising(error))
+            message = f"version 1 .*: {outcome}, but its record in .*reports cannot be written: {error.strerror}; "
+            with pytest.warns(UserWarning, match=message):
+                assert go(model).outcome == outcome
+        assert list_aliases(CONV).get("production") == (1 if outcome == "promoted" else None)
+        assert not (tmp_path / "reports" / "promotion.json").exists()
+        assert go(model).outcome == ("already_production" if outcome == "promoted" else "refused")
+        assert json.loads((tmp_path / "reports" / "promotion.json").read_text())["outcome"] == outcome
 
 
 class TestFirstModel:

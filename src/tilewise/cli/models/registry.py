@@ -6,7 +6,8 @@ tilewise registry diff [target=NAME] [a=production] [b=candidate]   two versions
 tilewise registry check                                             is each production from the gate, with sound files?
 
 Without version= it is the one in production; a= and b= are numbers or aliases. check exits with status 2 if a version
-got into production past the gate, or if its files are not those that were published.
+got into production past the gate, if its files are not those that were published, if production was removed, or if an
+alias was moved by hand. Models that are not of tilewise are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rich.table import Table
 
 from tilewise.cli._console import plain_console, write_result
 from tilewise.errors import ArtefactError, ConfigError, UnknownTargetError
+from tilewise.ops import Target
 from tilewise.registry import (
     CANDIDATE,
     DECISION_TAG,
@@ -37,7 +39,9 @@ from tilewise.registry import (
     gate_standing,
     hide_password,
     is_missing_store,
+    last_production,
     list_aliases,
+    list_histories,
     list_targets,
     list_versions,
     load_version,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _SHOWN_NAMES = 8
+_PUT_BACK = "put back a version that passed with 'tilewise rollback version=N'"
 
 
 def run(cfg: DictConfig) -> None:
@@ -67,11 +72,11 @@ def run(cfg: DictConfig) -> None:
         raise UnknownTargetError(_nothing_at(uri))
     console = plain_console()
     with registry_reader(uri):
-        names = list_targets()
+        names = _checked_targets() if cfg.action == "check" else list_targets()
         if not names:
             raise UnknownTargetError(_nothing_at(uri))
         if cfg.action == "show":
-            version = _find(cfg.target, names, cfg.version or PRODUCTION)
+            version = _find(cfg.target, names, cfg.version, PRODUCTION)
             _show(console, version)
             write_result(_document(version) | {"description": read_description(version)})
         elif cfg.action == "check":
@@ -81,7 +86,7 @@ def run(cfg: DictConfig) -> None:
                 _list(console, name)
             write_result({name: [_document(version) for version in list_versions(name)] for name in names})
         else:
-            a, b = (_find(cfg.target, names, which) for which in (cfg.a or PRODUCTION, cfg.b or CANDIDATE))
+            a, b = (_find(cfg.target, names, *which) for which in ((cfg.a, PRODUCTION), (cfg.b, CANDIDATE)))
     if cfg.action == "diff":
         with registry_session(uri):
             _diff(console, a, b)
@@ -105,29 +110,75 @@ def _nothing_at(uri: str) -> str:
     return f"no model is registered at {hide_password(uri)} yet; tilewise promote registers one"
 
 
+def _checked_targets() -> list[str]:
+    """Return the registered models, and the targets whose model was deleted while their history is left."""
+    return sorted({*list_targets(), *list_histories()})
+
+
 def _check(console: Console, targets: Sequence[str]) -> None:
     """Print the standing of each production with the gate.
 
     Raises:
-        ConfigError: a production did not pass the gate, or its files are not sound.
+        ConfigError: a production did not pass the gate, its files are not sound, it is missing, or an alias was moved.
     """
     faults = []
-    for production in filter(None, (find_by_alias(name, PRODUCTION) for name in targets)):
-        standing, fault = gate_standing(production), None
-        if not standing.passed:
-            fault = _past_the_gate(production, standing)
-        else:
-            try:
-                load_version(production)
-            except ArtefactError as e:
-                fault = str(e)
-        console.print(fault or f"{production}: {standing.reason}, its files are sound", soft_wrap=True, highlight=False)
-        faults += [fault] if fault else []
+    for name in targets:
+        state, found = _state(name)
+        for line in found or [state]:
+            console.print(line, soft_wrap=True, highlight=False)
+        faults += found
     if faults:
         raise ConfigError(
-            f"production must have passed the gate, with sound files, got {len(faults)} that did not: "
-            f"{'; '.join(faults)}; put back a version that passed with 'tilewise rollback version=N'"
+            "production must have passed the gate, with sound files, and the aliases must be those of the history, "
+            f"got {len(faults)} faults: {'; '.join(faults)}"
         )
+
+
+def _state(target: str) -> tuple[str, list[str]]:
+    """Return in words the state of a target's production, and everything that is wrong with its aliases."""
+    if not _is_own(target):
+        return f"{target}: not a model of tilewise, so it is not checked", []
+    production = find_by_alias(target, PRODUCTION)
+    if production is None:
+        last = last_production(target)
+        missing = f"{target}: the alias production is missing, and version {last} was in production last"
+        remedy = "set it in MLflow to a sound version again"
+        return f"{target}: nothing is in production yet", [] if last is None else [f"{missing}; {remedy}"]
+    standing = gate_standing(production)
+    faults = _moved_aliases(target)
+    if not standing.passed:
+        return "", [f"{_past_the_gate(production, standing)}; {_PUT_BACK}", *faults]
+    try:
+        load_version(production)
+    except ArtefactError as e:
+        faults.insert(0, f"{e}; {_PUT_BACK}")
+    return f"{production}: {standing.reason}, its files are sound", faults
+
+
+def _is_own(target: str) -> bool:
+    """Return whether a registered model is of tilewise: other teams may use the same server, and the same alias."""
+    try:
+        Target.parse(target)
+    except ConfigError:  # or of an op that is not known here
+        return bool(read_history(target)) or any(version.content_hash for version in list_versions(target))
+    return True
+
+
+def _moved_aliases(target: str) -> list[str]:
+    """Return in words the aliases that name other versions than the last entry of the history."""
+    history = read_history(target)
+    if not history or not history[-1].applied:  # the history is lost, or an alias is about to be moved
+        return []
+    named, recorded = list_aliases(target), history[-1].aliases
+    if recorded[PRODUCTION] is None:  # a removal was noticed; setting the alias by hand is the remedy
+        del recorded[PRODUCTION]
+    moved = [
+        f"{target}: the alias {alias} was moved by hand: it names version {named[alias]}, by the history it is "
+        f"{number or 'not set'}; set it in MLflow as it was, or let 'tilewise promote' or 'tilewise rollback' record it"
+        for alias, number in recorded.items()
+        if alias in named and named[alias] != number
+    ]
+    return moved if moved and read_history(target) == history else []  # else another process has just moved them
 
 
 def _past_the_gate(version: Version, standing: GateStanding) -> str:
@@ -136,14 +187,14 @@ def _past_the_gate(version: Version, standing: GateStanding) -> str:
     return f"{version} is in production, but nothing shows that it passed the gate: {standing.reason}"
 
 
-def _find(target: str, known: Sequence[str], which: object) -> Version:
-    """Return a version by number or alias."""
+def _find(target: str, known: Sequence[str], which: object, default: str) -> Version:
+    """Return a version by number or alias; without `which`, the one with the alias `default`."""
     if target not in known:
         raise UnknownTargetError(f"{target} is not registered; known targets are {', '.join(known)}")
-    text = str(which)
-    if not text.isdigit() and text not in (CANDIDATE, PRODUCTION, PREVIOUS):
+    text = default if which is None else str(which)
+    if not text.isdecimal() and text not in (CANDIDATE, PRODUCTION, PREVIOUS):
         raise ConfigError(f"{text!r} is not a version; give a number, production, candidate or previous")
-    found = find_by_number(target, int(text)) if text.isdigit() else find_by_alias(target, text)
+    found = find_by_number(target, int(text)) if text.isdecimal() else find_by_alias(target, text)
     if found is None:
         have = ", ".join(str(v.number) for v in list_versions(target))
         raise UnknownTargetError(f"{target} has no version {text}; it has {have}")

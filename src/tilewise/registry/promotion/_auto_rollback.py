@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewise.gate import Observations, Thresholds, check_evidence, gather_evidence
+from tilewise.registry._gate_standing import find_withdrawal
 from tilewise.registry._history import HistoryEntry, commit_canary, settle_history
 from tilewise.registry._rollback import roll_back
-from tilewise.registry._versions import ROLLED_BACK_TAG, Version, find_by_number
+from tilewise.registry._versions import Version, find_by_number
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def roll_back_if_slower(target: str, observations: Observations, thresholds: Thr
         return _end_canary_if_slower(head, production, observations, thresholds)
     if production is None or previous is None:
         return RollbackVerdict(False, production, "there is no previous version to go back to")
-    if ROLLED_BACK_TAG in previous.tags:
+    if find_withdrawal(previous):
         return RollbackVerdict(False, production, f"version {previous.number} was rolled back itself")
     evidence = gather_evidence(observations.valid, production.content_hash, previous.content_hash)
     if not (evidence.problems or evidence.n_untimed):

@@ -29,8 +29,8 @@ from tilewise.gate import (
 )
 from tilewise.model import TrainedModel
 from tilewise.ops import OPS
-from tilewise.registry._history import read_history, rolled_back_contents
-from tilewise.registry._versions import HOLDOUT_TAG, ROLLED_BACK_TAG, Version, load_version
+from tilewise.registry._gate_standing import find_withdrawal, gate_standing
+from tilewise.registry._versions import HOLDOUT_TAG, Version, load_version
 from tilewise.registry.promotion._holdout_problems import (
     HoldoutProblems,
     RecordedHoldout,
@@ -230,12 +230,15 @@ def _decide(version: Version, compared: _Comparison, rules: PromotionRules) -> G
 
 def _outcome(version: Version, gate: GateDecision, passed: Outcome) -> tuple[Outcome, tuple[str, ...]]:
     """Return the outcome with its reasons: a content that was rolled back is not promoted again by itself."""
-    rolled_back = version.tags.get(ROLLED_BACK_TAG) or rolled_back_contents(read_history(version.target)).get(
-        version.content_hash
-    )
-    if rolled_back is None:
+    withdrawal = find_withdrawal(version)
+    if withdrawal is None:
         return (passed if gate.promote else "refused"), gate.reasons
-    veto = f"it was rolled back from production: {rolled_back}; to use it all the same: tilewise rollback version=N"
+    fault, remedy = "it was rolled back from production", "to use it all the same: tilewise rollback version=N"
+    if withdrawal.was_canary:
+        fault = "it was a canary, which was ended"
+        if gate_standing(version).kind != "rolled back":  # it was never in production, so no rollback leads to it
+            remedy = "the same files stay refused: train another model"
+    veto = f"{fault}: {withdrawal.reason}; {remedy}"
     return "refused", (veto, *(() if gate.promote else gate.reasons))
 
 

@@ -7,6 +7,9 @@ decision describes. Concurrent promotions are safe; see :mod:`tilewise.registry.
 
 from __future__ import annotations
 
+import errno
+import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,16 +34,8 @@ from tilewise.gate import (
 from tilewise.model import TrainedModel, load_artefact
 from tilewise.publish import explorer_page
 from tilewise.registry._gate_standing import gate_standing, published_content
-from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, read_history, settle_history
-from tilewise.registry._versions import (
-    HASH_TAG,
-    HISTORY_TAG,
-    Version,
-    find_by_number,
-    list_versions,
-    load_version,
-    set_tag,
-)
+from tilewise.registry._history import HistoryEntry, commit_canary, commit_change, last_production, settle_history
+from tilewise.registry._versions import HASH_TAG, HISTORY_TAG, Version, find_by_number, load_version, set_tag
 from tilewise.registry.promotion._judge import judge
 from tilewise.registry.promotion._judgement import Judgement, Outcome, PromotionRules
 from tilewise.registry.promotion._log_decision import log_decision, log_plots
@@ -53,6 +48,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ATTEMPTS = 20  # judgements before giving up, while other processes keep promoting
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # no mistake of the caller
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class Promotion:
         reasons: The reasons for the outcome.
         gate: The gate's answer; None if there was nothing to judge.
         decision: The content of ``promotion.json``.
-        path: The file ``promotion.json``.
+        path: The file ``promotion.json``; a warning tells if it cannot be written any more.
     """
 
     outcome: Outcome
@@ -110,15 +106,15 @@ def promote(
 
     Raises:
         ArtefactError: The candidate or production is not sound, or the candidate's folder changes meanwhile.
-        ConfigError: A canary without a production, a candidate that was trained on some of that holdout, a holdout that
-            lacks production's problems, limits weaker than the shipped ones, or production moved or removed by hand.
+        ConfigError: A canary without a production, a candidate trained on some of that holdout, a holdout that lacks
+            production's problems, weaker limits than the shipped ones, production moved by hand, unusable `reports`.
         DataError: There are too few problems to judge by.
         RegistryUnavailableError: The registry does not answer any more, or other processes kept promoting.
     """
     candidate = load_artefact(Path(model_dir))
     waived_limits(rules.thresholds, candidate.target, rules.override)  # before anything is published
+    folder, target = _writable(reports), candidate.target.name
     version = _same(publish(model_dir, experiments=experiments, tags=tags), candidate)
-    folder, target = Path(reports), candidate.target.name
     for _ in range(_ATTEMPTS):
         head = settle_history(target)
         version = _read_again(version)  # it may have been rolled back since it was read
@@ -138,6 +134,28 @@ def promote(
             return promotion
         # Another process changed production, so the judgement is out of date.
     raise RegistryUnavailableError(f"{target}: others promoted {_ATTEMPTS} times meanwhile; run the command again")
+
+
+def _writable(reports: str | Path) -> Path:
+    """Make the folder of the record, and return it if files can be written there.
+
+    Raises:
+        ConfigError: It cannot be made or written.
+        OSError: The disk is full or broken.
+    """
+    folder = Path(reports)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as e:
+        if e.errno in _DISK_FAULTS:
+            raise
+        raise ConfigError(
+            "reports must be a folder that can be made and written, for the record of the decision, "
+            f"got {str(folder)!r}: {e.strerror}; name another one with reports=FOLDER"
+        ) from e
+    return folder
 
 
 def _read_again(version: Version) -> Version:
@@ -199,7 +217,7 @@ def _carry_out(judgement: Judgement, head: HistoryEntry, folder: Path, log: _Log
         set_tag(entry.target, number, HISTORY_TAG, str(entry.number))
     elif judgement.outcome == "canary" and not _start_canary(head, judgement):
         return None
-    _write_files(folder, text, decision)
+    _write_or_warn(folder, text, decision, f"{judgement.version}: {judgement.outcome}")
     if is_new:
         log_plots(judgement, run_id, log.explorer)
     return Promotion(judgement.outcome, judgement.version, judgement.reasons, judgement.gate, decision, path)
@@ -225,7 +243,7 @@ def _find_production(head: HistoryEntry, rules: PromotionRules) -> tuple[Version
     override = rules.override
     production = None if head.production is None else find_by_number(head.target, head.production)
     if production is None:
-        last = _last_production(head.target)
+        last = last_production(head.target)
         if last is None and rules.canary:
             raise ConfigError(f"{head.target}: a canary serves beside production; promote a first model before")
         if last is None:
@@ -245,14 +263,6 @@ def _find_production(head: HistoryEntry, rules: PromotionRules) -> tuple[Version
         requested=override.production,
     )
     return None, [f"{fault}, so the floors of a first model apply"]
-
-
-def _last_production(target: str) -> int | None:
-    """Return the version that was in production last, by the history or, if that is lost, by the versions' tags."""
-    last = next((e.production for e in reversed(read_history(target)) if e.production is not None), None)
-    if last is None:
-        last = max((v.number for v in list_versions(target) if HISTORY_TAG in v.tags), default=None)
-    return last
 
 
 def _is_in_production(version: Version, production: Version) -> bool | None:
@@ -294,13 +304,22 @@ def _already_in_production(version: Version, candidate: TrainedModel, folder: Pa
             "reasons": ["this content is in production already, and the record of its promotion is lost"],
             "candidate": identity,
         }
-    _write_files(folder, decision_to_json(decision), decision)
+    _write_or_warn(folder, decision_to_json(decision), decision, f"{version}: already_production")
     reasons = ("this content is in production already",)
     return Promotion("already_production", version, reasons, None, decision, path)
 
 
 def _promotes(decision: PromotionDecision | None, identity: ModelIdentity) -> TypeGuard[PromotionDecision]:
     return decision is not None and decision["outcome"] == "promoted" and decision["candidate"] == identity
+
+
+def _write_or_warn(folder: Path, text: str, decision: PromotionDecision, done: str) -> None:
+    """Write the record of a decision that is carried out: production may have changed, so failing is too late."""
+    try:
+        _write_files(folder, text, decision)
+    except OSError as e:
+        fault = f"{done}, but its record in {folder} cannot be written: {e.strerror or e}"
+        warnings.warn(f"{fault}; MLflow has the record, and running the command again writes it", stacklevel=2)
 
 
 def _write_files(folder: Path, text: str, decision: PromotionDecision) -> None:
