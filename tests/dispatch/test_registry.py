@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +20,7 @@ import pytest
 from small_model import write_model
 from tilewise.dispatch import Dispatcher, Registry, Switches
 from tilewise.errors import ArtefactError, KernelError, ProblemError, UnknownTargetError
-from tilewise.ops import GemmProblem, GroupedConvProblem
+from tilewise.ops import GemmProblem, GroupedConvProblem, Target
 
 LAYER = GroupedConvProblem(N=32, C=256, K=256, G=1, Hi=14, Wi=14, Y=3, X=3, pad_h=1, pad_w=1)
 TARGETS = (
@@ -112,6 +118,83 @@ def test_other_archs_and_kernels_are_refused(registry: Registry) -> None:
         registry.is_supported(LAYER, "nonsense", dtype="bf16")
     with pytest.raises(UnknownTargetError):
         Registry("gfx950", switches=Switches(model="off")).select(LAYER, dtype="fp32")
+
+
+class TestWhileAnotherTargetIsOpened:
+    """A thread waits for a registry of models that does not answer."""
+
+    SLOW = "gemm_universal_fp16_sm90"
+
+    @pytest.fixture
+    def answer(self, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+        """Return the event that lets the registry answer."""
+        asked, answer = threading.Event(), threading.Event()
+
+        def from_registry(target: Target, *_: object, **__: object) -> Dispatcher:
+            asked.set()
+            assert answer.wait(60)
+            return Dispatcher.from_pool(target, switches=Switches())
+
+        monkeypatch.setattr(Dispatcher, "from_registry", from_registry)
+        opening = threading.Thread(target=registry.dispatcher, args=(self.SLOW,), daemon=True)
+        opening.start()
+        assert asked.wait(60)
+        yield answer
+        answer.set()
+        opening.join(60)
+
+    @pytest.mark.timeout(60)
+    def test_other_targets_do_not_wait(self, registry: Registry, answer: threading.Event) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                assert pool.submit(registry.select, LAYER, dtype="bf16").result(20).why == "model"
+            finally:
+                answer.set()
+
+    @pytest.mark.timeout(60)
+    def test_those_who_want_the_same_target_share_its_dispatcher(
+        self, registry: Registry, answer: threading.Event
+    ) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            wanted = [pool.submit(registry.dispatcher, self.SLOW) for _ in range(4)]
+            assert not any(each.done() for each in wanted)
+            answer.set()
+            assert len({id(each.result(20)) for each in wanted}) == 1
+
+    @pytest.mark.timeout(60)
+    def test_closing_closes_it_too(
+        self, registry: Registry, answer: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[str] = []
+        monkeypatch.setattr(Dispatcher, "close", lambda self: closed.append(self.target.name))
+        threading.Timer(0.1, answer.set).start()
+        registry.close()
+        assert closed == [self.SLOW]
+
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    @pytest.mark.parametrize("target", [TARGETS[1], SLOW], ids=["another", "the same"])
+    def test_a_forked_child_opens_any_target(self, registry: Registry, answer: threading.Event, target: str) -> None:
+        """The child has no thread that would ever free a lock which its parent holds."""
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                answer.set()
+                status = 0 if registry.dispatcher(target).target.name == target else 2
+            finally:
+                os._exit(status)
+        assert _exit_code(child, 20) == 0
+
+
+def _exit_code(child: int, seconds: float) -> int:
+    """Return the exit code of a process, which is killed if it has not ended by then."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (ended := os.waitpid(child, os.WNOHANG))[0]:
+            return os.waitstatus_to_exitcode(ended[1])
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.long

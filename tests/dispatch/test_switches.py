@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,10 @@ def test_a_keyword_beats_the_variable_and_the_variable_the_default() -> None:
         ("VENDOR", "no", "TILEWISE_VENDOR=no: must be one of on, off, only"),
         ("REFRESH_S", "-1", "TILEWISE_REFRESH_S=-1: must be a number of seconds"),
         ("REFRESH_S", "nan", "a number of seconds"),
+        ("REFRESH_S", "inf", "a number of seconds, 0 or more, at most"),
+        ("REFRESH_S", "1e10", "a number of seconds, 0 or more, at most"),
+        ("JOURNAL_MB", "inf", "TILEWISE_JOURNAL_MB=inf: must be a number of megabytes above 0, at most 1e+09"),
+        ("JOURNAL_MB", "0", "a number of megabytes above 0"),
         ("JOURNAL_SHARE", "1.5", "a share between 0 and 1"),
         ("DECISIONS", "many", "a whole number of at least 2"),
     ],
@@ -50,6 +55,14 @@ def test_a_wrong_value_is_named(name: str, value: str, match: str) -> None:
         Switches.read({f"TILEWISE_{name}": value})
     with pytest.raises(ConfigError, match=f"{name.lower()}={value}: must be"):
         Switches.read({}, **{name.lower(): value})
+
+
+def test_a_thread_can_wait_for_the_longest_period() -> None:
+    """Else the thread that looks for a new model would end with an error at once."""
+    longest = Switches.read({"TILEWISE_REFRESH_S": str(threading.TIMEOUT_MAX)}).refresh_s
+    stopped = threading.Event()
+    threading.Timer(0.05, stopped.set).start()
+    assert stopped.wait(longest)
 
 
 def test_an_unknown_switch_lists_those_known() -> None:

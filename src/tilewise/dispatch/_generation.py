@@ -98,14 +98,23 @@ class Generation:
         self._allowed = None if allowed.all() else allowed
         self.in_pytorch = frozenset(n for i, n in enumerate(pool.names) if _is_in_pytorch(pool, i))
         self._fallback = Fallback(self.target, pool, self.model, switches, measurer)
-        self.decisions: Recent[Problem, Selection] = Recent(switches.decisions)
-        self.with_epilogue: Recent[tuple[Problem, EpilogueKind], Selection] = Recent(switches.decisions)
-        self._comparisons: Recent[tuple[Problem, EpilogueKind], Comparison] = Recent(switches.decisions)
-        self.fast_decisions = self.decisions if not switches.record else Recent[Problem, Selection](0)
-        self.fast_by_mapping: Recent[MappingKey, Selection] = Recent(0 if switches.record else switches.decisions)
+        self._forget()
         self.reach, self.loaded_at = Reach(self.model), time.time()
         self.launcher: KernelLauncher | None = None
         self.previous_launcher: KernelLauncher | None = None
+
+    def _forget(self) -> None:
+        """Start with empty memories.
+
+        They are new objects: who began to decide before a measurement puts the result into the old ones. The decisions
+        come first, as the others are made from them.
+        """
+        size, fast_size = self.switches.decisions, 0 if self.switches.record else self.switches.decisions
+        self.decisions: Recent[Problem, Selection] = Recent(size)
+        self.fast_decisions = self.decisions if fast_size else Recent[Problem, Selection](0)
+        self.with_epilogue: Recent[tuple[Problem, EpilogueKind], Selection] = Recent(size)
+        self._comparisons: Recent[tuple[Problem, EpilogueKind], Comparison] = Recent(size)
+        self.fast_by_mapping: Recent[MappingKey, Selection] = Recent(fast_size)
 
     @property
     def content_hash(self) -> str | None:
@@ -185,27 +194,29 @@ class Generation:
         """
         if kind.is_empty or self.model is None:
             return plain
-        found = self.with_epilogue.get((problem, kind))
+        memory = self.with_epilogue  # read before ranking, see _forget
+        found = memory.get((problem, kind))
         if found is None:
             found = self.rank_with(problem, kind)[0]
-            self.with_epilogue.put((problem, kind), found)
+            memory.put((problem, kind), found)
         return found
 
     def compare_with_pytorch(self, problem: Problem, kind: EpilogueKind = EMPTY_KIND) -> Comparison:
         """See :meth:`tilewise.dispatch.Dispatcher.compare_with_pytorch`; comparisons are remembered."""
-        found = self._comparisons.get((problem, kind))
+        memory = self._comparisons  # read before comparing, see _forget
+        found = memory.get((problem, kind))
         if found is None:  # networks repeat their layers
             found = self._compare_with_pytorch(problem, kind)
-            self._comparisons.put((problem, kind), found)
+            memory.put((problem, kind), found)
         return found
 
     def _compare_with_pytorch(self, problem: Problem, kind: EpilogueKind) -> Comparison:
-        pick = self.rank_with(problem, kind)[0]
+        memory, pick = self.with_epilogue, self.rank_with(problem, kind)[0]
         is_pytorch = pick.kernel_name in self.in_pytorch
         if self.model is None:
             return Comparison(pick, None, None, is_pytorch)
         if not kind.is_empty:  # a network that was compared runs next
-            self.with_epilogue.put((problem, kind), pick)
+            memory.put((problem, kind), pick)
         known = self._fallback.known(problem)  # this and the ranking below also have calls that the switches forbid
         times = () if known is None else known.latency_ms
         pytorch_ms = next((ms for i, ms in times if self.pool.names[i] in self.in_pytorch), None)
@@ -224,8 +235,7 @@ class Generation:
         results = self._fallback.measure({problem: some for problem, some in wanted.items() if some}).values()
         if results and all(result.entry is None for result in results):
             raise MeasurementError(next(iter(results)).why_not or "nothing was measured")
-        for kept in (self.decisions, self.with_epilogue, self._comparisons, self.fast_by_mapping):
-            kept.clear()
+        self._forget()
         self.previous_launcher, self.launcher = self.launcher or self.previous_launcher, None
 
     def _worth_measuring(self, problem: Problem, top_k: int) -> frozenset[int]:
@@ -262,12 +272,6 @@ class Generation:
         """
         if not self.supported(problem).any():
             raise self._no_kernel(problem)
-
-    def remember(self, problem: Problem, decision: Decision) -> Selection:
-        """Store a decision unless it holds only for the moment, and return its selection."""
-        if decision.lasting:
-            self.decisions.put(problem, decision.selection)
-        return decision.selection
 
     def decide(self, problem: Problem) -> Decision:
         """Decide without looking at remembered decisions, and measure if the switches say so.

@@ -13,6 +13,7 @@ from tilewise.dispatch._figures import Figures
 from tilewise.dispatch._selection import Selection
 from tilewise.dispatch._selector import ProblemLike
 from tilewise.dispatch._switches import Switches
+from tilewise.dispatch.background import register_after_fork
 from tilewise.errors import ArtefactError, ProblemError
 from tilewise.kernels import NO_EPILOGUE, Epilogue, KernelBase
 from tilewise.ops import OPS, Problem, Target, is_known, known_ops, short_dtype
@@ -28,7 +29,8 @@ class Registry:
 
     A problem given as a mapping may state its ``op``, ``variant`` and ``dtype`` besides its dimensions. Without them,
     the op follows from the dimensions, the variant is the op's first (``forward``, ``universal``), and the dtype is
-    that of the tensors of :meth:`run`. Each target's dispatcher is made on first use.
+    that of the tensors of :meth:`run`. Each target's dispatcher is made on first use, and
+    waits for no other's.
 
     Args:
         arch: arch of all targets, such as ``sm90``.
@@ -51,7 +53,13 @@ class Registry:
         self._models = None if models is None else Path(models)
         self._alias, self._uri, self._switches = alias, uri, switches
         self._dispatchers: dict[Target, Dispatcher] = {}
+        self.after_fork()
+        register_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Replace the locks in a forked child, in which no dispatcher is being made."""
         self._lock = threading.Lock()
+        self._making: dict[Target, threading.Lock] = {}  # a slow registry must not hold up the other targets
 
     def dispatcher(self, target: Target | str) -> Dispatcher:
         """Return the dispatcher of a target of this arch.
@@ -70,8 +78,10 @@ class Registry:
         if known is not None:
             return known
         with self._lock:
+            making = self._making.setdefault(parsed, threading.Lock())
+        with making:
             if parsed not in self._dispatchers:
-                self._dispatchers[parsed] = self._open(parsed)
+                self._keep(self._open(parsed))
             return self._dispatchers[parsed]
 
     def _keep(self, dispatcher: Dispatcher) -> None:
@@ -147,10 +157,12 @@ class Registry:
         return [dispatcher.figures() for dispatcher in list(self._dispatchers.values())]
 
     def close(self) -> None:
-        """Close all dispatchers, see :meth:`Dispatcher.close`."""
-        with self._lock:
-            for dispatcher in self._dispatchers.values():
-                dispatcher.close()
+        """Close all dispatchers, also those that other threads make now, see :meth:`Dispatcher.close`."""
+        for making in list(self._making.values()):
+            with making:
+                pass
+        for dispatcher in list(self._dispatchers.values()):
+            dispatcher.close()
 
     def __enter__(self) -> Self:
         return self

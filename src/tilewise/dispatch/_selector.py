@@ -78,10 +78,10 @@ class Selector:
         Raises:
             ProblemError, KernelError: see :meth:`parse` and :meth:`select`.
         """
-        problem = self.parse(mapping)
+        problem, memory = self.parse(mapping), generation.fast_by_mapping  # read before selecting, as in decide
         selection = self.select(generation, problem)
         if generation.decisions.young.get(problem) is selection:  # not if the decision holds only for the moment
-            generation.fast_by_mapping.put(key, selection)
+            memory.put(key, selection)
         return selection
 
     def decide(self, generation: Generation, problem: Problem) -> Selection:
@@ -90,13 +90,16 @@ class Selector:
         Raises:
             KernelError: no kernel supports the problem.
         """
-        selection = generation.decisions.get(problem)
+        memory = generation.decisions  # a decision that a measurement overtakes goes into a memory that is dropped
+        selection = memory.get(problem)
         if selection is None:
             start = perf_counter()
             decision = generation.decide(problem)
             if self._decision_log is not None:
                 self._decision_log.note(generation, problem, decision, perf_counter() - start)
-            selection = generation.remember(problem, decision)
+            selection = decision.selection
+            if decision.lasting:
+                memory.put(problem, selection)
             self.decisions[selection.why] += 1
             if self._shadow is not None:
                 self._shadow.on_decision(generation, problem)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,6 +16,10 @@ from typing import Any, Self
 from tilewise.errors import ConfigError
 
 _PREFIX = "TILEWISE_"
+_MAX_S = threading.TIMEOUT_MAX  # 292 years on Linux; a thread that waits longer ends with an OverflowError
+_MAX_MB = 1e9
+_SECONDS = f"a number of seconds, 0 or more, at most {_MAX_S:.0f}"
+_MEGABYTES = f"a number of megabytes above 0, at most {_MAX_MB:g}"
 
 Value = str | int | float | tuple[str, ...]
 Parser = Callable[[str], Value]
@@ -100,13 +105,13 @@ class Switches:
     measure_top: int = _switch(0, _number(int, "a whole number of at least 0", 0))
     simulate: str = _switch("", str)
     network: str = _switch("on", _one_of("on", "later", "off"))
-    refresh_s: float = _switch(0.0, _number(float, "a number of seconds, 0 or more", 0))
+    refresh_s: float = _switch(0.0, _number(float, _SECONDS, 0, _MAX_S))
     push: str = _switch("", _address)
     canary: float = _switch(0.0, _number(float, "a share between 0 and 1", 0, 1))
     canary_key: str = _switch("", str)
     journal: str = _switch("", str)
     journal_share: float = _switch(1.0, _number(float, "a share between 0 and 1", 0, 1))
-    journal_mb: float = _switch(16.0, _number(float, "a number of megabytes above 0", 1e-3))
+    journal_mb: float = _switch(16.0, _number(float, _MEGABYTES, 1e-3, _MAX_MB))
     record: str = _switch("", str)
     decisions: int = _switch(65536, _number(int, "a whole number of at least 2", 2))
     shadow: str = _switch("off", str)

@@ -50,12 +50,36 @@ MAX_RATIO, MIN_LIMIT = 48, 4 << 20  # of unpacked to packed bytes (files that ti
 def read_files(folder: str | Path) -> dict[str, bytes]:
     """Read the files of a model, by name. Other files of the folder are ignored.
 
+    If the folder is replaced meanwhile (:func:`tilewise.files.replace_folder`), it is read once more, as the files read
+    until then may be those of two models.
+
     Raises:
         ArtefactError: the folder or a required file is missing, or a file is unreadable or too large.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise ArtefactError(f"{folder}: no such folder; `tilewise train` writes one, or give another model_dir")
+    before = _identity(folder)
+    try:
+        files = _read_each(folder)
+        if _identity(folder) == before:
+            return files
+    except ArtefactError:
+        if _identity(folder) == before:
+            raise
+    return _read_each(folder)
+
+
+def _identity(folder: Path) -> tuple[int, ...] | None:
+    """Return what tells a folder from another one of the same name; None for a missing one."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns  # a number may be used again, so the time counts too
+
+
+def _read_each(folder: Path) -> dict[str, bytes]:
     files = {}
     for name in (*REQUIRED, *OPTIONAL):
         path = folder / name

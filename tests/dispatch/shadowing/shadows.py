@@ -64,7 +64,7 @@ def generation_of(model: TrainedModel | Path, version: int = 1) -> Generation:
 
 def decide(generation: Generation, problem: Problem) -> None:
     """Decide and remember, as a request does."""
-    generation.remember(problem, generation.decide(problem))
+    generation.decisions.put(problem, generation.decide(problem).selection)
 
 
 class Calls:

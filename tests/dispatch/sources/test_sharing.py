@@ -87,7 +87,7 @@ def test_ten_dispatchers_ask_once_and_share_the_model(
     dispatchers = [Dispatcher.from_registry(CONV, uri=uri, switches=Switches()) for _ in range(10)]
     promote(uri, versions[SECOND])
     requests = Counted(monkeypatch, _model_source, "find_by_alias")
-    standings = Counted(monkeypatch, _model_source, "gate_standing")
+    standings = Counted(monkeypatch, _model_source, "require_standing")
     loads = Counted(monkeypatch, _model_source.LocalCopies, "load")
     standings.hold()
     with ThreadPoolExecutor(10) as pool:

@@ -37,11 +37,13 @@ def call_within(seconds: float, uri: str, call: Callable[[], T], action: str, *,
 
     def run() -> None:
         try:
+            check()  # here, as a database that accepts a connection may never answer
             results.append(call())
         except BaseException as e:  # raised again by the caller's thread
             errors.append(e)
 
-    with short_turns(), registry_reader(uri, patient=patient):  # the time that other threads compute counts
+    # In short turns, as the time that other threads compute counts.
+    with short_turns(), registry_reader(uri, patient=patient, check_later=True) as check:
         thread = threading.Thread(target=copy_context().run, args=(run,), name="tilewise registry", daemon=True)
         thread.start()
         thread.join(seconds)

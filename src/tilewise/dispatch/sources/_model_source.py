@@ -3,7 +3,7 @@
 The local copies live below ``TILEWISE_CACHE`` (default ``~/.cache/tilewise``)::
 
     models/<registry>/<target>/<content hash>/   the model's folder
-    models/<registry>/<target>/<alias>.json      the content and version that the alias last named
+    models/<registry>/<target>/<alias>.json      the contents and versions that the alias named, see _alias_notes.py
     models/<registry>/<target>/lock              held by the process that downloads, while others wait for its copy
 
 A copy is complete and verified before it is renamed into place, so a reader never sees a partial one.
@@ -12,36 +12,33 @@ A copy is complete and verified before it is renamed into place, so a reader nev
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from tilewise.dispatch.sources._alias_notes import HASH, AliasNote, read_notes, write_notes
 from tilewise.dispatch.sources._cache_folders import cache_folder, compiled_folder
 from tilewise.dispatch.sources._deadline import call_within
+from tilewise.dispatch.sources._refusals import RefusedVersionError, may_replace, require_standing
 from tilewise.dispatch.sources._shared_answers import SharedAnswers
 from tilewise.errors import ArtefactError, RegistryUnavailableError, TilewiseError, UnknownTargetError
-from tilewise.files import locked, replace_folder, write_text
+from tilewise.files import locked, replace_folder
 from tilewise.model import TrainedModel, load_artefact, write_files
 from tilewise.registry import (
-    CANARY,
     PRODUCTION,
     Version,
     download_version,
     find_by_alias,
     find_by_hash,
     find_by_number,
-    gate_standing,
     hide_password,
     holds_registry,
-    is_canary,
     is_missing_store,
     list_aliases,
     list_targets,
@@ -55,8 +52,6 @@ ANSWER_S, DOWNLOAD_S = 20.0, 120.0  # deadlines for finding a version, and for f
 TURN_S = DOWNLOAD_S  # to wait for another process of the host that fetches them
 
 _log = logging.getLogger(__name__)
-_HASH = re.compile("[0-9a-f]{64}")  # the hash names a folder, so any other text is refused
-_MAX_NOTE_BYTES = 4096  # a note takes 100 bytes
 _POLL_S = 0.02  # between looks whether another process has downloaded
 
 _Identity: TypeAlias = tuple[str | None, int | None]  # content hash and version
@@ -84,13 +79,6 @@ class FetchedModel:
 _answers = SharedAnswers[FetchedModel]()
 
 
-class _AliasNote(NamedTuple):
-    """The content and version that an alias last named."""
-
-    content_hash: str
-    version: int
-
-
 def fetch_model(target: str, alias: str = PRODUCTION, *, uri: str | None = None) -> FetchedModel:
     """Load the model that an alias names; its files come from the local copy if that has the same content.
 
@@ -102,7 +90,7 @@ def fetch_model(target: str, alias: str = PRODUCTION, *, uri: str | None = None)
     Raises:
         UnknownTargetError: the registry has no such model or alias.
         RegistryUnavailableError: the registry is unavailable, and there is no local copy.
-        ArtefactError: the registry's files are damaged or got past the gate, and there is no older copy.
+        ArtefactError: the registry's files are damaged or got past the gate, and there is no older copy that did not.
     """
     resolved = resolve_tracking_uri(uri)
     copies = LocalCopies.of(resolved, target)
@@ -111,6 +99,8 @@ def fetch_model(target: str, alias: str = PRODUCTION, *, uri: str | None = None)
         return _last_good(copies, alias, UnknownTargetError(missing))
     try:
         fetched = _fetch(copies, target, alias, resolved)
+    except RefusedVersionError as e:
+        return _serve_copy(copies, alias, e, _not_refused(copies, alias, resolved, e.version))
     except (RegistryUnavailableError, ArtefactError) as e:
         return _last_good(copies, alias, e)
     assert fetched is not None  # there was no other to compare with
@@ -188,7 +178,7 @@ def _look(
         if identity == than:
             return None
         if identity != verified:
-            _require_standing(version, alias)
+            require_standing(version, alias)
         return version
 
     prepare_reader(uri)
@@ -219,27 +209,36 @@ def _version_named(target: str, alias: str) -> Version:
     return version
 
 
-def _require_standing(version: Version, alias: str) -> None:
-    """Refuse a version that got into production, or became the canary, past the gate.
+def _not_refused(copies: LocalCopies, alias: str, uri: str, refused: Version) -> list[AliasNote]:
+    """Return the notes of contents that may serve in place of a refused version, and forget the others."""
+    notes = copies.notes(alias)
 
-    Raises:
-        ArtefactError: the gate promoted other versions or files, and not these, or these were rolled back.
-    """
-    if alias == CANARY and not is_canary(version):
-        raise ArtefactError(f"{version} is a canary that the gate did not let pass: tilewise promote canary")
-    if alias != PRODUCTION:
-        return
-    standing = gate_standing(version)
-    if standing.kind in ("bypassed", "rolled back"):
-        raise ArtefactError(
-            f"{version} is in production {standing.how}; put back a version that passed: tilewise rollback version=N"
-        )
-    if standing.kind == "unrecorded":
-        _log.warning("%s: nothing shows that it passed the gate: %s", version, standing.reason)
+    def find() -> list[AliasNote]:
+        return [note for note in notes if may_replace(refused, note)]
+
+    try:
+        good = call_within(ANSWER_S, uri, find, f"the history of {refused.target} cannot be read")
+    except RegistryUnavailableError:
+        good = [note for note in notes[:1] if note.content_hash != refused.content_hash]
+    else:
+        if good != notes:
+            copies.write_notes(alias, good)
+    for note in notes:
+        if note not in good:
+            _log.warning(
+                "%s @%s: the local copy of version %d is not used: it was refused too, or the registry does not tell",
+                refused.target, alias, note.version,
+            )  # fmt: skip
+    return good
 
 
 def _last_good(copies: LocalCopies, alias: str, reason: TilewiseError) -> FetchedModel:
-    copy = copies.last_good(alias)
+    return _serve_copy(copies, alias, reason, copies.notes(alias)[:1])
+
+
+def _serve_copy(copies: LocalCopies, alias: str, reason: TilewiseError, notes: Sequence[AliasNote]) -> FetchedModel:
+    """Return the first undamaged copy of the notes, or raise the reason why there is need of one."""
+    copy = copies.load_noted(notes)
     if copy is None:
         raise reason
     name = copy.model.target.name
@@ -303,42 +302,39 @@ class LocalCopies:
             yield waited
 
     def note_alias(self, alias: str, version: Version) -> None:
-        """Note the content that the alias names, for times when the registry is unavailable."""
-        note = _AliasNote(version.content_hash, version.number)
+        """Note the content that the alias names, for times when the registry is unavailable or refuses the next."""
+        known, note = self.notes(alias), AliasNote(version.content_hash, version.number)
+        before = known if alias == PRODUCTION else []  # no other alias stands for contents that were judged
+        notes = [note, *(other for other in before if other.content_hash != note.content_hash)]
+        if known[:1] != notes[:1]:
+            self.write_notes(alias, notes)
+
+    def notes(self, alias: str) -> list[AliasNote]:
+        """Return the contents that the alias named, the last first."""
+        return read_notes(self._note_file(alias))
+
+    def write_notes(self, alias: str, notes: Sequence[AliasNote]) -> None:
+        """Replace the notes of an alias; a cache that cannot be written keeps them."""
         try:
-            if self._note(alias) != note:
-                write_text(self._note_file(alias), json.dumps(note._asdict()) + "\n")
+            write_notes(self._note_file(alias), notes)
         except OSError as e:
-            _log.warning("%s: the local copy cannot be noted: %s", version, e)
+            _log.warning("%s: the local copies of @%s cannot be noted: %s", self.folder, alias, e)
+
+    def load_noted(self, notes: Sequence[AliasNote]) -> FetchedModel | None:
+        """Load the first undamaged copy, or return None."""
+        copies = (self._load(note.content_hash, note.version, from_registry=False) for note in notes)
+        return next((copy for copy in copies if copy is not None), None)
 
     def last_good(self, alias: str) -> FetchedModel | None:
         """Load the content that the alias last named, or return None if there is no undamaged copy of it."""
-        note = self._note(alias)
-        return None if note is None else self._load(note.content_hash, note.version, from_registry=False)
+        return self.load_noted(self.notes(alias)[:1])  # one before may have been rolled back
 
     def _note_file(self, alias: str) -> Path:
         return self.folder / f"{alias}.json"
 
-    def _note(self, alias: str) -> _AliasNote | None:
-        """Return the note of an alias, or None if it is missing or damaged; a damaged note is replaced later."""
-        try:
-            with self._note_file(alias).open("rb") as file:
-                data = file.read(_MAX_NOTE_BYTES + 1)
-            values = json.loads(data) if len(data) <= _MAX_NOTE_BYTES else None
-        except (OSError, ValueError, RecursionError):
-            return None
-        if not isinstance(values, dict):
-            return None
-        content_hash, version = values.get("content_hash"), values.get("version")
-        if not isinstance(content_hash, str) or not _HASH.fullmatch(content_hash):
-            return None
-        if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 1 << 63:
-            return None
-        return _AliasNote(content_hash, version)
-
     def _load(self, content_hash: str, number: int, *, from_registry: bool) -> FetchedModel | None:
         folder = self.folder / content_hash
-        if not _HASH.fullmatch(content_hash) or not folder.is_dir():
+        if not HASH.fullmatch(content_hash) or not folder.is_dir():
             return None
         try:
             model = load_artefact(folder, keep=compiled_folder())
