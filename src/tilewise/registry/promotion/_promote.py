@@ -8,6 +8,7 @@ decision describes. Concurrent promotions are safe; see :mod:`tilewise.registry.
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -137,16 +138,16 @@ def promote(
 
 
 def _writable(reports: str | Path) -> Path:
-    """Make the folder of the record, and return it if files can be written there.
+    """Return the folder of the record if it can be made, and files written there; it is made with the first of them.
 
     Raises:
-        ConfigError: It cannot be made or written.
+        ConfigError: It cannot.
         OSError: The disk is full or broken.
     """
     folder = Path(reports)
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as e:
         if e.errno in _DISK_FAULTS:
